@@ -8,15 +8,15 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
 
 
-def service_calls(view: Datapack) -> pl.DataFrame:
-    """Return caller, callee, period of every call between services; abnormal where a call shows in both periods.
+def service_calls(datapack: Datapack) -> pl.DataFrame:
+    """Return every call between services with columns caller, callee, period (abnormal if in both).
 
     Calls are read from both periods, so that a service that fell silent keeps its callers. Sorted by caller, callee.
     """
-    names = view.services()
+    names = datapack.services()
     parts = []
     for period in PERIODS:
-        spans = view.scan(period, "traces").select("trace_id", "span_id", "parent_span_id", "service_name")
+        spans = datapack.scan(period, "traces").select("trace_id", "span_id", "parent_span_id", "service_name")
         parents = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
         pairs = spans.filter(pl.col("parent_span_id") != "").join(parents, on=["trace_id", "parent_span_id"])
         parts.append(pairs.select("caller", callee="service_name", period=pl.lit(period)).unique())

@@ -29,7 +29,7 @@ _HASHERS = 2
 
 
 def opaque_id(seed_material: str) -> str:
-    """Return 16 hexadecimal digits that follow from *seed_material* and say nothing about it."""
+    """Return an id of 16 hexadecimal digits derived from *seed_material*, which it does not reveal."""
     return hashlib.sha256(b"assay incident\0" + seed_material.encode()).hexdigest()[:16]
 
 
@@ -129,7 +129,7 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
 
 
 def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
-    """Return *table* in the one order that its rows have, whatever order they came in."""
+    """Return *table* in its one defined order of rows, whatever order they came in."""
     keys = ["time", *(name for name in SCHEMA[modality] if name != "time")]
     keys += [n for n, dtype in table.schema.items() if n not in SCHEMA[modality] and not dtype.is_nested()]
     return table.sort(keys, nulls_last=False, maintain_order=True)
@@ -147,7 +147,7 @@ def _digest_datapack(path: Path, incident: Incident | None) -> str:
 
 
 def file_digest(file: Path) -> str:
-    """Return the SHA-256 of what stands in *file*."""
+    """Return the SHA-256 of the content of *file*, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -36,7 +36,7 @@ class Datapack:
 
     @classmethod
     def open(cls, path: Path) -> Datapack:
-        """Return the datapack in the folder *path*, checked.
+        """Open and check the datapack in the folder *path*.
 
         A folder without incident.json (the public form) gets an Incident made from the time range of its tables.
         Raises DatapackError when a traces table is missing, a table is unreadable or lacks a required column, a
@@ -64,28 +64,28 @@ class Datapack:
         return cls(path, incident, env)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return a lazy table: the columns of SCHEMA[*modality*], then extra ones; no rows when the file is missing.
+        """Return the table of *modality* in *period*, lazily: the columns of SCHEMA[*modality*], then extra ones.
 
-        Raises DatapackError for a file that cannot be read or lacks a required column.
+        A missing file has no rows. Raises DatapackError for a file that cannot be read or lacks a required column.
         """
         return _scan_table(self.path, period, modality)
 
     def read(self, period: str, modality: str) -> pl.DataFrame:
-        """Return what `scan` describes, in memory; raises DatapackError when the file turns out to be damaged."""
+        """Return the table of *modality* in *period*, in memory, like `scan`; raises DatapackError for a damaged file."""
         return _collect_frame(self.scan(period, modality), _name_of_table(self.path, period, modality))
 
     def both(self, modality: str) -> pl.LazyFrame:
-        """Return both periods of *modality* below each other with an extra column `period` (normal, abnormal)."""
+        """Return the rows of *modality* of both periods, with an extra column `period` (normal, abnormal)."""
         parts = [self.scan(period, modality).with_columns(period=pl.lit(period)) for period in PERIODS]
         return pl.concat(parts, how="diagonal")
 
     def collect(self, frame: pl.LazyFrame, modality: str) -> pl.DataFrame:
-        """Return *frame*, which was made from `both` of *modality*; raises DatapackError when a file is damaged."""
+        """Run the query *frame*, made from `both` of *modality*; raises DatapackError when a file is damaged."""
         return _collect_frame(frame, f"{self.path}: a table of {modality}")
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the incident, in sentences; looked for when asked: comparing all ids takes its time."""
+        """What is odd about the incident, in sentences; computed on first use, since comparing all ids takes time."""
         found = [about for period in PERIODS for about in _remark_on_traces(self.path, period)]
         stored = self.incident.content_hash
         if stored and stored != content_hash(self.path):
@@ -107,7 +107,7 @@ class Datapack:
         return list(self._candidate_names)
 
     def load_generators(self) -> frozenset[str]:
-        """Return the names of services that only make traffic."""
+        """Return the names of services that only generate load."""
         return LOAD_GENERATORS | frozenset(self.env.get("load_generators", ()))
 
     @cached_property
@@ -126,7 +126,7 @@ class Datapack:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in *path*; raises DatapackError when it is none."""
+    """Return the JSON object in the file *path*; raises DatapackError when it has none."""
     try:
         value = read_json(read_plain(path, MAX_FILE_BYTES))
     except (OSError, ValueError, UserError) as error:
@@ -139,7 +139,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def require_expandable(*paths: Path) -> None:
-    """Raise DatapackError when one of the parquet files *paths* holds more than a file of its size may; none is read.
+    """Raise DatapackError when one of the parquet files *paths* expands beyond the limit for its size; none is read.
 
     Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression. A file
     that is not there, or is no parquet, is left to whoever reads it.
@@ -163,7 +163,7 @@ def require_expandable(*paths: Path) -> None:
 
 @lru_cache(maxsize=1024)
 def _page_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Return the bytes of all pages of each of *files* (path, time of change); one that has no pages is left out."""
+    """Return the uncompressed bytes of all pages of each of *files* (path, time of change); others are left out."""
     import duckdb
 
     found: dict[str, int] = {}
@@ -211,7 +211,7 @@ Ranges = dict[str, dict[str, Window]]
 
 
 def _read_ranges(path: Path) -> Ranges:
-    """Return the window of each table that has rows; every table is touched, so that one cut short is found now."""
+    """Return the time window of each table with rows; every table is read, so that a truncated one is found now."""
     names = [(period, modality) for period in PERIODS for modality in MODALITIES]
     time = pl.col("time").dt.epoch("ns")
     frames = [_scan_table(path, *name).select(start=time.min(), end=time.max()) for name in names]
@@ -253,7 +253,7 @@ def _read_incident(path: Path) -> Incident:
 
 
 def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
-    """Return an Incident for the public form: windows from the traces, or from any table when there are none."""
+    """Return an Incident for a recording in the public form, with windows from its traces, or from any table."""
     windows = {period: found.get("traces") or _hull_of_windows(found) for period, found in ranges.items()}
     return Incident(
         id=opaque_id(digest),
@@ -264,5 +264,5 @@ def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
     )
 
 
-def _hull_of_windows(found: dict[str, Window]) -> Window:
-    return Window(start_ns=min(w.start_ns for w in found.values()), end_ns=max(w.end_ns for w in found.values()))
+def _hull_of_windows(windows: dict[str, Window]) -> Window:
+    return Window(start_ns=min(w.start_ns for w in windows.values()), end_ns=max(w.end_ns for w in windows.values()))

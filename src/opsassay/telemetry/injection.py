@@ -42,7 +42,7 @@ _WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "target_h
 
 
 def read_public_truth(folder: Path, incident: Incident) -> Truth:
-    """Return the Truth that injection.json in *folder* states about *incident*; raises DatapackError."""
+    """Return the truth of *incident* that injection.json in *folder* states; raises DatapackError."""
     where = folder / INJECTION
     given = read_object(where)
     try:
@@ -60,7 +60,7 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
 
 
 def public_injection(truth: Truth) -> dict[str, Any]:
-    """Return injection.json for *truth*: word for word when it was imported, made from its faults otherwise."""
+    """Return the content of injection.json for *truth*: verbatim when it was imported, else made from its faults."""
     if truth.public:
         return truth.public
     types = {fault.type for fault in truth.faults}
@@ -107,11 +107,11 @@ def read_graph(path: Path) -> Annotation:
     )
 
 
-def _read_faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
-    entries, named = _entries(given), given.get("fault_type")
+def _read_faults(data: Mapping[str, Any]) -> tuple[Fault, ...]:
+    entries, named = _entries(data), data.get("fault_type")
     if not entries and named in (NO_FAULT, UNKNOWN):
         return ()
-    start_ns, end_ns = _nanoseconds(given["start_time"]), _nanoseconds(given["end_time"])
+    start_ns, end_ns = _nanoseconds(data["start_time"]), _nanoseconds(data["end_time"])
     if not entries:
         raise ValueError("neither engine_config nor display_config says what was broken")
     return tuple(
@@ -129,35 +129,35 @@ def _read_faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
     )
 
 
-def _entries(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one flat mapping per fault, whichever generation it is written in."""
-    engine = given.get("engine_config")
+def _entries(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one flat mapping per fault in *data*, an injection.json of any format version."""
+    engine = data.get("engine_config")
     if isinstance(engine, str):
         engine = json.loads(engine) if engine.strip().startswith("[") else None
     if isinstance(engine, list) and engine:
         return [dict(entry) for entry in engine]
-    display = given.get("display_config")
+    display = data.get("display_config")
     display = json.loads(display) if isinstance(display, str) and display.strip() else display
     if not isinstance(display, Mapping):
         return []
     point = display.get("injection_point") or {}
     rest = {key: value for key, value in display.items() if key != "injection_point"}
     service = point.get("app_name") or point.get("app_label") or point.get("source_service")
-    return [{**rest, **point, "app": service or _find_first_root(given)}]
+    return [{**rest, **point, "app": service or _find_first_root(data)}]
 
 
-def _find_first_root(given: Mapping[str, Any]) -> str | None:
-    roots = [service for entry in _as_list(given.get("ground_truth")) for service in _as_list(entry.get("service"))]
+def _find_first_root(data: Mapping[str, Any]) -> str | None:
+    roots = [service for entry in _as_list(data.get("ground_truth")) for service in _as_list(entry.get("service"))]
     return roots[0] if roots else None
 
 
-def _chaos_type(named: Any) -> str:
-    if isinstance(named, int) or (isinstance(named, str) and named.isdigit()):
-        number = int(named)
+def _chaos_type(value: Any) -> str:
+    if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+        number = int(value)
         if not 0 <= number < len(_NUMBERED):
             raise ValueError(f"fault_type {number} is not one of 0 to {len(_NUMBERED) - 1}")
-        named = _NUMBERED[number]
-    return NO_FAULT if named == NO_FAULT else fault_type(str(named)).name
+        value = _NUMBERED[number]
+    return NO_FAULT if value == NO_FAULT else fault_type(str(value)).name
 
 
 def _read_root(entry: Mapping[str, Any]) -> RootLabel:
@@ -169,7 +169,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _nanoseconds(value: Any) -> int:
-    """Return an ISO time (UTC when it has no zone) as whole nanoseconds; nine digits of a second are kept."""
+    """Parse an ISO time (UTC without a zone) and return nanoseconds; nine decimals are kept."""
     text = str(value).strip().replace("Z", "+00:00")
     head, dot, tail = text.partition(".")
     digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
@@ -180,7 +180,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def iso_time(time_ns: int) -> str:
-    """Return *time_ns* as an ISO time of UTC: no fraction, six digits or nine, whichever loses nothing."""
+    """Return *time_ns* as an ISO time of UTC with no, six or nine decimals, as few as it needs."""
     seconds, rest = divmod(time_ns, 1_000_000_000)
     fraction = "" if rest == 0 else f".{rest // 1000:06d}" if rest % 1000 == 0 else f".{rest:09d}"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "+00:00"

@@ -20,7 +20,7 @@ _EXPECTED_FILES = frozenset({*TABLES, ENV, INCIDENT})
 
 
 def leaks(incident_dir: Path, truth: Truth) -> list[str]:
-    """Return one sentence per place in *incident_dir* that gives *truth* away, none when it is clean.
+    """Return one sentence per place in *incident_dir* that reveals *truth*; [] when there is none.
 
     Searched are the names of files and folders, every string column and column name of every table and every key and
     value of the JSON files, for the fault's type and kind, the words fault, chaos and injection (as whole words), and
@@ -48,7 +48,7 @@ def leaks(incident_dir: Path, truth: Truth) -> list[str]:
 
 
 def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
-    """Return `leaks` as one sentence for a note of the incident, nothing when it is clean."""
+    """Return what `leaks` finds as one sentence for the notes of an incident; () when it finds nothing."""
     found = leaks(incident_dir, truth)
     if not found:
         return ()
@@ -57,7 +57,7 @@ def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
 
 
 def _pattern(truth: Truth) -> str:
-    """Return one regular expression for all that must not be said (of the syntax that Python and polars share)."""
+    """Return one regular expression, valid in Python and polars, for all words that would reveal *truth*."""
     words = {word for fault in truth.faults for word in (fault.type, fault.kind and fault.kind.value) if word}
     timed = () if truth.stated else truth.faults  # a stated fault has the times of the window, which everybody knows
     instants = {text for fault in timed for text in _list_instants(fault)}

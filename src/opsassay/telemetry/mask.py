@@ -31,13 +31,13 @@ class Mask(Written):
 
     @property
     def words(self) -> str:
-        """What it takes away, as the value of an arm's knob: ``traces``, ``traces+logs``, ``traces@0.1``."""
+        """The hidden telemetry as the value of an arm's knob: ``traces``, ``traces+logs``, ``traces@0.1``."""
         share = f"traces@{self.trace_fraction:g}" + (f"s{self.seed}" if self.seed else "")
         return "+".join((*self.drop, *((share,) if self.trace_fraction < 1 else ()))) or "none"
 
 
 def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
-    """Write *datapack* as *mask* leaves it to *out*, which must not exist, and return it.
+    """Write *datapack* without what *mask* hides to *out*, which must not exist, and return it.
 
     The id stays, so that the truth is still found; env.json gets the mask under "mask". Whole traces are kept or left
     out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left in
@@ -59,7 +59,7 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
 
 
 def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.DataFrame]:
-    """Return live *tables* by modality as *mask* leaves them; its seconds are of recorded windows and say nothing here."""
+    """Return live *tables*, by modality, without what *mask* hides; a mask's seconds only apply to recordings."""
     return {
         name: empty(name) if name in mask.drop else _sample_traces(table, mask) if name == "traces" else table
         for name, table in tables.items()
@@ -80,12 +80,12 @@ def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
     return incident.model_copy(update={"normal": normal, "abnormal": abnormal, "alerts": alerts})
 
 
-def _within(rows: pl.DataFrame, period: str, before: Incident, after: Incident) -> pl.DataFrame:
-    """Return the rows of the shortened window.
+def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident) -> pl.DataFrame:
+    """Return those of *rows* that are in the window of *period* of the *shortened* incident.
 
     Public data has tables whose times lie wholly beside those of the traces; such a table is cut by its own range.
     """
-    old, new = (before.normal, after.normal) if period == "normal" else (before.abnormal, after.abnormal)
+    old, new = (full.normal, shortened.normal) if period == "normal" else (full.abnormal, shortened.abnormal)
     if old == new or rows.is_empty():
         return rows
     time = pl.col("time").dt.epoch("ns")
@@ -110,5 +110,5 @@ def _sample_traces(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
 
 
 def _rank(trace_id: str, seed: int) -> int:
-    """Return a number in [0, 2**64) that is the same on every machine; a loop over traces, not spans, can afford it."""
+    """Return a hash in [0, 2**64) of *trace_id* and *seed*, the same on every machine; it is called once a trace."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{trace_id}".encode(), digest_size=8).digest(), "big")

@@ -29,7 +29,7 @@ from opsassay.telemetry.tree import (
 
 
 def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] | None = None) -> ImportReport:
-    """Bring the public-form datapacks in *source* (one, or a folder of them) into the tree *out*.
+    """Import the public-form datapacks in *source* (one, or a folder of them) into the tree *out*.
 
     An id follows from the content, so a case that is already there is skipped, and one with another truth fails as a
     conflict. A case that cannot be read is reported with its reason and the rest goes on; *on_case* is called with each
@@ -76,7 +76,7 @@ def export_public(
 
 
 def public_name(incident: Incident, truth: Truth) -> str:
-    """Return the telling folder name of the public form."""
+    """Return the folder name of an incident in the public form; it reveals fault and service."""
     where: str | None
     if truth.faults:
         what, where = truth.faults[0].type, truth.faults[0].place
@@ -87,7 +87,7 @@ def public_name(incident: Incident, truth: Truth) -> str:
 
 
 def public_folders(source: Path) -> list[Path]:
-    """Return the folders with injection.json that *source* is or holds, sorted; raises UserError when there is none."""
+    """Return *source* or the folders in it that have injection.json, sorted; raises UserError when there is none."""
     source = Path(source)
     if (source / INJECTION).exists():
         return [source]
@@ -102,7 +102,7 @@ def public_folders(source: Path) -> list[Path]:
 
 
 def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
-    """Return the id, what became of the case, and notes on what gives its truth away."""
+    """Import the datapack in *folder*; return its id, the outcome, and notes on what reveals its truth."""
     if not (folder / INJECTION).exists():
         raise DatapackError(f"{folder} has no {INJECTION}, so its truth is not known; add it or leave the case out.")
     datapack = Datapack.open(folder)
@@ -123,7 +123,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _truth_of(folder: Path, incident: Incident) -> Truth:
-    """Return our own truth.json if it is what injection.json was made from, otherwise what injection.json says."""
+    """Return truth.json in *folder* if injection.json was made from it, otherwise the truth of injection.json."""
     if (folder / TRUTH).exists():
         ours = read_noun(Truth, folder / TRUTH)
         if public_injection(ours) == read_object(folder / INJECTION):

@@ -92,7 +92,7 @@ def empty(modality: str) -> pl.DataFrame:
 
 
 def one_sided(has_rows: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """Return a sentence for each modality that is there in one period alone; *has_rows* is asked (period, modality)."""
+    """Return a sentence for each modality with rows in one period only; *has_rows* gets (period, modality)."""
     there = {modality: [period for period in PERIODS if has_rows(period, modality)] for modality in MODALITIES}
     return tuple(
         f"There are {modality} of the {periods[0]} window alone: nothing can be compared in them."
@@ -102,7 +102,7 @@ def one_sided(has_rows: Callable[[str, str], bool]) -> tuple[str, ...]:
 
 
 def conform(frame: Frame, modality: str, where: str) -> Frame:
-    """Return *frame* with the columns and types of *modality* first and its extra columns after them.
+    """Return *frame* in the schema of *modality*: its columns and types first, extra columns after them.
 
     Missing optional columns become null, times in us, ms or another zone become ns of UTC (a time without a zone is
     taken as UTC), a null parent_span_id becomes ''. *where* names folder and table in messages. Raises DatapackError
@@ -130,22 +130,22 @@ def _required_columns(modality: str) -> list[str]:
     return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
 
 
-def _cast_column(name: str, given: pl.DataType, type_: pl.DataType, where: str) -> pl.Expr:
+def _cast_column(name: str, dtype: pl.DataType, target_dtype: pl.DataType, where: str) -> pl.Expr:
     column = pl.col(name)
     if name == "time":
-        return _cast_time(given, where)
+        return _cast_time(dtype, where)
     if name == "parent_span_id":
-        return column.cast(type_).fill_null("")
-    return column if given == type_ else column.cast(type_)
+        return column.cast(target_dtype).fill_null("")
+    return column if dtype == target_dtype else column.cast(target_dtype)
 
 
-def _cast_time(given: pl.DataType, where: str) -> pl.Expr:
+def _cast_time(dtype: pl.DataType, where: str) -> pl.Expr:
     column = pl.col("time")
-    if given == TIME:
+    if dtype == TIME:
         return column
-    if not isinstance(given, pl.Datetime):
+    if not isinstance(dtype, pl.Datetime):
         raise DatapackError(
-            f"{where} has a column 'time' of type {given}; write it as a timestamp (UTC when it has no zone)."
+            f"{where} has a column 'time' of type {dtype}; write it as a timestamp (UTC when it has no zone)."
         )
     in_ns = column.dt.cast_time_unit("ns")
-    return in_ns.dt.convert_time_zone("UTC") if given.time_zone else in_ns.dt.replace_time_zone("UTC")
+    return in_ns.dt.convert_time_zone("UTC") if dtype.time_zone else in_ns.dt.replace_time_zone("UTC")

@@ -35,13 +35,13 @@ WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
 
 
 def level_of(number: int, text: str) -> str:
-    """Return the level of a log record: that of its severity number, else of its text in capital letters."""
+    """Return the level of a log record by its OTLP severity *number*, else by its severity *text*."""
     word = re.sub(_AROUND, r"\1\2", text.upper())
     return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else _OTHER_WORDS.get(word, word)
 
 
 def levels(number: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Return `level_of` for columns of severity numbers, as texts, and of texts; INFO where neither says anything."""
+    """Return the expression of `level_of` for columns of numbers (as text) and texts; INFO where neither is known."""
     fours = (number.cast(pl.Int64, strict=False) - 1) // 4
     word = text.str.to_uppercase().str.replace(_AROUND, "${1}${2}").replace({"": None, **_OTHER_WORDS})
     return pl.coalesce(

@@ -60,11 +60,11 @@ class TableFolder:
     path: Path
 
     def files(self) -> dict[str, str]:
-        """Return the file of every table."""
+        """Return table name to file."""
         return {file.stem: str(file.resolve()) for file in sorted(self.path.glob("*.parquet"))}
 
     def services(self) -> list[str]:
-        """Return nothing: these are no tables of telemetry."""
+        """Return []: these tables are no telemetry."""
         return []
 
 
@@ -99,11 +99,11 @@ class LockedSql:
             self._stop_worker()
 
     def tables(self) -> list[str]:
-        """Return the names of all tables; those that the datapack lacks are there without rows."""
+        """Return the names of all tables, those without rows in the datapack included."""
         return list(self._schemas)
 
     def schema(self, table: str) -> dict[str, str]:
-        """Return the columns of *table* with their SQL types; raises NotFoundError."""
+        """Return column to SQL type of *table*; raises NotFoundError."""
         if table not in self._schemas:
             raise NotFoundError("table", table, self._schemas)
         return dict(self._schemas[table])
@@ -129,7 +129,7 @@ class LockedSql:
             return self._run_query({**request, "tree": with_tree}, min(self.timeout_s, timeout_s or self.timeout_s))
 
     def about(self, subject: Subject) -> None:
-        """Make the schemas `VIEWS` of *subject*, which `query` can be pointed at; raises QueryError."""
+        """Make the schemas `VIEWS`, in which tables have only rows of *subject*, for `query`; raises QueryError."""
         with self._lock:
             if subject == self._subject and self._worker is not None and self._worker.poll() is None:
                 return
@@ -140,7 +140,7 @@ class LockedSql:
             raise QueryError(f"{self.datapack.path}: {answer.message or 'the worker ended'}; allow more memory.")
 
     def cancel(self) -> None:
-        """End the statement that runs now, from any thread: it gives an error, and the next one gets a new worker."""
+        """Stop the running statement, from any thread: it returns an error, and the next one gets a new worker."""
         worker = self._worker
         if worker is not None:
             worker.kill()
@@ -207,7 +207,7 @@ class LockedSql:
             self._exchange(json.dumps(self._subject_request()), _START_TIMEOUT_S)
 
     def _files(self, folder: Path) -> dict[str, str]:
-        """Return a parquet file per table; those that are missing or of other types are written to *folder*."""
+        """Return table name to parquet file; missing tables and those of other types are written to *folder*."""
         if isinstance(self.datapack, TableFolder):
             return self.datapack.files()
         files = {}
@@ -223,7 +223,7 @@ class LockedSql:
         return files
 
     def _exchange(self, request: str, timeout_s: float) -> dict[str, Any]:
-        """Send one line and return the line that answers it; raises TimeoutError, and EOFError when the worker is gone."""
+        """Send one line to the worker and return its reply; raises TimeoutError, and EOFError when the worker ended."""
         worker = self._worker
         assert worker is not None
         assert worker.stdin is not None

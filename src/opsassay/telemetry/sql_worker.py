@@ -75,7 +75,7 @@ class _Utc(dt.tzinfo):
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Serve queries from standard input until it ends."""
     sys.setrecursionlimit(4 * MAX_TREE_DEPTH)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the replies
@@ -150,7 +150,7 @@ def _describe_table(connection: Any, table: str) -> list[tuple[str, str]]:
 
 
 def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
-    """Return what one query gives: status, columns, rows, message, truncated, and spent when this worker is used up.
+    """Run one query and return status, columns, rows, message, truncated, and spent when the worker must be replaced.
 
     *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
     schema that each read of a telemetry table is to be made in, in the order of `reads`; ``main`` where there is none.
@@ -195,7 +195,7 @@ class CheckedStatement:
     """Names of its parameters."""
 
     def in_schemas(self, connection: Any, schemas: Sequence[str]) -> CheckedStatement:
-        """Return the statement with each read of a telemetry table made in the schema of its place in *schemas*."""
+        """Return this statement with its reads of telemetry tables directed to *schemas*, one for each read."""
         tree = json.loads(json.dumps(self.tree))
         for node, schema in zip(reads(tree), schemas, strict=True):
             _point_at_table(node, schema, node["table_name"])
@@ -203,7 +203,7 @@ class CheckedStatement:
 
 
 def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
-    """Return *sql* with every read of a table, or of its file 'TABLE.parquet', pointing at the table itself.
+    """Return *sql* rewritten so that every read of a table, or of its file 'TABLE.parquet', names the table itself.
 
     It is parsed, the tree rewritten, and text made of the tree: comments and whatever else the parser passes over are
     gone, and what is judged is what runs. Raises RefusedStatementError unless it is exactly one SELECT (by parsed type)
@@ -246,7 +246,7 @@ def _format_statement(connection: Any, tree: Mapping[str, Any]) -> str:
 
 
 def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of the JSON value *tree*, the parse tree of a statement, parents before what is in them."""
+    """Yield every object of the JSON value *tree*, a statement's parse tree, parents before children."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -258,21 +258,21 @@ def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def reads(tree: Any) -> list[dict[str, Any]]:
-    """Return the nodes of a checked *tree* that read a telemetry table, in an order that follows from the tree."""
+    """Return the nodes of a checked *tree* that read a telemetry table, in a fixed order."""
     return [n for n in tree_nodes(tree) if n.get("type") == "BASE_TABLE" and n.get("schema_name") == MAIN]
 
 
-def _point_reads(node: Any, tables: frozenset[str], own_names: frozenset[str] = frozenset()) -> None:
-    """Point each read below *node* at its table: schema main; *own_names* are those of the WITH clauses around it."""
+def _point_reads(node: Any, tables: frozenset[str], local_names: frozenset[str] = frozenset()) -> None:
+    """Direct each read below *node* to its table in schema main; *local_names* are defined by WITH around it."""
     if not isinstance(node, dict):
         for part in node if isinstance(node, list) else ():
-            _point_reads(part, tables, own_names)
+            _point_reads(part, tables, local_names)
         return
     for entry in (node.get("cte_map") or {}).get("map") or ():
         name = entry["key"].lower()
         body = entry["value"].get("query_node") or {}
-        _point_reads(body, tables, own_names | ({name} if body.get("type") == "RECURSIVE_CTE_NODE" else set()))
-        own_names |= {name}
+        _point_reads(body, tables, local_names | ({name} if body.get("type") == "RECURSIVE_CTE_NODE" else set()))
+        local_names |= {name}
     if node.get("type") == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() in READERS:
         table = _file_read(node["function"], tables)
         names = node.get("column_name_alias") or []
@@ -283,14 +283,14 @@ def _point_reads(node: Any, tables: frozenset[str], own_names: frozenset[str] = 
     elif node.get("type") == "BASE_TABLE":
         name, schema = str(node.get("table_name")), str(node.get("schema_name") or "").lower()
         table = _find_table(name, tables) or name.lower()
-        is_free = schema == "" and (name.lower() not in own_names or table != name.lower())
+        is_free = schema == "" and (name.lower() not in local_names or table != name.lower())
         if table in tables and (schema == MAIN or is_free):
             _point_at_table(node, MAIN, table)
         elif schema == MAIN:
             _point_at_table(node, "", name)  # one of duckdb's own views; `reads` counts telemetry alone
     for key, part in node.items():
         if key != "cte_map":
-            _point_reads(part, tables, own_names)
+            _point_reads(part, tables, local_names)
 
 
 def _point_at_table(node: dict[str, Any], schema: str, table: str) -> None:
@@ -308,7 +308,7 @@ def _require_depth(tree: Any) -> None:
 
 
 def _require_known(tree: Any, tables: frozenset[str]) -> None:
-    """Refuse table functions and schemas that are not known."""
+    """Raise RefusedStatementError for unknown table functions and schemas in *tree*."""
     for node in tree_nodes(tree):
         name = (node.get("function") or {}).get("function_name", "") if node.get("type") == "TABLE_FUNCTION" else ""
         if name and name.lower() not in TABLE_FUNCTIONS:
@@ -335,7 +335,7 @@ def _find_table(name: Any, tables: frozenset[str]) -> str | None:
 
 
 def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
-    """Make the schemas VIEWS be about *subject*: the *names* that a row of it may bear in one of the *columns*."""
+    """Make the schemas VIEWS for *subject*: its *names*, and the *columns* of which one must have such a name."""
     names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
     known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
     for name in () if known else VIEWS:
@@ -367,7 +367,7 @@ def _name_list(names: frozenset[str]) -> str:
 
 
 def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
-    """Return at most *max_rows* rows of plain values and whether there were more, or more text than a reply holds."""
+    """Return (rows, truncated): at most *max_rows* rows of plain values, and no more text than a reply may hold."""
     rows: list[list[Any]] = []
     size = 0
     while len(rows) <= max_rows and (batch := cursor.fetchmany(min(100, max_rows + 1 - len(rows)))):
@@ -381,7 +381,7 @@ def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as JSON has it; times become ISO text, what has no other form its text, and long texts are cut."""
+    """Return *value* as a JSON value: times as ISO text, unknown types as text, long texts cut."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):

@@ -26,7 +26,7 @@ _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
 
 
 def open_tar(file: BinaryIO) -> tarfile.TarFile:
-    """Return the tar in *file*, which can be sought; raises tarfile.TarError."""
+    """Open the tar in the seekable *file*; raises tarfile.TarError."""
     file.seek(0)
     return tarfile.open(fileobj=_SmallReads(file), mode="r:")
 
@@ -34,7 +34,7 @@ def open_tar(file: BinaryIO) -> tarfile.TarFile:
 def plain_members(
     archive: tarfile.TarFile, most_files: int, most_bytes: int | None = None
 ) -> Iterator[tarfile.TarInfo]:
-    """Yield the files and folders of *archive*, at most *most_files*, and of *most_bytes* together.
+    """Yield the files and folders of *archive*; at most *most_files*, and *most_bytes* in all.
 
     Raises DatapackError for a link, a device, a sparse file, a name that leads out, and for more; tarfile.TarError.
     """
@@ -52,7 +52,7 @@ def plain_members(
 
 
 def expanded(file: BinaryIO) -> Iterator[bytes] | None:
-    """Return what *file*, packed by gzip, bzip2 or xz, expands to, piece by piece; None when it is not packed.
+    """Return the decompressed pieces of *file* (gzip, bzip2 or xz); None when it is not compressed.
 
     Raises EOFError, OSError and lzma.LZMAError while it is read.
     """
@@ -87,15 +87,15 @@ class _SmallReads(io.RawIOBase):
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Return *size* bytes; raises tarfile.ReadError for more than `CHUNK`."""
+        """Return the next *size* bytes; raises tarfile.ReadError for more than `CHUNK`."""
         if not 0 <= size <= CHUNK:
             raise tarfile.ReadError("a header of it is too long")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go on from *offset*."""
+        """Move to *offset*, as ``io.IOBase.seek``."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return where it is."""
+        """Return the position in the stream."""
         return self._file.tell()

@@ -41,28 +41,28 @@ class Tree:
         self.truth_dir = self.root / "truth"
 
     def ids(self) -> list[str]:
-        """Return the ids of all incidents, sorted; half-written ones are none."""
+        """Return the ids of all complete incidents, sorted."""
         if not self.incidents_dir.is_dir():
             return []
         found = self.incidents_dir.iterdir()
         return sorted(folder.name for folder in found if folder.is_dir() and not folder.name.startswith("."))
 
     def incident_path(self, id_: str) -> Path:
-        """Return the folder that a solver may see."""
+        """Return the folder of the incident *id_* that solvers may see."""
         return self.incidents_dir / id_
 
     def truth_path(self, id_: str) -> Path:
-        """Return the folder with truth.json, causal_graph.json, annotation.json and ledger.parquet."""
+        """Return the folder with truth.json, causal_graph.json, annotation.json and ledger.parquet of *id_*."""
         return self.truth_dir / id_
 
     def datapack(self, id_: str) -> Datapack:
-        """Return the incident *id_*; raises NotFoundError and DatapackError."""
+        """Return the recording of the incident *id_*; raises NotFoundError and DatapackError."""
         if not self.incident_path(id_).is_dir():
             raise NotFoundError("incident", id_, self.ids(), f"The tree is {self.root}.")
         return Datapack.open(self.incident_path(id_))
 
     def truth(self, id_: str) -> Truth:
-        """Return what really happened in *id_*; raises NotFoundError when it is not known, DatapackError."""
+        """Return the ground truth of the incident *id_*; raises NotFoundError when it has none, DatapackError."""
         path = self.truth_path(id_) / TRUTH
         if not path.exists():
             known = [folder.name for folder in self.truth_dir.glob("*/") if (folder / TRUTH).exists()]
@@ -70,20 +70,20 @@ class Tree:
         return read_noun(Truth, path)
 
     def write_truth(self, truth: Truth) -> None:
-        """Write truth.json of *truth*; do so before the incident's folder appears."""
+        """Write *truth* as truth.json; call it before the incident's folder is made."""
         write_noun(self._truth_folder(truth.id) / TRUTH, truth)
 
     def annotation(self, id_: str) -> Annotation | None:
-        """Return what `annotate` found for *id_*, None when it was not annotated; raises DatapackError."""
+        """Return the annotation of *id_*, None when it was not annotated; raises DatapackError."""
         path = self.truth_path(id_) / ANNOTATION
         return read_noun(Annotation, path) if path.exists() else None
 
     def write_annotation(self, id_: str, annotation: Annotation) -> None:
-        """Write annotation.json and, for other tools, its graph as causal_graph.json."""
+        """Write annotation.json of *id_* and, for other tools, its graph as causal_graph.json."""
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
-        """Return the per-call record of what the fault itself introduced, None when there is none; raises DatapackError."""
+        """Return the fault's own delay and errors per call of *id_*, None when there is none; raises DatapackError."""
         path = self.truth_path(id_) / LEDGER
         if not path.exists():
             return None
@@ -98,7 +98,7 @@ class Tree:
             write_table(partial, ledger)
 
     def remove(self, id_: str) -> None:
-        """Remove the incident *id_* and then its truth; nothing happens when there is neither."""
+        """Delete the incident *id_* and then its truth, where they exist."""
         if (incident := self.incident_path(id_)).exists():
             going = incident.with_name(f".{id_}.removed")
             shutil.rmtree(going, ignore_errors=True)
@@ -124,7 +124,7 @@ def write_annotation(folder: Path, annotation: Annotation) -> None:
 
 
 def _is_published(folder: Path) -> bool:
-    """Tell whether causal_graph.json in *folder* is not the graph that `annotate` put into annotation.json beside it."""
+    """Return whether causal_graph.json in *folder* was published by others, and is not the graph of annotation.json."""
     if not (folder / CAUSAL_GRAPH).exists():
         return False
     stored = read_noun(Annotation, folder / ANNOTATION) if (folder / ANNOTATION).exists() else None
@@ -132,13 +132,13 @@ def _is_published(folder: Path) -> bool:
 
 
 def write_noun(path: Path, noun: Artefact) -> None:
-    """Put *noun* into *path* whole: a reader sees the old file or the new one."""
+    """Write *noun* to *path* atomically."""
     with whole_file(path) as partial:
         partial.write_text(noun.pretty_json(), encoding="utf-8")
 
 
 def read_noun(kind: type[_Noun], path: Path) -> _Noun:
-    """Return the *kind* that is stored in *path*; raises DatapackError naming the field that is wrong."""
+    """Read the JSON file *path* as *kind*; raises DatapackError naming the field that is wrong."""
     try:
         return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
@@ -157,13 +157,13 @@ class Case:
 
     @property
     def published(self) -> Annotation | None:
-        """The causal graph that somebody else published of this case, None when there is none; raises DatapackError."""
+        """The causal graph of this case that others published, None when there is none; raises DatapackError."""
         folder = self.truth_path
         return read_graph(folder / CAUSAL_GRAPH) if folder is not None and _is_published(folder) else None
 
 
 def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:
-    """Return the cases that *path* means, sorted by name.
+    """Return the cases in *path*, sorted by name.
 
     It may be a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a
     folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
@@ -196,7 +196,7 @@ _Reader = Callable[[Path], Case]
 
 
 def _readers(path: Path) -> list[tuple[Path, _Reader]]:
-    """Return the folders that *path* means, each with the function that makes a Case of it."""
+    """Return the case folders in *path*, each with the function that reads it as a Case."""
     if (path / "incidents").is_dir():
         return _list_readers(Tree(path))
     if path.name == "incidents":
@@ -229,7 +229,7 @@ def _read_case_of_tree(folder: Path) -> Case:
 
 
 def _case_in_place(folder: Path) -> Case:
-    """Return the case of a public-form datapack read where it lies; a bare datapack is one without truth."""
+    """Return the case of a public-form datapack without importing it; one without injection.json has no truth."""
     datapack = Datapack.open(folder)
     if not (folder / INJECTION).exists():
         return Case(datapack, None, None, None, folder.name)
@@ -238,7 +238,7 @@ def _case_in_place(folder: Path) -> Case:
 
 
 def read_public_annotation(folder: Path) -> Annotation | None:
-    """Return annotation.json of a folder in the public form, or one made from its causal_graph.json, or None.
+    """Return annotation.json of *folder* in the public form, else one made from causal_graph.json, else None.
 
     Raises DatapackError for a file that is none.
     """

@@ -91,7 +91,7 @@ class AlertmanagerApi:
 
 
 def fingerprint(labels: Labels) -> str:
-    """Return the fingerprint of *labels* as Prometheus' ``model.LabelSet`` has it: FNV-1a of 64 bits over sorted pairs."""
+    """Return the fingerprint of *labels* as Prometheus computes it: FNV-1a of 64 bits over the sorted pairs."""
     value = _FNV_BASIS
     for name in sorted(labels):
         for byte in b"%b\xff%b\xff" % (name.encode(), labels[name].encode("utf-8", "replace")):
@@ -100,7 +100,7 @@ def fingerprint(labels: Labels) -> str:
 
 
 def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[str, Any]]:
-    """Return one alert for each set of labels, by fingerprint: from its first time on, annotated as the last time."""
+    """Return one Alertmanager alert for each set of labels, sorted by fingerprint, with the annotations of the latest."""
     found: dict[str, dict[str, Any]] = {}
     for alert in sorted(alerts, key=lambda one: one.time_ns):
         labels = alert_labels(alert)
@@ -125,11 +125,11 @@ def _parse_matcher(text: str) -> Matcher:
     return _whole_regex(value, "", name, op) if op.endswith("~") else Matcher(name, op, value)
 
 
-def _whole_regex(regex: str, before: str, name: str = "", op: str = "=~") -> Matcher:
+def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Matcher:
     try:
         compile_regex(regex)
     except RegexError as error:
-        raise AlertmanagerError(f"{before}error parsing regexp: {error}") from error
+        raise AlertmanagerError(f"{prefix}error parsing regexp: {error}") from error
     return Matcher(name, op, regex)
 
 

@@ -17,7 +17,7 @@ _POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 1000
 
 
 def number_text(number: float) -> str:
-    """Return *number* as Go's ``strconv.FormatFloat(number, 'f', -1, 64)``: all digits, no exponent."""
+    """Return *number* as text like Go's ``strconv.FormatFloat(number, 'f', -1, 64)``: all digits, no exponent."""
     text = repr(number)
     if text[-2:] == ".0":
         return text[:-2]
@@ -27,7 +27,7 @@ def number_text(number: float) -> str:
 
 
 def exponent_text(number: float) -> str:
-    """Return *number* as Go's format 'e' has it, which values of alerts are in: ``5e-01``."""
+    """Return *number* as text in Go's format 'e', as the values of alerts are written: ``5e-01``."""
     if not np.isfinite(number):
         return number_text(number)
     mantissa, exponent = f"{Decimal(repr(float(number))).normalize():e}".split("e")
@@ -35,13 +35,13 @@ def exponent_text(number: float) -> str:
 
 
 def seconds_text(ms: int) -> str:
-    """Return the time *ms* in seconds, with as many decimals as it needs."""
+    """Return the time *ms* as text in seconds, with as few decimals as possible."""
     whole, rest = divmod(abs(ms), 1000)
     return f"{'-' if ms < 0 else ''}{whole}" + (f".{rest:03d}" if rest else "")
 
 
 def _times(steps_ms: Times) -> list[str]:
-    """Return `seconds_text` of each step; mostly they have the same decimals."""
+    """Return `seconds_text` of each step; fast when all steps have the same number of decimals."""
     whole, rest = np.divmod(steps_ms, 1000)
     if (rest != rest[0]).any() or steps_ms[0] < 0:
         return [seconds_text(ms) for ms in steps_ms.tolist()]
@@ -50,12 +50,12 @@ def _times(steps_ms: Times) -> list[str]:
 
 
 def point(ms: int, number: float) -> str:
-    """Return one sample."""
+    """Return one sample as Prometheus' JSON: time in seconds, value as text."""
     return f'[{seconds_text(ms)},"{number_text(number)}"]'
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return the result of an instant query at *ms*, its series in the *order* of their values when one is given.
+    """Return the result of an instant query at *ms* as JSON; *order* is the sort key of values, None to keep the order.
 
     Raises PromqlError when it gets longer than MOST_ANSWER_BYTES, as the two below do.
     """
@@ -70,7 +70,7 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
 
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
-    """Return the result of a range query, in the order of labels; a series without any value is left out."""
+    """Return the result of a range query as JSON, sorted by labels; series without any value are left out."""
     times = pl.Series([f"],[{text}," for text in _times(steps_ms)])
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
@@ -80,9 +80,9 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
 
 
 def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
-    """Return the series *rows*, each of which has a value, as one text: what stands before each value, and the value.
+    """Return the series *rows* of *vectors*, each with at least one value, as the inner text of a JSON list.
 
-    Before one that is no series' first stands its time, of *times*.
+    *times* are the steps as text; each value is written behind its time.
     """
     present = vectors.present[rows]
     series, at = np.nonzero(present)
@@ -115,12 +115,12 @@ def _number_texts(values: Values) -> pl.Series:
     return texts.scatter(others, pl.Series(list(map(number_text, distinct.tolist())), dtype=pl.String).gather(which))
 
 
-def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
-    """Return the result of a range selector: samples as they are."""
+def samples_json(series: Sequence[tuple[Labels, Times, Values]]) -> str:
+    """Return the samples of a range selector as JSON; *series* are (labels, times in ms, values)."""
     return _json_list(
         f'{{"metric":{_format_labels(labels)},"values":['
         f"{','.join(point(ms, value) for ms, value in zip(times.tolist(), values.tolist(), strict=True))}]}}"
-        for labels, times, values in found
+        for labels, times, values in series
     )
 
 

@@ -127,7 +127,7 @@ def _read_integer(call: ApiCall, name: str, default: int) -> int:
 
 
 def _duration_ns(call: ApiCall, name: str) -> int | None:
-    """Return the duration in Go's form (``1.5s``, ``100ms``) in ns, None when it is not asked for."""
+    """Return the parameter *name* of *call*, a duration in Go's form (``1.5s``, ``100ms``), in ns; None when absent."""
     text = call.first(name)
     if text is None:
         return None
@@ -138,7 +138,7 @@ def _duration_ns(call: ApiCall, name: str) -> int | None:
 
 
 def _tags(call: ApiCall) -> dict[str, str]:
-    """Return the tags of ``tags`` (a JSON object) and of each ``tag`` (KEY:VALUE)."""
+    """Return the tags that *call* filters by, from ``tags`` (a JSON object) and each ``tag`` (KEY:VALUE)."""
     found: dict[str, str] = {}
     for text in call.parameters.get("tag", ()):
         key, colon, value = text.partition(":")

@@ -26,7 +26,7 @@ _LITERALS = re.compile(
 
 
 def unquoted(literal: str) -> str:
-    """Return what *literal* with its quotes means; raises ValueError for an escape that means nothing.
+    """Return the text that the quoted *literal* stands for; raises ValueError for an unknown escape.
 
     Bytes that are no UTF-8 become U+FFFD, as Go writes them in JSON.
     """
@@ -52,7 +52,7 @@ def unquoted(literal: str) -> str:
 
 
 def code_literals(query: str) -> str:
-    """Return the PromQL *query* with what each literal means in hexadecimal digits after a sign that no name can have.
+    """Return the PromQL *query* with each string literal encoded: hexadecimal digits after a sign that names lack.
 
     So the parser reads neither escapes nor regular expressions by rules of its own. It asks each selector for a matcher
     that does not match the empty string: what is empty stays so, and after ``!~`` the code is a regular expression that
@@ -72,5 +72,5 @@ def code_literals(query: str) -> str:
 
 
 def decode_literals(text: str) -> str:
-    """Return *text*, of which a part or all is what `code_literals` made, as it was meant."""
+    """Return *text* with every literal that `code_literals` encoded decoded."""
     return re.sub(rf"{_CODED}((?:[0-9a-f]{{2}})*)\|?", lambda found: bytes.fromhex(found[1]).decode(), text)

@@ -36,20 +36,20 @@ class LogStore:
     ns: Times
     lines: pl.Series
 
-    def labels(self, number: int) -> Labels:
-        """Return the labels of one row of *sets*, structured metadata included."""
-        return _labels_of_row(self.sets.row(number, named=True))
+    def labels(self, row: int) -> Labels:
+        """Return the labels of *row* in *sets*, structured metadata included."""
+        return _labels_of_row(self.sets.row(row, named=True))
 
-    def streams(self, owners: Times) -> list[Labels]:
-        """Return the labels of the streams that the rows *owners* of *sets* belong to, each once."""
-        return self.grouped(owners, self.stream_names)[0]
+    def streams(self, rows: Times) -> list[Labels]:
+        """Return the distinct stream labels of the *rows* of *sets*."""
+        return self.grouped(rows, self.stream_names)[0]
 
-    def grouped(self, owners: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
-        """Return what differs in the labels *names* among the rows *owners* of *sets*, and for each row which it has."""
+    def grouped(self, set_rows: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
+        """Group *set_rows* of *sets* by the labels *names*; return the labels of each group and the group of each row."""
         kept = [name for name in self.sets.columns if name in names]
         if not kept:
-            return [{}] if len(owners) else [], np.zeros(len(owners), dtype=np.int64)
-        rows = self.sets.select(kept)[owners]
+            return [{}] if len(set_rows) else [], np.zeros(len(set_rows), dtype=np.int64)
+        rows = self.sets.select(kept)[set_rows]
         distinct = rows.unique(maintain_order=True).with_row_index(_NUMBER)
         numbers = rows.join(distinct, on=kept, how="left", nulls_equal=True, maintain_order="left")[_NUMBER]
         return [_labels_of_row(row) for row in distinct.drop(_NUMBER).iter_rows(named=True)], numbers.to_numpy().astype(
@@ -67,22 +67,22 @@ class LogStore:
         return fits
 
     def _test_texts(
-        self, name: str, test_of: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
+        self, name: str, make_test: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
     ) -> Present:
         if name not in self.sets.columns or (of_stream and name not in self.stream_names):
-            return np.full(self.sets.height, test_of([""])(""))
+            return np.full(self.sets.height, make_test([""])(""))
         texts = self.sets[name].fill_null("")
-        test = test_of(distinct := texts.unique().to_list())
+        test = make_test(distinct := texts.unique().to_list())
         return texts.is_in([text for text in distinct if test(text)]).to_numpy().astype(bool)
 
     def between(self, start_ns: int, end_ns: int) -> slice:
-        """Return which entries are from *start_ns* to before *end_ns*."""
+        """Return the slice of the entries in [*start_ns*, *end_ns*)."""
         low, high = np.searchsorted(self.ns, np.array([start_ns, end_ns], dtype=np.int64), side="left").tolist()
         return slice(low, max(low, high))
 
 
 def read_logs(view: View) -> LogStore:
-    """Return the logs of *view*; raises DatapackError when a table is damaged."""
+    """Return the logs of the tables in *view*; raises DatapackError when a table is damaged."""
     frame = view.rows("logs")
     schema = frame.collect_schema()
     columns = [name for name in schema.names() if name not in _NO_LABELS and not schema[name].is_nested()]
@@ -109,7 +109,7 @@ def read_logs(view: View) -> LogStore:
 
 
 def _detected_level() -> pl.Expr:
-    """Return what Loki 3 adds to each entry as ``detected_level``, by the level that the entry says."""
+    """Return the expression for Loki's label ``detected_level``, by the level that the entry has."""
     level = (
         pl.col(f"{_KEY}level").str.to_lowercase().replace({"warning": "warn", "err": "error", "information": "info"})
     )

@@ -130,7 +130,7 @@ class LokiApi:
         return _data_reply(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
 
     def _selected_rows(self, call: ApiCall) -> Times:
-        """Return the rows of labels that have an entry in the time of *call* and fit any of its selectors."""
+        """Return the rows of label sets with an entry in the time range of *call* that match any of its selectors."""
         texts = [text for name in ("match", "match[]", "query") for text in call.parameters.get(name, ())]
         asked: list[tuple[Matcher, ...]] = [parse_selector(text) for text in texts] or [()]
         fits = np.any([self.store.fitting(one, of_stream=True) for one in asked], axis=0)
@@ -139,7 +139,7 @@ class LokiApi:
         return chosen
 
     def _span(self, call: ApiCall) -> tuple[int, int]:
-        """Return start and end; without a start, ``since`` before the end, which is an hour."""
+        """Return start and end of *call* in ns; without a start, ``since`` (default an hour) before the end."""
         end_ns, since = _time(call, "end", self._now_ns), call.first("since")
         try:
             since_ns = duration_ns(since, days=True) if since is not None else _HOUR_NS
@@ -157,7 +157,7 @@ class LokiApi:
 
 
 def _time(call: ApiCall, name: str, default_ns: int) -> int:
-    """Return a time in ns: seconds with decimals, seconds or ns by the number of digits, or RFC 3339."""
+    """Return the parameter *name* of *call* in ns: seconds, ns (by the number of digits) or RFC 3339."""
     text = call.first(name)
     if text is None:
         return default_ns

@@ -35,14 +35,14 @@ class Matcher(NamedTuple):
     value: str
 
     def test(self, texts: Iterable[str]) -> Callable[[str], bool]:
-        """Return the test of a value, which holds for the *texts* alone; raises RegexError."""
+        """Return a function that tells whether a value matches; it works for the values *texts* only. Raises RegexError."""
         return tester(self.op, self.value, texts)
 
 
 def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return the test that *op* with *value* is, for the *texts* alone; regular expressions match whole texts.
+    """Return a function that tells whether a text matches *op* (such as ``=~``) and *value*; works for *texts* only.
 
-    Raises RegexError.
+    Regular expressions match whole texts. Raises RegexError.
     """
     match op:
         case "=":
@@ -70,7 +70,7 @@ def holds_anywhere(regex: str, texts: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
-    """Return which *lines* have a match, by one pass over all of them: a match never goes beyond its line."""
+    """Return for each of *lines* whether *regex* matches in it, by one search through all lines joined."""
     text = "\n".join(lines.to_list()).encode()
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lines.str.len_bytes().to_numpy() + 1)])
     found = np.zeros(len(lines), dtype=bool)
@@ -82,7 +82,7 @@ def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
-    """Return *regex*, in which a dot matches line breaks with *dot_nl*; raises RegexError when it cannot be used."""
+    """Compile *regex* with RE2; with *dot_nl* a dot matches line breaks. Raises RegexError when it is not valid."""
     if len(regex) > MOST_REGEX_CHARACTERS:
         raise RegexError(f"a regular expression may have {MOST_REGEX_CHARACTERS} characters here")
     if _ONE_BYTE.search(regex):  # of RE2 in C++ alone, not of Go's
@@ -96,8 +96,8 @@ def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
         raise RegexError(f"{regex!r} is no regular expression: {reason}") from error
 
 
-def _compile_regex(regex: str, **chosen: bool) -> Any:
+def _compile_regex(regex: str, **flags: bool) -> Any:
     options = re2.Options()
-    for name, value in {"log_errors": False, **chosen}.items():
+    for name, value in {"log_errors": False, **flags}.items():
         setattr(options, name, value)
     return re2.compile(regex, options)

@@ -22,27 +22,27 @@ _SHORT = {
 
 
 def metric_name(raw: str) -> str:
-    """Return the name of the metric *raw* before anything is done about equal ones."""
+    """Return *raw*, the name of a metric, as a valid Prometheus name; names may collide."""
     return _with_letter_first(_NO_METRIC.sub("_", raw))
 
 
 def label_name(column: str) -> str:
-    """Return the label that *column* of a table becomes: ``service``, ``pod``, ``node``, ... ``jvm_gc_name``."""
+    """Return the Prometheus label for a table's *column*: ``service``, ``pod``, ``node``, ... ``jvm_gc_name``."""
     return _SHORT.get(column) or otlp_label_name(column)
 
 
 def otlp_label_name(column: str) -> str:
-    """Return the label by which Loki has *column* when logs come by OTLP: ``service_name``, ``k8s_pod_name``."""
+    """Return the label that Loki gives a table's *column* when logs come by OTLP: ``service_name``, ``k8s_pod_name``."""
     return _with_letter_first(_NO_LABEL.sub("_", column.removeprefix("attr.")))
 
 
 def is_label_name(name: str) -> bool:
-    """Return whether a label may be called *name*."""
+    """Return whether *name* is a valid Prometheus label."""
     return re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name, re.ASCII) is not None
 
 
 def apart(names: Iterable[str]) -> list[str]:
-    """Return *names* in their order, with a number after each that was there before."""
+    """Return *names* in order, made unique: a name that occurred before gets a number at its end."""
     used: set[str] = set()
     found = []
     for name in names:

@@ -113,7 +113,7 @@ class PrometheusApi:
         return _limited_reply(call, sorted(found - {""}))
 
     def _selected_series(self, call: ApiCall) -> list[int]:
-        """Return the series that any ``match[]`` means, all without one, that have a sample from start to end."""
+        """Return the numbers of the series that match any ``match[]`` and have a sample between start and end."""
         start_ms, end_ms = (
             _read_time_ms(call, "start", self.store.first_ms),
             _read_time_ms(call, "end", self.store.last_ms),
@@ -144,7 +144,7 @@ class PrometheusApi:
 
 
 def failed(error: PromqlError) -> ApiReply:
-    """Return *error* as Prometheus says it."""
+    """Return the reply in which Prometheus reports *error*."""
     said = {"status": "error", "errorType": error.kind, "error": str(error)}
     return ApiReply(error.status, json.dumps(said).encode())
 
@@ -165,7 +165,7 @@ class _turn:  # noqa: N801 - used as a function is
 
 
 def _order(expression: promql.Expr) -> Any:
-    """Return by what the series of an instant answer are sorted: topk, bottomk and sorts say the first ones first."""
+    """Return the sort key for the values of an instant query; None unless *expression* is topk, bottomk or a sort."""
     named = expression.op if isinstance(expression, promql.AggregateExpr) else ""
     match expression.func.name if isinstance(expression, promql.Call) else str(named):
         case "topk" | "sort_desc":
@@ -196,7 +196,7 @@ def _read_seconds(call: ApiCall, name: str) -> float:
 
 
 def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
-    """Return the steps of a range query, and its start and end, which need not be a step."""
+    """Return the steps of a range query in ms, and its (start, end), since the end need not be a step."""
     start_ms, end_ms, step_s = _read_time_ms(call, "start"), _read_time_ms(call, "end"), _read_seconds(call, "step")
     if end_ms < start_ms:
         raise PromqlError('invalid parameter "end": end timestamp must not be before start time')
@@ -233,8 +233,8 @@ def _limited_reply(call: ApiCall, items: Iterable[Any]) -> ApiReply:
     return _data_reply(listed)
 
 
-def _data_reply(data: Any, further: Mapping[str, Any] | None = None) -> ApiReply:
-    return ApiReply(200, json.dumps({"status": "success", "data": data, **(further or {})}).encode())
+def _data_reply(data: Any, extra: Mapping[str, Any] | None = None) -> ApiReply:
+    return ApiReply(200, json.dumps({"status": "success", "data": data, **(extra or {})}).encode())
 
 
 def _result_reply(kind: str, result: str) -> ApiReply:

@@ -42,21 +42,21 @@ class ApiReply(NamedTuple):
 
 
 def read_call(method: str, path: str, query: str, form: bytes) -> ApiCall:
-    """Return the call; raises ValueError when it has too many parameters."""
+    """Return the request as an ApiCall, with parameters from *query* and *form*; raises ValueError for too many."""
     text = "&".join(part for part in (query, form.decode("utf-8", "replace")) if part)
     parameters = parse_qs(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
     return ApiCall(method, tuple(unquote(part) for part in path.strip("/").split("/")), parameters)
 
 
 def number_in(text: str) -> float:
-    """Return the finite number *text*; raises ValueError for anything else."""
+    """Parse *text* as a finite number; raises ValueError for anything else."""
     if len(text) > 100 or not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text)):
         raise ValueError(text)
     return number
 
 
 def duration_s(text: str) -> float:
-    """Return the duration *text*, seconds or Prometheus' form (``1m30s``), in s; raises ValueError."""
+    """Parse the duration *text*, seconds or Prometheus' form (``1m30s``), and return seconds; raises ValueError."""
     pieces = _PIECE.findall(text[:100])
     if pieces and "".join(number + unit for number, unit in pieces) == text:
         return float(sum(int(number) * _UNITS_S[unit] for number, unit in pieces))
@@ -64,7 +64,7 @@ def duration_s(text: str) -> float:
 
 
 def duration_ns(text: str, *, days: bool = False) -> int:
-    """Return the duration *text* in Go's form (``1.5s``, ``100ms``) in ns; raises ValueError.
+    """Parse the duration *text* in Go's form (``1.5s``, ``100ms``) and return ns; raises ValueError.
 
     With *days*, days, weeks and years are units too, as they are in queries.
     """
@@ -79,7 +79,7 @@ def duration_ns(text: str, *, days: bool = False) -> int:
 
 
 def ms_in(text: str) -> int:
-    """Return the time *text*, seconds of the epoch or RFC 3339, in ms; raises ValueError."""
+    """Parse the time *text*, seconds of the epoch or RFC 3339, and return ms; raises ValueError."""
     if _RFC3339.fullmatch(text):
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     ms = round(number_in(text) * 1000)

@@ -21,23 +21,23 @@ def rfc3339(ns: int) -> str:
 
 
 def alert_labels(alert: Alert) -> Labels:
-    """Return the labels of *alert*: its signal is its name."""
+    """Return the Prometheus labels of *alert*; its signal is the alert's name."""
     named = {"alertname": alert.signal, "service": alert.service, "severity": alert.severity or ""}
     return {name: value for name, value in named.items() if value}
 
 
 def alert_annotations(alert: Alert) -> Labels:
-    """Return what is said of *alert* in words."""
+    """Return the Prometheus annotations of *alert*, its description."""
     return {"summary": alert.message, "threshold": number_text(float(alert.threshold))}
 
 
 def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
-    """Return the answer of ``/api/v1/alerts``."""
+    """Return the response of ``/api/v1/alerts`` for *alerts*."""
     return {"alerts": [_alert_as_json(alert) for alert in alerts]}
 
 
 def rules_of(view: View) -> dict[str, Any]:
-    """Return the answer of ``/api/v1/rules``: one rule for each signal, without its query."""
+    """Return the response of ``/api/v1/rules``: one rule for each signal, without its query."""
     evaluated = rfc3339(view.now_ns) if view.now_ns else _EPOCH
     rules = [
         {

@@ -44,7 +44,7 @@ class CountedSpans(NamedTuple):
 
 
 def counted_spans(view: View) -> Iterator[CountedSpans]:
-    """Yield the calls, and count, sum (s) and buckets of their latency; raises DatapackError for a damaged table."""
+    """Yield the calls counted from spans, and count, sum (s) and buckets of their latency; raises DatapackError."""
     spans = view.collect(_selected(view), "traces")
     if spans.is_empty():
         return
@@ -73,7 +73,7 @@ def counted_spans(view: View) -> Iterator[CountedSpans]:
 
 
 def _selected(view: View) -> pl.LazyFrame:
-    """Return the spans that ended within the view, each with the texts of its labels, its *end* and its duration, ns."""
+    """Return the spans that ended within the view, with the texts of their labels, *end* and duration in ns."""
     rows = view.rows("traces")
     columns = rows.collect_schema()
     end = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
@@ -97,7 +97,7 @@ def _selected(view: View) -> pl.LazyFrame:
 
 
 def _ticks(view: View) -> npt.NDArray[np.int64]:
-    """Return the instants of samples, the first and the last those of the view."""
+    """Return the times in ns at which span metrics are sampled, from the start to the end of the view."""
     every = max(TICK_NS, (view.now_ns - view.began_ns) // MOST_TICKS)
     return np.append(np.arange(view.began_ns, view.now_ns, every, dtype=np.int64), view.now_ns)
 
@@ -133,7 +133,7 @@ class SeriesStore:
     metrics: dict[str, MetricDescription]
 
     def column(self, label: str) -> tuple[list[str], Times]:
-        """Return the distinct texts of *label*, '' where a series has none, and which of these each series has."""
+        """Return the distinct values of *label*, '' where a series has none, and the index of each series' value."""
         if label not in self._column_cache:
             texts: dict[str, int] = {}
             which = [texts.setdefault(labels.get(label, ""), len(texts)) for labels in self.labels]
@@ -146,7 +146,7 @@ class SeriesStore:
 
     @cached_property
     def matched(self) -> dict[tuple[str, str, str], tuple[bool, npt.NDArray[np.bool_]]]:
-        """What `select` found of each matcher (operator, label, value), the earliest first."""
+        """A cache of `select`: (operator, label, value) of a matcher to what it matched, the oldest first."""
         return {}
 
     @cached_property
@@ -170,7 +170,7 @@ class SeriesStore:
         return int(self.ms.max()) if len(self.ms) else 0
 
     def positions(self, numbers: Times, at_ms: Times) -> Times:
-        """Return, for each series of *numbers* and each time of *at_ms*, where its later samples begin.
+        """Return, for each series of *numbers* and each time of *at_ms*, the position of its first later sample.
 
         The shape is (series, times); samples at the very time lie before the position.
         """
@@ -182,7 +182,7 @@ class SeriesStore:
 
     @cached_property
     def sampled_as(self) -> Times:
-        """For each series the first one that was sampled at the same instants."""
+        """For each series, the number of the first series with the same sample times."""
         first: dict[bytes, int] = {}
         pairs = zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True)
         found = [first.setdefault(self.ms[low:high].tobytes(), number) for number, (low, high) in enumerate(pairs)]
@@ -190,14 +190,14 @@ class SeriesStore:
 
     @cached_property
     def begun_again(self) -> npt.NDArray[np.bool_]:
-        """Which series drop anywhere, as a counter does that began again."""
+        """Which series drop anywhere, as a counter that was reset."""
         found = np.zeros(len(self.labels), dtype=bool)
         found[np.searchsorted(self.bounds, np.flatnonzero(self.drops), side="right") - 1] = True
         return found
 
     @cached_property
     def drops(self) -> Values:
-        """What a counter had before each sample at which it began again, 0 at all others."""
+        """The value of a counter before each sample at which it was reset, 0 at all others."""
         lost = np.zeros(len(self.values))
         if len(self.values):
             began_again = self.values[1:] < self.values[:-1]
@@ -207,12 +207,12 @@ class SeriesStore:
 
     @cached_property
     def fallen(self) -> Times:
-        """Before each sample, how many of all samples are less than the one before."""
+        """Before each sample, how many samples of all series are less than their predecessor."""
         return _counted_before(self.values[1:] < self.values[:-1])
 
     @cached_property
     def changed(self) -> Times:
-        """Before each sample, how many of all samples differ from the one before."""
+        """Before each sample, how many samples of all series differ from their predecessor."""
         before, after = self.values[:-1], self.values[1:]
         return _counted_before((before != after) & ~(np.isnan(before) & np.isnan(after)))
 
@@ -223,8 +223,8 @@ class SeriesStore:
         return numbers * span + (self.ms - self.first_ms)
 
 
-def _counted_before(ones: npt.NDArray[np.bool_]) -> Times:
-    return np.concatenate([np.zeros(2, dtype=np.int64), np.cumsum(ones, dtype=np.int64)])
+def _counted_before(flags: npt.NDArray[np.bool_]) -> Times:
+    return np.concatenate([np.zeros(2, dtype=np.int64), np.cumsum(flags, dtype=np.int64)])
 
 
 def read_series(view: View) -> SeriesStore:
@@ -289,33 +289,42 @@ def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
     return found
 
 
-def _part_of_spans(counted: CountedSpans) -> _SeriesPart:
-    series, ticks = counted.values.shape
-    counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(counted.ms, series)
+def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
+    series, ticks = span_counts.values.shape
+    counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(span_counts.ms, series)
     return _SeriesPart(
-        counted.name, "traces", counted.name, "counter", counted.labels, counts, ms, counted.values.ravel()
+        span_counts.name,
+        "traces",
+        span_counts.name,
+        "counter",
+        span_counts.labels,
+        counts,
+        ms,
+        span_counts.values.ravel(),
     )
 
 
-def _series_of_number(raw: str, table: str, number: str, labels: list[Labels], series: pl.DataFrame) -> _SeriesPart:
-    """Return the series of one *number* of one metric; of several samples in one millisecond the last counts."""
+def _series_of_number(
+    raw: str, table: str, value_column: str, labels: list[Labels], series: pl.DataFrame
+) -> _SeriesPart:
+    """Return the series of the *value_column* of one metric; of several samples in one millisecond the last counts."""
     counts = series["ms"].list.len().to_numpy().astype(np.int64)
     ms = series["ms"].explode().to_numpy().astype(np.int64)
-    column = series[number]
-    added_up = number in {"count", "sum"}
+    column = series[value_column]
+    added_up = value_column in {"count", "sum"}
     if added_up:
         column = column.list.eval(pl.element().cum_sum())
     values = column.explode().cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
     owner = np.repeat(np.arange(len(counts)), counts)
     kept = np.ones(len(ms), dtype=bool)
     kept[:-1] = (owner[1:] != owner[:-1]) | (ms[1:] != ms[:-1])
-    if number in {"min", "max"}:  # not every histogram says them
+    if value_column in {"min", "max"}:  # not every histogram says them
         kept &= ~np.isnan(values)
     counts = np.bincount(owner[kept], minlength=len(counts)).astype(np.int64)
     labels, counts = [one for one, count in zip(labels, counts, strict=True) if count], counts[counts > 0]
-    whole = number == "value"
+    whole = value_column == "value"
     kind = "counter" if added_up else "gauge" if table != "metrics_sum" else "unknown"
-    name = metric_name(raw if whole else f"{raw}.{number}")
+    name = metric_name(raw if whole else f"{raw}.{value_column}")
     return _SeriesPart(
-        raw if whole else f"{number} of {raw}", table, name, kind, labels, counts, ms[kept], values[kept]
+        raw if whole else f"{value_column} of {raw}", table, name, kind, labels, counts, ms[kept], values[kept]
     )

@@ -54,7 +54,7 @@ class BackendApi(Protocol):
     """One backend's API; `answer` gives None for a path that it has not."""
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*."""
+        """Return the reply to *call*, None when its path is not of this API."""
 
 
 class MachineLock:
@@ -85,7 +85,7 @@ class Backends:
             return self._made[name]
 
     def read(self) -> Backends:
-        """Return itself with every API made."""
+        """Build the API of every backend now, and return itself."""
         for name in self._makers:
             self.get_backend(name)
         return self
@@ -99,21 +99,21 @@ class ApiServer:
 
     @classmethod
     def over(cls, pack: Datapack) -> ApiServer:
-        """Return the server of all APIs over *pack*, whose tables are read now; raises DatapackError."""
+        """Return the server of all APIs for the recording *pack*, whose tables are read now; raises DatapackError."""
         backends = Backends(recorded(pack), MachineLock()).read()
         return cls(lambda: backends)
 
     @classmethod
-    def live(cls, now: Callable[[], View]) -> ApiServer:
-        """Return the server of all APIs over what *now* sees of a running system, asked once in `REFRESH_S` at most."""
-        return cls(_Latest(now))
+    def live(cls, get_view: Callable[[], View]) -> ApiServer:
+        """Return the server of all APIs for a running system; *get_view* is called once in `REFRESH_S` at most."""
+        return cls(_Latest(get_view))
 
     def alone(self, name: str) -> ApiServer:
-        """Return a server of the backend called *name* alone, at the root of its paths."""
+        """Return a server of the backend *name* alone, with its paths at the root."""
         return ApiServer(self._current, name)
 
     def serve(self, connection: Socket) -> None:
-        """Answer the one request of *connection*; one whose client hangs up ends with it."""
+        """Answer the one HTTP request of *connection*; the work stops when the client hangs up."""
         with suppress(OSError):
             try:
                 call, sends_body = self._read_call(connection)
@@ -127,7 +127,7 @@ class ApiServer:
                 send_content(connection, reply.status, content, reply.kind)
 
     def reply(self, call: ApiCall) -> ApiReply:
-        """Return the reply to *call*: of the backend that has the path, else that there is no such page."""
+        """Return the reply to *call* by the backend that has its path, else status 404."""
         if call.method not in {"GET", "HEAD", "POST"}:
             return ApiReply(405, b"Method Not Allowed\n", TEXT)
         if call.path == ("",):
@@ -173,7 +173,7 @@ class _Latest:
 
 
 def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
-    """Return whose path *call* has, None for nobody's, and the call as that backend has it."""
+    """Return the name of the backend that the path of *call* begins with, None for none, and the call without it."""
     match call.path:
         case ("api", "v1", *_) | ("-", *_):
             return "prometheus", call
@@ -189,7 +189,7 @@ def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
 
 
 def api_urls(url: str) -> dict[str, str]:
-    """Return where each API is found when all are served at *url*."""
+    """Return the URL of each API, by name, of a server at *url*."""
     return {**dict.fromkeys(("prometheus", "jaeger", "loki", "alertmanager"), url), TEMPO: f"{url}/{TEMPO}"}
 
 
@@ -203,7 +203,7 @@ def serving_on_port(server: ApiServer, port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def serving_on_socket(server: ApiServer, path: Path) -> Iterator[Path]:
-    """Serve *server* at the Unix socket *path* while the block runs; raises UserError for a path that cannot be one."""
+    """Serve *server* at the Unix socket *path* while the block runs; raises UserError when it cannot be made."""
     require_socket_path(path)
     listener = listen_on_socket(path)
     try:

@@ -19,20 +19,20 @@ DERIVED = frozenset({"span.kind", "error", "otel.status_code"})
 _KINDS = {pl.Boolean: "bool", pl.String: "string"}
 
 
-def trace_ids(asked: str) -> list[str]:
-    """Return the ids that *asked* may mean: leading zeros may be left out, as with Jaeger and Tempo, digits be large."""
-    digits = asked.lower()
+def trace_ids(text: str) -> list[str]:
+    """Return the trace ids that *text* may mean: as in Jaeger and Tempo, leading zeros may be missing, digits capital."""
+    digits = text.lower()
     return [
-        asked,
+        text,
         digits,
         *(digits.zfill(length) for length in (16, 32)),
         digits[-16:] if digits[:-16].strip("0") == "" else digits,
     ]
 
 
-def is_trace_id(asked: str) -> bool:
-    """Return whether *asked* can be the id of a trace."""
-    return re.fullmatch(r"[0-9a-fA-F]{1,32}", asked, re.ASCII) is not None
+def is_trace_id(text: str) -> bool:
+    """Return whether *text* can be the id of a trace."""
+    return re.fullmatch(r"[0-9a-fA-F]{1,32}", text, re.ASCII) is not None
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class SpanStore:
         return sorted(set(self.spans["service"].drop_nulls()) - {""})
 
     def operations(self, service: str | None, kind: str | None = None) -> list[tuple[str, str]]:
-        """Return (operation, span kind) of *service*, or of all, sorted."""
+        """Return (operation, span kind) of *service* and *kind*, sorted; None stands for all."""
         found = self.spans if service is None else self.spans.filter(pl.col("service") == service)
         pairs = found.select("operation", pl.col(f"{TAG}span.kind").fill_null("")).unique().drop_nulls().rows()
         return sorted(pair for pair in pairs if kind in {None, pair[1]})
 
     def search(self, search: TraceSearch) -> list[str]:
-        """Return the ids of the latest traces that fit *search*, latest first."""
+        """Return the ids of the traces that match *search*, latest first."""
         fits = [pl.col("service") == search.service, pl.col("start_us").is_between(search.start_us, search.end_us)]
         if search.operation is not None:
             fits.append(pl.col("operation") == search.operation)
@@ -89,7 +89,7 @@ class SpanStore:
         return self.spans.filter(pl.col("trace_id").is_in(list(ids)))
 
     def dependencies(self, start_us: int, end_us: int) -> list[tuple[str, str, int]]:
-        """Return (caller, callee, calls) for the spans from *start_us* to *end_us* whose parent is of another service."""
+        """Return (caller, callee, calls) by the spans in the time range whose parent is of another service."""
         parents = self.spans.select("trace_id", pl.col("span_id").alias("parent_id"), caller="service")
         called = self.spans.filter(pl.col("start_us").is_between(start_us, end_us), pl.col("parent_id") != "")
         pairs = called.join(parents.unique(["trace_id", "parent_id"]), on=["trace_id", "parent_id"])
@@ -132,13 +132,13 @@ SCOPES: Mapping[str, tuple[str, ...]] = {"": (TAG, PROCESS), "span": (TAG,), "re
 
 
 def attribute_columns(scope: str, key: str, columns: Container[str]) -> list[str]:
-    """Return which of *columns* hold the attribute *key* of *scope*; Jaeger's own tags are none."""
+    """Return those of *columns* that hold the attribute *key* of *scope*; [] for tags that only Jaeger has."""
     found = [f"{prefix}{key}" for prefix in SCOPES[scope] if f"{prefix}{key}" in columns and key not in DERIVED]
     return found + ["service"] * (key == "service.name" and scope != "span")
 
 
 def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the traces of *spans* as Jaeger's objects, in the *order* of their ids."""
+    """Return the traces of *spans* as Jaeger's JSON objects, in the *order* of their ids."""
     by_trace: dict[str, list[dict[str, Any]]] = {}
     for row in spans.iter_rows(named=True):
         by_trace.setdefault(row["trace_id"], []).append(row)
@@ -176,7 +176,7 @@ def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) 
 
 
 def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
-    """Return *column* as a tag; a number that JSON does not have is none."""
+    """Return the expression for *column* as a tag; a number that JSON does not have becomes null."""
     key, read = column.removeprefix("attr."), pl.col(column)
     if type_.is_float():
         read = pl.when(read.is_finite()).then(read)

@@ -52,13 +52,13 @@ def resource_spans(spans: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def tagged(row: Row, prefix: str) -> dict[str, Any]:
-    """Return the attributes of the columns with *prefix*, without those that Jaeger alone has."""
+    """Return the attributes of *row* in the columns with *prefix*, without those that only Jaeger has."""
     found = {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
     return {key: value for key, value in found.items() if value is not None and key not in DERIVED}
 
 
 def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return *values* as OTLP's attributes."""
+    """Return *values* as a list of OTLP attributes."""
     return [{"key": key, "value": _value_as_json(value)} for key, value in values.items() if value is not None]
 
 
@@ -76,7 +76,7 @@ def _span_as_json(row: Row) -> dict[str, Any]:
 
 
 def encoded_id(text: str, size: int) -> str:
-    """Return the id *text* in base64: the bytes that it says in hex, filled up to *size*, else its characters."""
+    """Return the id *text* in base64: the bytes of its hex digits, filled up to *size*, else of its characters."""
     try:
         plain = bytes.fromhex(text.zfill(2 * size))
     except ValueError:
@@ -121,7 +121,7 @@ class TempoApi:
 
     @cached_property
     def _spans(self) -> pl.DataFrame:
-        """All spans, each with the length of its trace, in ns, and what its trace begins with."""
+        """All spans, each with the duration in ns and the root of its trace."""
         spans = self._store.spans
         end = pl.col("start_ns") + pl.col("duration_ns").fill_null(0)
         roots = (
@@ -197,7 +197,7 @@ class TempoApi:
         return _json_reply({"traces": traces, "metrics": {"inspectedTraces": self._spans["trace_id"].n_unique()}})
 
     def _tags(self, call: ApiCall) -> pl.Expr:
-        """Return what a span has to be for ``tags`` (logfmt) and its trace for the durations, all of them."""
+        """Return the filter of *call* on spans: all its ``tags`` (logfmt), and the durations of the trace."""
         try:
             words = shlex.split(call.first("tags") or "")
         except ValueError as error:
@@ -232,7 +232,7 @@ class TempoApi:
         return _json_reply({"scopes": found, "metrics": {}})
 
     def _values(self, name: str) -> list[tuple[str, str]]:
-        """Return (type, value) of the tag *name*, in the order of values; the name of none has none."""
+        """Return (type, value) of the tag *name*, sorted by value; none for an unknown tag."""
         match name.removeprefix(".") if name.startswith(".") else name:
             case "status":
                 return [("keyword", value) for value in sorted(STATUS)]
@@ -261,36 +261,36 @@ class TempoApi:
         return found | ({_SERVICE} if prefix == PROCESS else set())
 
     def _columns(self, name: str) -> list[str]:
-        """Return the columns of the attribute *name*, with or without its scope."""
+        """Return the columns of the attribute *name*, which may begin with its scope."""
         scope, dot, key = name.partition(".")
         if not dot or scope not in SCOPES:
             scope, key = "", name
         return attribute_columns(scope, key, self._spans.columns)
 
 
-def _summary(found: pl.DataFrame, kept: int | None) -> dict[str, Any]:
-    """Return one trace of a search by those of its spans that were *found*, of which *kept* are shown, none for None."""
-    first = found.row(0, named=True)
+def _summary(matched_spans: pl.DataFrame, limit: int | None) -> dict[str, Any]:
+    """Return the search result for one trace by its *matched_spans*, of which it lists *limit*, none for None."""
+    first = matched_spans.row(0, named=True)
     summary = {
         "traceID": first["trace_id"], "rootServiceName": first["root_service"] or _NO_ROOT,
         "rootTraceName": first["root_name"] or "", "startTimeUnixNano": str(first["trace_start"]),
         "durationMs": first["trace_ns"] // 10**6,
     }  # fmt: skip
-    if kept is None:
+    if limit is None:
         return summary
     spans = [
         {
             "spanID": row["span_id"], "name": row["operation"] or "", "startTimeUnixNano": str(row["start_ns"]),
             "durationNanos": str(row["duration_ns"] or 0), "attributes": attributes({_SERVICE: row["service"]}),
         }
-        for row in found.head(kept).iter_rows(named=True)
+        for row in matched_spans.head(limit).iter_rows(named=True)
     ]  # fmt: skip
-    matched = {"spans": spans, "matched": found.height}
+    matched = {"spans": spans, "matched": matched_spans.height}
     return summary | {"spanSet": matched, "spanSets": [matched]}
 
 
 def _times(call: ApiCall) -> list[pl.Expr]:
-    """Return that a trace has something between ``start`` and ``end``, both in seconds, when both are said."""
+    """Return the filters for traces that overlap ``start`` to ``end`` (s) of *call*; [] when they are absent."""
     start_s, end_s = _read_positive(call, "start", 0), _read_positive(call, "end", 0)
     if bool(start_s) != bool(end_s):
         raise TempoError("please provide non-zero values for http parameters start and end")

@@ -41,49 +41,49 @@ class TokenReader:
             at = found.end()
 
     def peek(self, ahead: int = 0) -> Token:
-        """Return the token that comes, or one further *ahead*; at the end one without a kind."""
+        """Return the next token, or the one *ahead* of it, without moving; a token without a kind at the end."""
         at = self._next + ahead
         return self._tokens[at] if at < len(self._tokens) else Token("", "", len(self._text))
 
     def sees(self, *texts: str) -> bool:
-        """Return whether one of *texts* comes next."""
+        """Return whether the next token is one of *texts*."""
         return self.peek().kind != "text" and self.peek().text in texts
 
     def step(self) -> Token:
-        """Return the token that comes, and go beyond it."""
+        """Return the next token and move past it."""
         found = self.peek()
         self._next += 1
         return found
 
     def sign(self, sign: str) -> None:
-        """Go beyond *sign*, which has to come."""
+        """Move past the token *sign*; raises an error when another comes."""
         if not self.sees(sign):
             self.unexpected(sign)
         self._next += 1
 
     def take(self, kind: str, expected: str) -> Token:
-        """Return the token that comes, which has to be of *kind*; *expected* says so in words."""
+        """Return the next token, which must be of *kind*, and move past it; *expected* describes it in the error."""
         if self.peek().kind != kind:
             self.unexpected(expected)
         return self.step()
 
     def unquoted(self, token: Token) -> str:
-        """Return what the text in quotes *token* means."""
+        """Return the text that the quoted *token* stands for."""
         try:
             return unquoted(token.text)
         except ValueError as error:
             self.fail(token.at, str(error))
 
     def unexpected(self, expected: str) -> NoReturn:
-        """Raise the error that something else comes than what is *expected*."""
+        """Raise the error that another token follows than what is *expected*."""
         token = self.peek()
         self.fail(token.at, f"unexpected {token.text[:100] or 'end of the query'}, expecting {expected}")
 
-    def fail(self, at: int, what: str) -> NoReturn:
-        """Raise the error *what* at the character *at*."""
-        raise self._error(f"{self._before}parse error at {self.place(at)}: syntax error: {what}")
+    def fail(self, offset: int, problem: str) -> NoReturn:
+        """Raise the error *problem* at the character *offset*."""
+        raise self._error(f"{self._before}parse error at {self.place(offset)}: syntax error: {problem}")
 
-    def place(self, at: int) -> str:
-        """Return line and column of the character *at*, as they are counted by people."""
-        before = self._text[:at]
-        return f"line {before.count(chr(10)) + 1}, col {at - before.rfind(chr(10))}"
+    def place(self, offset: int) -> str:
+        """Return line and column of the character *offset*, both counted from 1."""
+        before = self._text[:offset]
+        return f"line {before.count(chr(10)) + 1}, col {offset - before.rfind(chr(10))}"

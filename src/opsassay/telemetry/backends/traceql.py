@@ -45,7 +45,7 @@ class TraceqlError(UserError):
 
 
 def read_traceql(text: str, columns: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return what a span has to fulfil by the query *text*, over *columns* of a table of spans; raises TraceqlError."""
+    """Return the TraceQL query *text* as a filter on a table of spans with *columns*; raises TraceqlError."""
     return _TraceqlReader(text, columns).read_query()
 
 
@@ -64,11 +64,11 @@ class _TraceqlReader(TokenReader):
             self.fail(token.at, f"{token.text} after a set of spans is not served here; there is one set of conditions")
         return found
 
-    def _any_of(self, deep: int) -> pl.Expr:
-        if deep > MOST_DEEP:
+    def _any_of(self, depth: int) -> pl.Expr:
+        if depth > MOST_DEEP:
             self.fail(0, "the query is nested too deeply")
         return self._join_terms(
-            "||", lambda: self._join_terms("&&", lambda: self._read_term(deep), operator.and_), operator.or_
+            "||", lambda: self._join_terms("&&", lambda: self._read_term(depth), operator.and_), operator.or_
         )
 
     def _join_terms(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
@@ -78,15 +78,15 @@ class _TraceqlReader(TokenReader):
             found.append(read())
         return reduce(join, found)
 
-    def _read_term(self, deep: int) -> pl.Expr:
+    def _read_term(self, depth: int) -> pl.Expr:
         if self.sees("("):
             self.step()
-            inner = self._any_of(deep + 1)
+            inner = self._any_of(depth + 1)
             self.sign(")")
             return inner
         if self.sees("!"):
             self.step()
-            return ~self._read_term(deep + 1)
+            return ~self._read_term(depth + 1)
         name = self.step() if self.peek().kind == "quoted" else self.take("name", "a field")
         if name.text in {"true", "false"} and self.sees("}", "&&", "||", ")"):
             return pl.lit(value=name.text == "true")
@@ -123,12 +123,12 @@ class _TraceqlReader(TokenReader):
         return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._match_nothing(op, value)
 
     def _match_nothing(self, op: str, value: Token) -> pl.Expr:
-        """Return that nothing fits, once the value is known to be one."""
+        """Return a filter that no span passes, after a check that *value* is a literal."""
         self._fitting(pl.lit(None, pl.String()), pl.String(), op, value)
         return pl.lit(value=False)
 
     def _fitting(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
-        """Return the comparison of *column* with a literal; one of another type is never true, as in Tempo."""
+        """Return the comparison of *column* with the literal *value*; false for another type, as in Tempo."""
         if value.kind == "text":
             text = self.unquoted(value)
             if op.endswith("~"):

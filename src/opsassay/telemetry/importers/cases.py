@@ -72,7 +72,7 @@ class Source:
 def import_sources(
     sources: Iterable[Source], out: Path, on_case: OnCase | None = None, *, update_truth: bool = False
 ) -> ImportReport:
-    """Read each of *sources* in turn into the tree *out*, truth before telemetry, and report what became of it.
+    """Import each of *sources* into the tree *out*, truth before telemetry, and return a report.
 
     A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
     where it stopped; where its id is *by_content* it is read, and fails as a conflict if it has another truth, unless
@@ -132,7 +132,7 @@ def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str,
 
 
 def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
-    """Put *truth* in place of the one that *tree* has, with its annotation and graph; nothing changes for an equal one."""
+    """Replace the truth in *tree* by *truth* and delete annotation and graph; nothing changes for an equal one."""
     folder = tree.truth_path(truth.id)
     if (folder / TRUTH).exists() and tree.truth(truth.id) == truth:
         return ReadCase(None, None, notes=("its truth is the same",))
@@ -143,18 +143,18 @@ def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
 
 
 def with_source(truth: Truth, name: str) -> Truth:
-    """Return *truth* with a note of what its case is called where it comes from, by which answers of others name it."""
+    """Return *truth* with *name* noted as the case's name at its source, by which public answers refer to it."""
     return truth.model_copy(update={"notes": (*truth.notes, f"{SOURCE_NOTE}{name}")})
 
 
-def require_same_truth(tree: Tree, id_: str, given: Truth | None, name: str) -> None:
-    """Raise DatapackError where the case *id_* of *tree* has other faults or roots than *given*, those of *name*."""
-    if given is None or not (tree.truth_path(id_) / TRUTH).exists():
+def require_same_truth(tree: Tree, id_: str, truth: Truth | None, name: str) -> None:
+    """Raise DatapackError when the case *id_* of *tree* has other faults or roots than *truth*, that of *name*."""
+    if truth is None or not (tree.truth_path(id_) / TRUTH).exists():
         return
     kept = tree.truth(id_)
-    if (kept.faults, kept.roots) != (given.faults, given.roots):
+    if (kept.faults, kept.roots) != (truth.faults, truth.roots):
         said = [
-            ", ".join(dict.fromkeys(n for root in one.roots for n in root.service)) or "none" for one in (kept, given)
+            ", ".join(dict.fromkeys(n for root in one.roots for n in root.service)) or "none" for one in (kept, truth)
         ]
         raise DatapackError(
             f"{name} is in conflict with {id_}, which is there already: its truth differs (root causes {said[1]}, there "
@@ -162,33 +162,36 @@ def require_same_truth(tree: Tree, id_: str, given: Truth | None, name: str) -> 
         )
 
 
-def case_id(*known: object) -> str:
-    """Return the opaque id that follows from what is *known*: format, system, and what a solver may know anyway."""
-    return opaque_id("\0".join(str(part) for part in known))
+def case_id(*parts: object) -> str:
+    """Return an opaque id derived from *parts*: format, system, and facts that a solver may know."""
+    return opaque_id("\0".join(str(part) for part in parts))
 
 
-def folders_below(source: Path, marks: Callable[[Path], bool], expected: str) -> Iterator[Path]:
-    """Yield *source* or the folders below it that *marks* accepts, sorted; raises UserError when there are none."""
+def folders_below(source: Path, is_match: Callable[[Path], bool], expected: str) -> Iterator[Path]:
+    """Yield *source* or the folders below it for which *is_match* holds, sorted; raises UserError when there are none.
+
+    *expected* describes such a folder in the error.
+    """
     source = Path(source)
     if not source.is_dir():
         raise UserError(f"{source} is {'a file' if source.exists() else 'not there'}; {expected}")
-    found = [folder for folder in (source, *sorted(p for p in source.rglob("*") if p.is_dir())) if marks(folder)]
+    found = [folder for folder in (source, *sorted(p for p in source.rglob("*") if p.is_dir())) if is_match(folder)]
     if not found:
         raise UserError(f"{source} holds nothing of this format; {expected}")
     yield from found
 
 
-def split_at(cut_ns: int, whole: Mapping[str, pl.DataFrame]) -> Frames:
-    """Return the tables of *whole*, by modality, as those before *cut_ns* and those from then on."""
+def split_at(cut_ns: int, tables: Mapping[str, pl.DataFrame]) -> Frames:
+    """Split *tables*, by modality, at *cut_ns* into normal (before) and abnormal (from then on)."""
     after = pl.col("time").dt.epoch("ns") >= cut_ns
     frames: Frames = {}
-    for modality, table in whole.items():
+    for modality, table in tables.items():
         frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
     return frames
 
 
 def owner_and_metric(column: str, separator: str) -> tuple[str, str]:
-    """Return service ('' when none is named) and metric of *column*: ``carts_cpu``, and ``carts_lat_50`` or ``_lat_p50``.
+    """Split *column* into service ('' for none) and metric: ``carts_cpu``, ``carts_lat_50``, ``carts_lat_p50``.
 
     A number at the end belongs to the metric before it: it is a quantile.
     """
@@ -199,7 +202,7 @@ def owner_and_metric(column: str, separator: str) -> tuple[str, str]:
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:
-    """Return the CSV file *path*, all columns as text unless *options* say otherwise; raises DatapackError."""
+    """Return the CSV file *path*; columns are text unless *options* of polars say otherwise. Raises DatapackError."""
     try:
         return pl.read_csv(path, **{"infer_schema": False, **options})
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -209,12 +212,12 @@ def read_csv(path: Path, **options: Any) -> pl.DataFrame:
 
 
 def at_ns(column: pl.Expr) -> pl.Expr:
-    """Return nanoseconds of UTC as the time of a datapack."""
+    """Return the expression that turns *column*, ns since 1970, into a datapack's time."""
     return column.cast(pl.Int64).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
 
 
 def iso_ns(column: pl.Expr) -> pl.Expr:
-    """Return texts such as ``2026-05-18T16:38:49.723465773+08:00`` as ns since 1970; without an offset they are UTC."""
+    """Return the expression that parses ISO times with nine decimals as ns since 1970; without an offset they are UTC."""
     whole = column.str.slice(0, 19).str.replace("T", " ", literal=True)
     seconds = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ns", strict=False).dt.epoch("ns")
     fraction = column.str.extract(r"^.{19}\.(\d{1,9})").str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
@@ -225,5 +228,5 @@ def iso_ns(column: pl.Expr) -> pl.Expr:
 
 
 def numbers(column: str) -> pl.Expr:
-    """Return a text column as floats; what is no number is null."""
+    """Return the expression that parses the text *column* as floats; what is no number becomes null."""
     return pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)

@@ -48,7 +48,7 @@ _NS = 1_000_000_000
 
 
 def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every case in *source* into the tree *out*: metrics, logs, the root; milestones, experts' ways word for word.
+    """Import every case in *source* into the tree *out*: metrics, logs, the root cause, experts' notes verbatim.
 
     The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
     since no case says when its fault began. A case without metrics is a truth alone.
@@ -127,7 +127,7 @@ def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str])
 
 
 def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
-    """Return a row for every reading; a component is a node when it has the metric that nodes alone have."""
+    """Return the metrics, a row for each value; a component with a metric that only nodes have is a node."""
     table = read_csv(path)
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
@@ -156,7 +156,7 @@ def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
 
 
 def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
-    """Return the log lines, and the offset from UTC that they are written in, which the other files leave out."""
+    """Return the log lines, and the UTC offset of their times, which the other files leave out."""
     payload = _read_json(path) if path.exists() else {}
     lines = (
         [(str(s), line) for s, said in payload.items() for line in _texts(said)] if isinstance(payload, dict) else []
@@ -178,13 +178,13 @@ def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
     return made.drop_nulls("time"), "" if offsets.is_empty() else str(offsets.mode().sort()[0])
 
 
-def _texts(said: Any) -> list[str]:
-    """Return the lines under a service: a list of them, a text, or either of these by container."""
-    if isinstance(said, dict):
-        return [line for inner in said.values() for line in _texts(inner)]
-    if isinstance(said, list):
-        return [line for inner in said for line in _texts(inner)]
-    return [line for line in str(said).splitlines() if line.strip()]
+def _texts(content: Any) -> list[str]:
+    """Return the log lines in *content*: a list, a text, or a mapping of container to either."""
+    if isinstance(content, dict):
+        return [line for inner in content.values() for line in _texts(inner)]
+    if isinstance(content, list):
+        return [line for inner in content for line in _texts(inner)]
+    return [line for line in str(content).splitlines() if line.strip()]
 
 
 def _find_first_alert_ns(path: Path, offset: str) -> int | None:
@@ -196,7 +196,7 @@ def _find_first_alert_ns(path: Path, offset: str) -> int | None:
 
 
 def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Return the milestones of the case, word for word, from process-label beside benchmark or from the case itself."""
+    """Return the milestones of the case verbatim, from the folder process-label or from the case itself."""
     parts = folder.absolute().parts
     beside = Path(*parts[:-4], "process-label", *parts[-3:], MILESTONES) if len(parts) > 4 else folder / MILESTONES
     path = next((path for path in (beside, folder / MILESTONES) if path.exists()), None)
@@ -215,7 +215,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _trajectories(folder: Path) -> dict[str, str]:
-    """Return the experts' trajectories of the case, word for word, as ``golden-trajectory-path1.json`` and so on."""
+    """Return the experts' trajectories of the case verbatim, by file name ``golden-trajectory-path1.json`` and so on."""
     parts = folder.absolute().parts
     of_case = Path(*parts[:-4], "golden-trajectory", *parts[-3:])
     found = {name: of_case / name for name in TRAJECTORIES if len(parts) > 4 and (of_case / name).exists()}

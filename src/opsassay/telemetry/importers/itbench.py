@@ -39,7 +39,7 @@ ENTITIES = "entities.json"
 
 
 def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring the ground truth of every scenario in *source* into the tree *out*, as truth without an incident.
+    """Import the ground truth of every scenario in *source* into the tree *out*; there is no telemetry.
 
     Written are truth.json, causal_graph.json and annotation.json of the propagations, and entities.json. What is
     broken in a file is in the notes of the report and left out: dangling ids, filters that are no regular expression,
@@ -79,7 +79,7 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 
 
 def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)) -> tuple[str, GroundTruth]:
-    """Return the first of *files* in *folder* that names a root cause, and what it says; what is broken goes to *notes*.
+    """Return the name and the truth of the first of *files* in *folder* with a root cause; problems go to *notes*.
 
     Raises DatapackError where none does.
     """
@@ -94,7 +94,7 @@ def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)
 
 
 def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]) -> GroundTruth:
-    """Return what *spec*, from the file named *file*, says of *case*; what is broken in it is added to *notes*."""
+    """Return the truth of *case* in *spec*, the content of *file*; problems in it are added to *notes*."""
     if not spec.get("groups"):
         spec = {"groups": faulted_objects(spec, notes)}
     groups = _read_groups(spec, file, notes)
@@ -117,9 +117,9 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
     return GroundTruth(groups, roots, annotation, {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"})
 
 
-def _alias_groups(given: Any) -> list[list[str]]:
-    """Return groups of names that mean one thing; a list of names alone is one group, lists in a group are flattened."""
-    listed = _as_list(given)
+def _alias_groups(aliases: Any) -> list[list[str]]:
+    """Return groups of names for the same thing; a plain list is one group, nested lists are flattened."""
+    listed = _as_list(aliases)
     whole = listed if any(isinstance(one, list) for one in listed) else [listed]
     return [names for names in map(_flatten_names, whole) if names]
 
@@ -131,7 +131,7 @@ def _flatten_names(value: Any) -> list[str]:
 
 
 def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """Return the content of *path*, from under ``spec`` where there is one; None, with a note, if it is unreadable."""
+    """Return the YAML of *path*, without the outer key ``spec``; None, with a note, if it is unreadable."""
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None
@@ -221,7 +221,7 @@ def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> No
 
 
 def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
-    """Return the objects that v2 calls faulted as groups that are root causes, each once."""
+    """Return the objects that a v2 file marks as faulted, as distinct groups that are root causes."""
     found: dict[str, dict[str, Any]] = {}
     for place, entity in enumerate(_as_list(spec.get("entities"))):
         about = entity.get("metadata") if isinstance(entity, dict) else None
@@ -241,20 +241,20 @@ def _label_of_group(group: Mapping[str, Any]) -> RootLabel:
 
 
 def filters_of(group: Mapping[str, Any]) -> list[str]:
-    """Return the regular expressions that match the names of a group's entities, its own name's first."""
+    """Return the regular expressions for the entities of *group*, its own name's first."""
     return [re.escape(str(name)) for name in _as_list(group.get("name"))] + [
         str(pattern) for pattern in _as_list(group.get("filter"))
     ]
 
 
 def stem_of(pattern: str) -> str:
-    r"""Return the name that a filter is about: ``ad`` of ``ad-.*``, ``ad\b``, ``^ad$`` and ``.*ad``."""
+    r"""Return the plain name in the filter *pattern*: ``ad`` for ``ad-.*``, ``ad\b``, ``^ad$`` and ``.*ad``."""
     bare = re.sub(r"^(\^|[*+?]?\.[*+]-?)+|(\$|\\b|-?\.[*+])+$", "", pattern)
     return re.sub(r"\\(.)", r"\1", bare)
 
 
 def compiled_filter(pattern: str) -> re.Pattern[str] | None:
-    """Return *pattern* compiled so that ``-.*`` may be missing; None where it cannot be.
+    """Compile the filter *pattern*, with a suffix ``-.*`` made optional; None when it is not valid.
 
     A ``*`` at the start, with nothing to repeat, is left out.
     """
@@ -265,7 +265,7 @@ def compiled_filter(pattern: str) -> re.Pattern[str] | None:
 
 
 def fits_filter(pattern: re.Pattern[str], name: str) -> bool:
-    """Return whether *name*, or a pod that is called after it, is matched as a whole."""
+    """Return whether *pattern* matches the whole of *name*, or of a pod's name without its suffix."""
     return any(pattern.fullmatch(f"{name}{end}") for end in ("", "-0", "-5d9c7f6b8-x2x4z"))
 
 

@@ -59,7 +59,7 @@ _NS = 1_000_000_000
 
 
 def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every scenario in *source* into the tree *out*: spans, logs, metrics, and roots without a fault record.
+    """Import every scenario in *source* into the tree *out*: spans, logs, metrics, and roots without a fault record.
 
     The normal period ends when the first alert of the application became active, since the files do not say when the
     fault began. A root is named by the services that its group's filters match, or those of the nearest groups along the
@@ -100,10 +100,10 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 
 
 def _incident(
-    id_: str, whole: Mapping[str, pl.DataFrame], alerts: list[tuple[int, str]], notes: list[str]
+    id_: str, tables: Mapping[str, pl.DataFrame], alerts: list[tuple[int, str]], notes: list[str]
 ) -> tuple[Incident | None, Frames]:
-    """Return the incident and its tables, cut where the first alert is; None, with a note, where there is no such cut."""
-    times = pl.concat([table.get_column("time") for table in whole.values()]).dt.epoch("ns")
+    """Return the incident and its *tables*, split at the first of *alerts*; None, with a note, if one side is empty."""
+    times = pl.concat([table.get_column("time") for table in tables.values()]).dt.epoch("ns")
     if times.is_empty():
         notes.append("there is no telemetry: the truth is imported alone")
         return None, {}
@@ -118,7 +118,7 @@ def _incident(
     notes.append(
         "the normal period ends with the first alert, which comes after the fault: its end may be broken already"
     )
-    frames = split_at(cut, whole)
+    frames = split_at(cut, tables)
     incident = Incident(
         id=id_,
         system=_SYSTEM,
@@ -182,7 +182,7 @@ def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
 
 
 def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
-    """Return events and changes of the cluster's objects as logs; a scenario may come without them."""
+    """Return the events and changes of Kubernetes objects as log tables; [] where a scenario has none."""
     found = [
         (name, rows_of(table, name))
         for name, rows_of in OBJECTS.items()
@@ -192,7 +192,7 @@ def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
 
 
 def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return metrics, and apart from them counters; histogram buckets are left out."""
+    """Return gauges and counters as separate tables; histogram buckets are left out."""
     files = sorted(path for path in folder.rglob("*.tsv") if re.match(r"(pod|service)_", path.name))
     tables, buckets = [], 0
     for path in files:
@@ -223,7 +223,7 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
-    """Return (ns, "alert on service") of every alert with a service or severity, by when it became active."""
+    """Return (time in ns, "alert on service") of every alert with a service or severity, sorted by time."""
     found: set[tuple[int, str]] = set()
     for path in sorted(folder.rglob("alerts*.json")):
         try:
@@ -242,12 +242,12 @@ def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _services(found: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
-    """Return the *names* of services that *root*, or the nearest groups that it reaches by propagations, matches."""
-    edges = found.annotation.graph.edges
+def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
+    """Return those of *names* that the group *root* matches, else those of the nearest groups in the propagations."""
+    edges = truth.annotation.graph.edges
     reached, front = {root}, [root]
     while front:
-        matched = {name for group in front for name in _matching(found.groups[group], names)}
+        matched = {name for group in front for name in _matching(truth.groups[group], names)}
         if matched:
             if root not in front:
                 notes.append(f"the root {root!r} has no telemetry of its own: it is named by what it reaches first")
@@ -259,7 +259,7 @@ def _services(found: GroundTruth, root: str, names: list[str], notes: list[str])
 
 
 def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
-    """Return the services that a filter of *group* matches, by their own name or that of a pod.
+    """Return those of *names* that a filter of *group* matches, by their own name or that of a pod.
 
     Where a filter is a name and what may follow it (``frontend-.*``), that name alone is meant, not longer ones.
     """
@@ -279,14 +279,14 @@ def _describe_fault(fault: Mapping[str, Any]) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _table(path: Path, needed: set[str], notes: list[str]) -> pl.DataFrame | None:
-    """Return the TSV file with columns named in lower case without underscores, None, with a note, where it is missing."""
+def _table(path: Path, required: set[str], notes: list[str]) -> pl.DataFrame | None:
+    """Return the TSV file *path*, columns in lower case without underscores; None, with a note, if *required* ones miss."""
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None
     table = read_csv(path, separator="\t")
     table = table.rename({name: name.replace("_", "").lower() for name in table.columns})
-    if missing := sorted(needed - set(table.columns)):
+    if missing := sorted(required - set(table.columns)):
         raise DatapackError(f"{path} lacks the column {missing[0]!r}; restore it from the data set.")
     return table
 
@@ -296,7 +296,7 @@ def _column_or_null(table: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def _map_value(column: pl.Expr, name: str) -> pl.Expr:
-    """Return the value of a key in a map that was printed by Python, as JSON, or by Go; *name* is a regular expression."""
+    """Return the expression for one key of a map printed by Python, Go or as JSON; *name* is a regular expression."""
     return column.str.extract(rf"(?:^|[\[{{ ,'\"]){name}['\"]?\s*:\s*['\"]?([^'\",\]\s}}]+)")
 
 
@@ -306,12 +306,12 @@ def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
-    """Return ``Server`` for SPAN_KIND_SERVER, Server or SERVER."""
+    """Return the expression that turns SPAN_KIND_SERVER, Server or SERVER of column *name* into ``Server``."""
     return _column_or_null(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
-    """Return the rows with a time; how many have none goes into *notes*."""
+    """Return the rows of *table* that have a time; the number of others goes into *notes*."""
     missing = table.get_column("time").null_count()
     if missing:
         notes.append(f"{name}: {missing:,} rows have no time and are left out")

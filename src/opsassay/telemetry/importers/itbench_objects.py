@@ -27,7 +27,7 @@ FLAT_EVENT = {"object_kind": "kind", "object_name": "name", "namespace": "namesp
 
 
 def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the events in *table* as rows of logs: reason and message, of the object's workload.
+    """Return the Kubernetes events in *table* as log rows: reason and message, of the object's workload.
 
     Columns as the logs of `itbench_lite`. Events of type Warning are WARN. Raises DatapackError for another form of table.
     """
@@ -51,7 +51,7 @@ def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the history of the objects in *table* as rows of logs: how each was first, then each change of a field.
+    """Return the history of the objects in *table* as log rows: the first state of each, then every changed field.
 
     Columns as the logs of `itbench_lite`; what changes by itself (status, versions) is left out. Items of a list go
     by their names. Raises DatapackError for a table of another form.
@@ -79,7 +79,7 @@ def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _bodies(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield the time, the object and the other columns of each row whose object can be read; all may be empty."""
+    """Yield (time, object, other columns) of each row of *table* whose object is valid JSON; each may be empty."""
     if not {"body", "objectname"} & set(table.columns):
         raise DatapackError(f"{name} has neither a column Body nor object_name; restore it from the data set.")
     flat_names = {key.replace("_", ""): key for key in (*FLAT_EVENT, "reason", "message", "event_kind", "event_time")}
@@ -94,7 +94,7 @@ def _bodies(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and JSON of each leaf of *value*; an item of a list goes by its name where it has one."""
+    """Yield (path, JSON) of each leaf of *value*; list items are named by their name where they have one."""
     if isinstance(value, dict) and value:
         for key in sorted(value.keys() - CHANGING):
             yield from _leaves(value[key], f"{path}.{key}" if path else str(key))
@@ -106,14 +106,14 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value)
 
 
-def _make_row(at: Any, level: str, about: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    name, kind = str(about["name"]), str(about.get("kind") or "")
+def _make_row(time: Any, level: str, metadata: Mapping[str, Any], text: str) -> tuple[str, ...]:
+    name, kind = str(metadata["name"]), str(metadata.get("kind") or "")
     pod = name if kind == "Pod" else ""
-    return str(at), level, name, pod, kind, str(about.get("namespace") or ""), text[:LONGEST]
+    return str(time), level, name, pod, kind, str(metadata.get("namespace") or ""), text[:LONGEST]
 
 
 def _logs(rows: list[tuple[str, ...]]) -> pl.DataFrame:
-    """Return *rows* with the columns of logs; the service is the workload of the object."""
+    """Return *rows* as a log table; the service is the workload of the object."""
     names = ("at", "level", "name", "pod", "kind", "namespace", "message")
     made = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
     workload = pl.when(pl.col("kind") == "Pod").then(pl.col("name").str.extract(POD))
@@ -132,6 +132,6 @@ def _logs(rows: list[tuple[str, ...]]) -> pl.DataFrame:
 
 
 def workload_of(pod: str) -> str:
-    """Return the workload that the name of a *pod* begins with, the name itself where it ends as no pod's does."""
+    """Return the name of the workload in the name of *pod*, or *pod* itself when it has no suffix of a pod."""
     found = re.match(POD, pod)
     return found[1] if found else pod

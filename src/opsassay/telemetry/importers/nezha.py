@@ -74,7 +74,7 @@ _SEVERITY = r'(?i)"severity\\*"\s*:\s*\\*"([a-z]+)'
 
 
 def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every fault of the days in *source*, and one case without a fault per day, into the tree *out*.
+    """Import every fault of the days in *source*, and one case without a fault per day, into the tree *out*.
 
     The normal period is the day's no-fault recording, the abnormal one begins at ``inject_time``, which is UTC
     (``inject_timestamp`` is about eight hours off on some mornings and is not used), and lasts as far as MINUTES files.
@@ -112,7 +112,7 @@ def _time_of_injection(fault: dict[str, str]) -> datetime:
 
 
 def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
-    """Return which metrics tell of a minute in which one of *faults* acted: an expression over their time."""
+    """Return the filter, on their time, for metrics of a minute in which one of *faults* acted."""
     at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
     starts = [int(_time_of_injection(fault).timestamp()) * 1_000_000_000 for fault in faults]
     return pl.any_horizontal(pl.lit(value=False), *(at.is_between(s, s + lasting, closed="left") for s in starts))
@@ -164,6 +164,7 @@ def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturb
 
 
 def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
+    """Return the case of *day* without a fault."""
     whole = normal()
     middle = whole["traces"].get_column("time").sort()[whole["traces"].height // 2]
     first = {modality: frame.filter(pl.col("time") < middle) for modality, frame in whole.items()}
@@ -178,7 +179,7 @@ def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
 
 
 def service_of(pod: str) -> str:
-    """Return the service of a pod: its name without the hashes of its replica set and its own."""
+    """Return the service of *pod*: its name without the hashes of replica set and pod."""
     return pod.rsplit("-", 2)[0] if pod.count("-") > 1 else pod
 
 
@@ -187,7 +188,7 @@ def _name_system(service: str) -> str:
 
 
 def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return what root_cause_ts.json (or its like) says of the place within *service*: a function, or a metric."""
+    """Return the place within *service* by root_cause_ts.json or a file like it: a function, or a metric."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
         if found:
@@ -196,7 +197,7 @@ def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ..
 
 
 def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return traces and logs of *minutes* (``HH_MM``); a minute's file that is not there is left out.
+    """Return traces and logs of *minutes* (``HH_MM``); a missing file is left out.
 
     Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off. Some
     repeat spans of the minute before: equal spans count once.
@@ -253,10 +254,10 @@ def _service_of_pod(pod: pl.Expr) -> pl.Expr:
 
 
 def _split_frames(
-    day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]
+    day: Path, incident: Incident, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
 ) -> Frames:
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
-    frames |= {("abnormal", m): frame for m, frame in after.items()}
+    frames |= {("abnormal", m): frame for m, frame in abnormal.items()}
     metrics = _metrics(day, _entrance(normal))
     for period, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
         within = pl.col("time").dt.epoch("ns").is_between(window.start_ns, window.end_ns, closed="left")
@@ -264,9 +265,11 @@ def _split_frames(
     return frames
 
 
-def _make_incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Incident:
+def _make_incident(
+    id_: str, system: str, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
+) -> Incident:
     windows = []
-    for frames in (normal, after):
+    for frames in (normal, abnormal):
         times = frames["traces"].get_column("time").dt.epoch("ns")
         if not len(times):
             raise DatapackError(f"{system} {id_} has no spans in one of its periods; this sample lacks them.")
@@ -276,7 +279,7 @@ def _make_incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after
 
 
 def _entrance(normal: dict[str, pl.DataFrame]) -> str:
-    """Return the service at which requests enter."""
+    """Return the service that gets the requests of users."""
     roots = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
     return str(roots.mode().sort().first())
 
@@ -285,7 +288,7 @@ def _entrance(normal: dict[str, pl.DataFrame]) -> str:
 def _metrics(day: Path, entrance: str) -> pl.DataFrame:
     """Return time, metric, value, service_name and pod of every pod's metrics of *day*, with faults and without.
 
-    Those of front_service.csv are said of *entrance*: it names no service of its own.
+    Those of front_service.csv are given to *entrance*: it names no service of its own.
     """
     folders = [day / "metric", day.parent.parent / "construct_data" / day.name / "metric"]
     pods = [path for folder in folders for path in sorted(folder.glob("*_metric.csv"))]
@@ -300,7 +303,7 @@ _METRIC_COLUMNS = ("time", "metric", "value", "service_name", "attr.k8s.pod.name
 
 
 def _unpivoted(path: Path) -> pl.DataFrame:
-    """Return _METRIC_COLUMNS of a file with a column per metric; where no pod is named there is none."""
+    """Return the file *path*, with a column per metric, as rows with _METRIC_COLUMNS; pod is null where none is named."""
     table = read_csv(path)
     columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName", "ServiceName"}]
     renamed = {c: _METRICS.get(c, (f"nezha.{c}", 1.0)) for c in columns}

@@ -56,7 +56,7 @@ _REASONS = (
 
 
 def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every failure of record.csv in the systems of *source* into the tree *out*.
+    """Import every failure of record.csv in the systems of *source* into the tree *out*.
 
     Two failures within the abnormal period of a record are one incident with two roots. What is not there, and files
     whose columns are not known, are in the notes of the report; a failure without any telemetry is failed.
@@ -124,12 +124,12 @@ def _make_fault(row: dict[str, Any], end_ns: int) -> Fault | None:
 
 
 def reason_type(reason: str) -> str | None:
-    """Return the chaos type that a *reason* means, None for one that has none in the catalogue."""
+    """Return the chaos type for a *reason* of record.csv, None for one that is not in the catalogue."""
     return next((kind for part, kind in _REASONS if part in reason.lower()), None)
 
 
 def root_label(component: str) -> RootLabel:
-    """Return the label of a *component* by `_placed`: a pod ``cart2-0`` is of the service ``cart`` too."""
+    """Return the root label of *component* as `_placed` reads it: a pod ``cart2-0`` is of the service ``cart`` too."""
     named = pl.DataFrame({"service_name": [component]}, schema={"service_name": pl.String})
     service, pod = named.select(**_place_ids()).select("service_name", "attr.k8s.pod.name").row(0)
     return RootLabel(service=(service,), pod=(pod,) if pod else ())
@@ -191,7 +191,7 @@ def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
 
 
 def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame | str:
-    """Return the rows of *path* between two times with the columns of COLUMNS[*kind*], or why it cannot be read.
+    """Return the rows of *path* between two times with COLUMNS[*kind*], or a sentence on why it cannot be read.
 
     The file is streamed: a day of one system has gigabytes.
     """
@@ -220,7 +220,7 @@ def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame
 
 
 def _traces(table: pl.DataFrame) -> pl.DataFrame:
-    """Return spans; the unit of durations is that of the system whose name the parent's column has."""
+    """Return *table* as spans; the name of the parent's column tells the system, and so the unit of durations."""
     have = set(table.columns)
     status = pl.col("status").str.to_lowercase() if "status" in have else pl.lit(None, pl.String)
     failed = ~status.is_in(["0", "200", "ok", "true", "0.0"]) & status.is_not_null()
@@ -238,7 +238,7 @@ def _traces(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
-    """Return a note where durations and starts of the spans of a trace cannot be in the units they are read in."""
+    """Return a note when durations and starts in a trace contradict each other, so that their units are doubtful."""
     start = pl.col("time").dt.epoch("ns")
     traces = spans.group_by("trace_id").agg(apart=start.max() - start.min(), longest=pl.col("duration").max())
     ratios = traces.filter(pl.col("apart") > 0).select(pl.col("longest") / pl.col("apart")).to_series()
@@ -251,7 +251,7 @@ def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
 
 
 def _place_ids() -> dict[str, pl.Expr]:
-    """Return service, pod and node of the ids of Market; an id of another system is a service.
+    """Return the expressions for service, pod and node by the ids of Market; an id of another system is a service.
 
     ``node-6`` is a node, ``node-6.ad2-0`` a pod on it; ``ad-0`` and ``ad2-0`` are pods of ``ad``, as ``ad-0.source.ad.db``
     is; ``ad-grpc`` and ``ad.ts:8088`` are the service ``ad``. A node stands as a service of its own too, to be named.
@@ -276,7 +276,7 @@ def _fill_log_columns(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _metrics(table: pl.DataFrame) -> pl.DataFrame:
-    """Return metrics; a wide file (a service's request rate, response time ...) has one metric per column."""
+    """Return *table* as metrics; of a wide file (a service's request rate, response time ...) each column is a metric."""
     if "value" in table.columns and "metric" in table.columns:
         return table.with_columns(value=numbers("value"))
     wide = [c for c in table.columns if c not in {"time", "service_name", "metric"}]

@@ -80,7 +80,7 @@ def import_otlp(
     stated: Mapping[str, Any] | None = None,
     update_truth: bool = False,
 ) -> ImportReport:
-    """Bring every case in *source* into the tree *out*; windows are the time ranges of what was recorded.
+    """Import every case in *source* into the tree *out*; windows are the time ranges of what was recorded.
 
     Files and lines that cannot be read are in the notes of the report and the rest is used; a case without spans,
     logs or metrics in one of its periods is failed. The folder's name is taken as the name of the system, unless
@@ -106,44 +106,44 @@ def _is_case(folder: Path) -> bool:
     return all((folder / period).is_dir() for period in PERIODS) or (folder / STATED_FILE).is_file()
 
 
-def _source_of_folder(folder: Path, given: Mapping[str, Any]) -> Source:
+def _source_of_folder(folder: Path, overrides: Mapping[str, Any]) -> Source:
     digest = hashlib.sha256()
     for file in sorted(file for place in _places(folder).values() for file in _files_in(place)):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
     with suppress(OpsAssayError):  # it is said when the case is read
-        if cuts := _stated(folder, given).model_dump(include={"boundary", "normal", "abnormal"}, exclude_none=True):
+        if cuts := _stated(folder, overrides).model_dump(include={"boundary", "normal", "abnormal"}, exclude_none=True):
             digest.update(json.dumps(cuts, sort_keys=True).encode())
     id_ = case_id("otlp", digest.hexdigest())
-    return Source(folder.name, id_, partial(_read_case, folder, id_, given), by_content=True)
+    return Source(folder.name, id_, partial(_read_case, folder, id_, overrides), by_content=True)
 
 
-def _stated(folder: Path, given: Mapping[str, Any]) -> StatedIncident:
-    """Return what incident.yaml of *folder* states, with *given* before it. Raises ConfigError and UserError."""
+def _stated(folder: Path, overrides: Mapping[str, Any]) -> StatedIncident:
+    """Return incident.yaml of *folder* with *overrides* of its keys. Raises ConfigError and UserError."""
     return _require_valid(
-        {**read_stated(folder).model_dump(exclude_unset=True), **given}, f"what is stated of {folder}"
+        {**read_stated(folder).model_dump(exclude_unset=True), **overrides}, f"what is stated of {folder}"
     )
 
 
-def _require_valid(given: Mapping[str, Any], what: str) -> StatedIncident:
+def _require_valid(data: Mapping[str, Any], name: str) -> StatedIncident:
     try:
-        return StatedIncident.model_validate(given)
+        return StatedIncident.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{problem(error, what)}.") from error
+        raise UserError(f"{problem(error, name)}.") from error
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """Return the folders of files by period; one under '' where files of both lie together."""
+    """Return period to folder of files; the period is '' where files of both lie together."""
     apart = {period: folder / period for period in PERIODS}
     return apart if all(place.is_dir() for place in apart.values()) else {"": folder}
 
 
-def _files_in(place: Path) -> list[Path]:
-    return sorted(file for file in place.iterdir() if file.is_file() and file.name not in NOT_TELEMETRY)
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.is_file() and file.name not in NOT_TELEMETRY)
 
 
-def _read_case(folder: Path, id_: str, given: Mapping[str, Any]) -> ReadCase:
+def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase:
     notes: list[str] = []
-    about = _stated(folder, given)
+    about = _stated(folder, overrides)
     frames = _frames(folder, about, notes)
     windows = dict(about.windows)
     for period in PERIODS:
@@ -174,16 +174,16 @@ def _read_case(folder: Path, id_: str, given: Mapping[str, Any]) -> ReadCase:
     return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
-def _frames(folder: Path, about: StatedIncident, notes: list[str]) -> Frames:
-    """Return the tables of *folder* by period: of its two folders, or cut where *about* says that the incident begins."""
+def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
+    """Return the tables of *folder* by period: from its two folders, or split at the start that *incident* states."""
     read = {period: _read_tables(place, notes) for period, place in _places(folder).items()}
-    windows = about.windows
+    windows = incident.windows
     if "" not in read:
-        if about.boundary is not None:
+        if incident.boundary is not None:
             raise DatapackError(f"{folder} has normal/ and abnormal/, so a boundary says nothing; leave it out.")
         frames = {(period, modality): frame for period, tables in read.items() for modality, frame in tables.items()}
-    elif about.boundary is not None:
-        frames = split_at(about.boundary, read[""])
+    elif incident.boundary is not None:
+        frames = split_at(incident.boundary, read[""])
     elif windows:
         frames = {(period, modality): frame for period in PERIODS for modality, frame in read[""].items()}
     else:
@@ -227,7 +227,7 @@ def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield what is wrong with rows of *frame*, with their number."""
+    """Yield a sentence, with the number of rows, on each kind of impossible value in *frame*."""
     if untimed := frame.get_column("time").null_count():
         yield f"{untimed} rows of {modality} have no possible time and are left out"
     if early := frame.filter(pl.col("time") < _EARLIEST).height:
@@ -238,7 +238,7 @@ def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
 
 
 def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the export requests of *file*, each with its signal; what cannot be read goes into *notes*."""
+    """Yield (signal, export request) for *file*; what cannot be read goes into *notes*."""
     name = f"{file.parent.name}/{file.name}"
     suffixes = [s for s in file.suffixes if s != ".gz"]
     form = suffixes[-1] if suffixes else ""
@@ -267,7 +267,7 @@ def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the export requests in one JSON text, each signal by itself."""
+    """Yield (signal, export request) for one JSON text, each signal separately."""
     left_out: list[str] = []
     try:
         for request in requests_in(json.loads(payload, parse_constant=str), left_out):
@@ -286,7 +286,7 @@ def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[
 
 
 def _without_rows(groups: list[dict[str, Any]], signal: str) -> Iterator[str]:
-    """Yield what of the *groups* of a request gives no row: fields that OTLP has not, metrics of no known type."""
+    """Yield what in the *groups* of a request gives no row: fields unknown to OTLP, metrics of unknown type."""
     scopes = "scope" + signal.replace("traces", "spans").capitalize()
     items = {"traces": "spans", "logs": "logRecords", "metrics": "metrics"}[signal]
     inner = [scope for group in groups for scope in group.get(scopes, ())]
@@ -301,7 +301,7 @@ def _without_rows(groups: list[dict[str, Any]], signal: str) -> Iterator[str]:
 
 
 def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield line numbers and JSON texts: every line where the first is one, else the texts one after the other."""
+    """Yield (line number, JSON text): every line where the first one is JSON, else the texts one after the other."""
     for place, (number, line) in enumerate(numbered_lines(stream)):
         if place == 0 and not _is_object(line):
             whole = line + stream.read()
@@ -311,7 +311,7 @@ def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _texts(text: str) -> Iterator[tuple[int, bytes]]:
-    """Yield every JSON value of *text*; from one that is broken on, every line where one is a value, else the rest."""
+    """Yield (line number, JSON text) of every value in *text*; after a broken value line by line, where a line is one."""
     at = len(text) - len(text.lstrip())
     while at < len(text):
         number = text.count("\n", 0, at) + 1

@@ -39,7 +39,7 @@ _NO_ISSUE = Path("noissue") / "metrics.csv"
 
 
 def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every issue of the systems in *source*, and one case without a fault per system, into the tree *out*.
+    """Import every issue of the systems in *source*, and one case without a fault per system, into the tree *out*.
 
     All no-issue rows are the normal period and all rows of the issue the abnormal one, whichever was recorded first. A
     microservice keeps its whole node string as its name; a cell that is empty in a column that exists is a row without
@@ -76,7 +76,7 @@ def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
     return read_metrics(path)
 
 
-def _read_case(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> ReadCase:
+def _read_case(issue: Path, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:
     id_ = case_id("petshop", "/".join(issue.parts[-3:]))
     target = read_object(issue / "target.json")
     try:
@@ -85,15 +85,16 @@ def _read_case(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> R
         description = f"{symptom['metric']} ({symptom['agg']}) of {symptom['node']} violated its objective."
     except (KeyError, TypeError) as error:
         raise DatapackError(f"{issue / 'target.json'} lacks {error}; restore it from the source.") from error
-    normal, abnormal = usual(), read_metrics(issue / "metrics.csv")
+    normal, abnormal = load_normal(), read_metrics(issue / "metrics.csv")
     incident = _make_incident(id_, system, normal, abnormal, description)
     notes = (f"target.json: {json.dumps(target, sort_keys=True)}",)
     truth = Truth(id=id_, system=system, roots=(label,), notes=notes)
     return ReadCase(incident, truth, _frames_of_windows(normal, abnormal), {"namespace": system})
 
 
-def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]) -> ReadCase:
-    id_, usual = case_id("petshop", where), no_issue()
+def _without_fault(folder_name: str, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:
+    """Return the case of *system* without a fault."""
+    id_, usual = case_id("petshop", folder_name), load_normal()
     boundary = usual.get_column("time").unique().sort()[-NO_ISSUE_ROWS]
     normal, abnormal = usual.filter(pl.col("time") < boundary), usual.filter(pl.col("time") >= boundary)
     incident = _make_incident(id_, system, normal, abnormal, "")
@@ -118,7 +119,7 @@ def _make_incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.Dat
 
 
 def _window(metrics: pl.DataFrame) -> Window:
-    """Return the time that the epochs cover: each begins at its time."""
+    """Return the time window of *metrics*: from the first epoch to the end of the last one."""
     first, last = metrics.select(
         pl.col("time").dt.epoch("ns").min().alias("a"), pl.col("time").dt.epoch("ns").max().alias("b")
     ).row(0)

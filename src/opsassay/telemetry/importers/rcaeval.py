@@ -38,7 +38,7 @@ _TYPES = {"cpu": "CPUStress", "mem": "MemoryStress", "delay": "NetworkDelay", "l
 
 
 def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every run in *source* into the tree *out*: all rows before the injection are normal, all later ones not.
+    """Import every run in *source* into the tree *out*; rows before the injection are normal, later ones abnormal.
 
     Columns whose name has no service, and files that are not there, are in the notes of the report. Faults without a
     type in the catalogue (disk, socket, the code-level ones of RE3) keep their service as the root cause.
@@ -130,7 +130,7 @@ def _read_metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _traces(path: Path) -> pl.DataFrame:
-    """Return spans; start and duration are microseconds."""
+    """Return the spans in the file *path*; its starts and durations are microseconds."""
     table = read_csv(path)
     status = numbers("statusCode") if "statusCode" in table.columns else pl.lit(None, pl.Float64)
     return table.select(

@@ -26,23 +26,23 @@ LEVELS = ("service", "pod", "container", "function", "span")
 _MOST_BYTES = 8 * 2**20
 
 
-def _as_window(given: Any) -> Any:
-    return parse_window(given) if isinstance(given, str) else given
+def _as_window(value: Any) -> Any:
+    return parse_window(value) if isinstance(value, str) else value
 
 
-def _as_ns(given: Any) -> Any:
-    if type(given) is int:
-        return given
+def _as_ns(value: Any) -> Any:
+    if type(value) is int:
+        return value
     try:
-        return time_ns(str(given))  # YAML makes times of its own of texts without quotes
+        return time_ns(str(value))  # YAML makes times of its own of texts without quotes
     except ValueError as error:
-        raise ValueError(f"{given!r} is no time in ISO 8601, as in 2026-03-01T10:30:00Z") from error
+        raise ValueError(f"{value!r} is no time in ISO 8601, as in 2026-03-01T10:30:00Z") from error
 
 
-def _as_root(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    service, type_ = read_root(given)
+def _as_root(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    service, type_ = read_root(value)
     return {"service": service, "kind": type_}
 
 
@@ -69,7 +69,7 @@ class StatedRoot(Written):
             raise ValueError(str(error)) from error
 
     def label(self) -> RootLabel:
-        """Return its names by level."""
+        """Return the names of the root cause by level."""
         return RootLabel(**{level: (name,) for level in LEVELS if (name := getattr(self, level))})
 
 
@@ -84,7 +84,7 @@ class StatedAlert(Written):
     threshold: float = Field(default=0.0, description="the rule's threshold, in the same unit")
 
     def alert(self) -> Alert:
-        """Return it as solvers see it."""
+        """Return this alert in the form that solvers see."""
         return Alert(
             time_ns=self.time, service=self.service, signal=self.signal, value=self.value, threshold=self.threshold,
             message=self.message or f"{self.signal} of {self.service}",
@@ -106,8 +106,8 @@ class StatedIncident(Written):
 
     @field_validator("root", mode="before")
     @classmethod
-    def _as_list(cls, given: Any) -> Any:
-        return [given] if isinstance(given, str | dict) else given
+    def _as_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | dict) else value
 
     @model_validator(mode="after")
     def _require_windows(self) -> Self:
@@ -125,7 +125,7 @@ class StatedIncident(Written):
         return {"normal": self.normal, "abnormal": self.abnormal}
 
     def truth(self, incident: Incident) -> Truth | None:
-        """Return the truth that it states of *incident*; None without a root."""
+        """Return the stated truth of *incident*; None without a root cause."""
         if not self.root:
             return None
         window = incident.abnormal
@@ -147,13 +147,13 @@ class StatedIncident(Written):
 
 
 def read_stated(folder: Path) -> StatedIncident:
-    """Return what incident.yaml in *folder* states, nothing where there is none; raises ConfigError with file and line."""
+    """Return incident.yaml in *folder*, with no values where it is missing; raises ConfigError with file and line."""
     path = folder / STATED_FILE
     return load_yaml(path, StatedIncident) if path.exists() else StatedIncident()
 
 
 def read_alerts(path: Path) -> tuple[StatedAlert, ...]:
-    """Return the alerts in *path*: a list as in incident.yaml, or what Prometheus or Alertmanager answer, YAML or JSON.
+    """Return the alerts in *path*: a list as in incident.yaml, or a response of Prometheus or Alertmanager, YAML or JSON.
 
     An alert of theirs without a service is left out. Raises UserError for a file of another form.
     """
@@ -174,13 +174,13 @@ def read_alerts(path: Path) -> tuple[StatedAlert, ...]:
         raise UserError(f"--alerts {path}: {reason(error)}.") from error
 
 
-def _plain_alert(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return an alert of a backend as one of incident.yaml; others as they are, None without a service."""
-    labels = given.get("labels")
+def _plain_alert(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return *alert* of a backend in the form of incident.yaml, others unchanged; None without a service."""
+    labels = alert.get("labels")
     if not isinstance(labels, dict):
-        return given
+        return alert
     service = next((labels[name] for name in SERVICE_LABELS if labels.get(name)), None)
-    said = given.get("annotations") or {}
+    said = alert.get("annotations") or {}
     text = said.get("summary") or said.get("description") or labels.get("alertname") or ""
-    at = given.get("activeAt") or given.get("startsAt")
+    at = alert.get("activeAt") or alert.get("startsAt")
     return None if service is None else {"time": at, "service": service, "message": str(text)}

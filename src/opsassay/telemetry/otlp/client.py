@@ -41,7 +41,7 @@ class ReceiverControl:
         self._send_command(command="open_session", directory=str(Path(directory).absolute()), name=name)
 
     def refresh(self, name: str) -> None:
-        """Have all that session *name* has recorded in its directory: on this machine the receiver writes there itself."""
+        """Bring all that session *name* has recorded into its directory; a local receiver needs nothing."""
 
     def close_session(self, name: str) -> SessionStats:
         """Stop the session; when this returns its spool is on the disk and complete."""
@@ -70,7 +70,7 @@ class ReceiverControl:
 def start_receiver(
     state_dir: Path, host: str = "127.0.0.1", port: int = 0, *, die_with_stdin: bool = True, timeout_s: float = 20.0
 ) -> subprocess.Popen[bytes]:
-    """Start a receiver process and return it when it answers; raises StartError with its own words when it does not.
+    """Start a receiver process and return it when it is ready; raises StartError with its last words.
 
     With *die_with_stdin* it ends when the caller closes ``process.stdin`` or dies.
     """

@@ -14,14 +14,14 @@ SERVICE = "service.name"
 
 
 def attribute_keys(modality: str) -> dict[str, str]:
-    """Return OTLP attribute key -> column for the ``attr.*`` columns of *modality* and for service_name."""
+    """Return OTLP attribute key to column, for service_name and the ``attr.*`` columns of *modality*."""
     return {SERVICE: "service_name"} | {
         column.removeprefix("attr."): column for column in SCHEMA[modality] if column.startswith("attr.")
     }
 
 
 def text(value: Any) -> str | None:
-    """Return an AnyValue as text: strings as they are, all else as JSON (bytes in hexadecimal), unset as None."""
+    """Return an OTLP AnyValue as text: strings unchanged, all else as JSON (bytes in hexadecimal), unset as None."""
     form = value.WhichOneof("value")
     if form == "string_value":
         return str(value.string_value)
@@ -40,7 +40,7 @@ def _as_python_value(value: Any) -> Any:
 
 
 def integer(value: Any) -> int | None:
-    """Return an AnyValue as an integer; a list gives its first element (headers are lists), anything else None."""
+    """Return an OTLP AnyValue as an integer; of a list the first element (headers are lists), None for anything else."""
     form = value.WhichOneof("value")
     if form == "int_value":
         return int(value.int_value)
@@ -58,19 +58,19 @@ class Attributes:
         self._columns: dict[str, list[Any]] = {key: [] for key in readers}
         self._selected = {key: (self._columns[key], reader) for key, reader in readers.items()}
 
-    def extend(self, items: Sequence[Any]) -> None:
-        """Add a row for each message of *items*, which have ``attributes``."""
+    def extend(self, messages: Sequence[Any]) -> None:
+        """Add a row for each of *messages*, which have ``attributes``."""
         for column in self._columns.values():
             base = len(column)
-            column.extend([None] * len(items))
+            column.extend([None] * len(messages))
         selected = self._selected
-        for row, item in enumerate(items, base):
+        for row, item in enumerate(messages, base):
             for pair in item.attributes:
                 if found := selected.get(pair.key):
                     found[0][row] = found[1](pair.value)
 
     def series(self, key: str, dtype: pl.DataType) -> pl.Series:
-        """Return the column of *key*; what does not fit *dtype* is null."""
+        """Return the values of the attribute *key* as a column of *dtype*; what does not fit is null."""
         return pl.Series(self._columns[key], dtype=dtype, strict=False)
 
 
@@ -83,7 +83,7 @@ class Resources:
         self._rows: list[dict[str, str | None]] = []
 
     def number(self, resource: Any) -> int:
-        """Return the row of *resource*, adding it when it is new."""
+        """Return the row number of *resource*, which is added when it is new."""
         identity = resource.SerializeToString()
         if (number := self._numbers.get(identity)) is None:
             number = self._numbers[identity] = len(self._rows)
@@ -92,14 +92,17 @@ class Resources:
             )
         return number
 
-    def columns(self, numbers: list[int]) -> pl.DataFrame:
-        """Return the attribute columns of the resources *numbers*, one row for each of them."""
+    def columns(self, rows: list[int]) -> pl.DataFrame:
+        """Return the attribute columns of the resources at *rows*, one row for each."""
         table = pl.DataFrame(self._rows, schema=dict.fromkeys(self._keys.values(), pl.String()))
-        return table[pl.Series(numbers, dtype=pl.UInt32)]
+        return table[pl.Series(rows, dtype=pl.UInt32)]
 
-    def source_columns(self, numbers: list[int]) -> dict[str, pl.Series]:
-        """Return the columns that say where items come from; where Kubernetes' service is unset it is the service."""
-        found = self.columns(numbers)
+    def source_columns(self, rows: list[int]) -> dict[str, pl.Series]:
+        """Return the columns of service, pod and namespace for the resources at *rows*.
+
+        A missing Kubernetes service is the service.
+        """
+        found = self.columns(rows)
         service, in_kubernetes = found["service_name"], found["attr.k8s.service.name"]
         return {
             "service_name": service.fill_null(""),
@@ -110,12 +113,12 @@ class Resources:
 
 
 def times(nanoseconds: Iterable[int]) -> pl.Series:
-    """Return unsigned nanoseconds of UTC as times; 0 (unset) and what lies after the year 2262 is null."""
+    """Return unsigned ns of UTC as times; 0 (unset) and times after the year 2262 are null."""
     series = pl.Series(list(nanoseconds), dtype=pl.UInt64()).cast(pl.Int64(), strict=False)
     return series.set(series == 0, None).cast(TIME)
 
 
 def hexadecimal(identifiers: list[bytes]) -> pl.Series:
-    """Return binary ids as lower-case hexadecimal text, '' for none; one of zeros alone is none (W3C trace context)."""
+    """Return binary ids as lower-case hexadecimal text; '' for empty ones and for zeros alone (W3C trace context)."""
     digits = pl.Series(identifiers, dtype=pl.Binary()).bin.encode("hex")
     return digits.set(digits.str.strip_chars("0") == "", "")

@@ -19,7 +19,7 @@ SOCKET_NAME = "control.sock"
 
 @contextmanager
 def socket_address(state: Path) -> Iterator[str]:
-    """Give an address of the control socket in *state* that is short, because the kernel takes 107 bytes at most."""
+    """Yield a short address for the control socket in *state*; the kernel allows 107 bytes at most."""
     directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"

@@ -34,7 +34,7 @@ class _Counted(Noun):
 
     @property
     def drop_rate(self) -> float:
-        """Share of received items that were answered 503, in [0, 1]; 0 when nothing was received."""
+        """The share of received items that were answered 503, in [0, 1]; 0 when nothing was received."""
         received = sum(counts.received_items for counts in self.signals.values())
         return sum(counts.rejected_items for counts in self.signals.values()) / received if received else 0.0
 
@@ -74,20 +74,20 @@ class Tally:
     invalid_requests: int = 0
 
     def keep(self, items: int, size_bytes: int) -> None:
-        """Count a request that is on the spool."""
+        """Count a request that was written to the spool, with its *items*."""
         self._count_received(items)
         self.kept_requests += 1
         self.kept_items += items
         self.kept_bytes += size_bytes
 
     def reject(self, items: int) -> None:
-        """Count a request that was answered 503."""
+        """Count a request that was answered 503, with its *items*."""
         self._count_received(items)
         self.rejected_requests += 1
         self.rejected_items += items
 
     def pass_by(self, items: int) -> None:
-        """Count a request that was acknowledged while nobody recorded."""
+        """Count a request that was acknowledged while no session recorded, with its *items*."""
         self._count_received(items)
         self.unrecorded_requests += 1
         self.unrecorded_items += items
@@ -97,7 +97,7 @@ class Tally:
         self.received_items += items
 
     def counts(self) -> SignalCounts:
-        """Return the frozen form."""
+        """Return the counts so far as a frozen copy."""
         return SignalCounts(**{name: getattr(self, name) for name in self.__slots__})
 
 

@@ -29,7 +29,7 @@ PUSH_TIMEOUT_S = 20.0
 
 
 def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
-    """Send *body*, an export request of *signal* that is *gzipped* or not, to the receiver at *url*.
+    """Send *body*, an export request of *signal*, to the OTLP/HTTP receiver at *url*; *gzipped* says that it is compressed.
 
     Raises UserError for a refusal and for what is no URL, OperationError when nobody answers.
     """
@@ -92,7 +92,7 @@ class SpoolSender:
         """Why the last request was not taken; None when it was."""
 
     def send(self) -> bool:
-        """Send what is new; return whether there is nothing left."""
+        """Send all new requests of the spool; return whether none is left."""
         try:
             for signal in SIGNALS:
                 self._send_signal(signal)
@@ -102,20 +102,20 @@ class SpoolSender:
         return True
 
     def note(self, error: OpsAssayError) -> None:
-        """Note why nothing is sent for now."""
+        """Remember *error* as the reason why nothing is sent now."""
         if self.problem is None:
             _log.warning("telemetry is not sent on for now", reason=str(error))
         self.problem = error
 
     def notes(self) -> tuple[str, ...]:
-        """Return in sentences what the receiver does not have."""
+        """Return sentences on what the receiver did not get."""
         found = [f"{self._url} refused {self.refused} requests: {self.problem}"] if self.refused else []
         if isinstance(self.problem, OperationError):
             found.append(f"not all of the telemetry was sent on: {self.problem}")
         return tuple(found)
 
     def close(self) -> None:
-        """Let the spool go."""
+        """Close the open files of the spool."""
         for stream in self._files.values():
             stream.close()
 
@@ -152,7 +152,7 @@ class Forwarder(Background):
         self._refresh, self.sender = refresh, SpoolSender(folder, url)
 
     def work(self) -> None:
-        """Send what comes, and when the block has ended what is left, as long as `LAST_S` allows."""
+        """Send new requests until the block ends, then what is left for at most `LAST_S` seconds."""
         while not self.ended:
             try:
                 self._refresh()

@@ -38,7 +38,7 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def hold(self, size_bytes: int) -> AsyncIterator[None]:
-        """Hold *size_bytes* for the length of the block."""
+        """Reserve *size_bytes* of the budget for the length of the block."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._free >= size_bytes)
             self._free -= size_bytes
@@ -57,7 +57,7 @@ class Intake:
         self._recorder, self._budget = recorder, Budget(MAX_BODIES_BYTES)
 
     def application(self) -> web.Application:
-        """Return the web application; run it with auto_decompress=False, because frames keep bodies as they came."""
+        """Return the web application; it must run with auto_decompress=False, because frames keep compressed bodies."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in SIGNALS:
             application.router.add_post(f"/v1/{signal}", self._take_export)

@@ -40,25 +40,25 @@ _OTHER_NAMES = {
 }
 
 
-def requests_in(payload: Any, left_out: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the export requests in a JSON value in their one form; raises ValueError for what is no request's form.
+def requests_in(payload: Any, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the export requests in a JSON value, normalised; raises ValueError for another form.
 
-    That is the value itself, each of a list, or what stands under ``trace``, as Tempo answers. Why a span, record, link
-    or exemplar is not among them is added to *left_out*.
+    They are the value itself, each of a list, or what is under ``trace``, as Tempo answers. Why a span, record, link or
+    exemplar is left out is added to *problems*.
     """
     if isinstance(payload, list):
         for part in payload:
-            yield from requests_in(part, left_out)
+            yield from requests_in(part, problems)
     elif isinstance(payload, dict):
         answer = payload.get("trace")
-        yield _normalise_value(answer if isinstance(answer, dict) else payload, left_out)
+        yield _normalise_value(answer if isinstance(answer, dict) else payload, problems)
     else:
         raise ValueError(f"{json.dumps(payload)[:40]} is no object")  # noqa: TRY004 - as for all that is no OTLP
 
 
-def _normalise_value(value: Any, left_out: list[str]) -> Any:
+def _normalise_value(value: Any, problems: list[str]) -> Any:
     if isinstance(value, list):
-        return [_normalise_value(part, left_out) for part in value]
+        return [_normalise_value(part, problems) for part in value]
     if not isinstance(value, dict):
         return value
     found: dict[str, Any] = {}
@@ -76,24 +76,24 @@ def _normalise_value(value: Any, left_out: list[str]) -> Any:
         elif isinstance(part, str | int | float) and (name == "body" or (name == "value" and "key" in value)):
             found[name] = {_KIND_OF_VALUE[type(part)]: part}
         elif name == "status" and isinstance(part, str | int):
-            found[name] = _normalise_value({"code": part}, left_out)
+            found[name] = _normalise_value({"code": part}, problems)
         elif name in _ITEMS and isinstance(part, list):
-            found[name] = list(_keep_readable(part, left_out))
+            found[name] = list(_keep_readable(part, problems))
         else:
-            found[name] = _normalise_value(part, left_out)
+            found[name] = _normalise_value(part, problems)
     return found
 
 
-def _keep_readable(items: list[Any], left_out: list[str]) -> Iterator[Any]:
+def _keep_readable(items: list[Any], problems: list[str]) -> Iterator[Any]:
     for item in items:
         try:
-            yield _normalise_value(item, left_out)
+            yield _normalise_value(item, problems)
         except ValueError as error:
-            left_out.append(str(error))
+            problems.append(str(error))
 
 
 def _value_of_enum(name: str, text: str) -> int | str:
-    """Return the value by its whole name or its number; exporters also write it without its beginning, or in lower case."""
+    """Return the value of an enum *text*: its whole name, its number, its name without the prefix, or in lower case."""
     begin, ends = _ENUMS[name]
     if text.isdecimal():
         return int(text)
@@ -103,7 +103,7 @@ def _value_of_enum(name: str, text: str) -> int | str:
 
 
 def _id(name: str, text: Any) -> str:
-    """Return an id as hexadecimal, '' for one of zeros alone, which stands for none; raises ValueError."""
+    """Return the id *text* in hexadecimal, '' for zeros alone, which stand for none; raises ValueError."""
     try:
         if len(text) in {22, 24, 11, 12} and len(known := base64.b64decode(f"{text}==")) == IDS[name]:
             return known.hex()
@@ -113,7 +113,7 @@ def _id(name: str, text: Any) -> str:
 
 
 def with_bytes(value: Any) -> Any:
-    """Return OTLP JSON in its one form, whose ids are hexadecimal, as protobuf's JSON mapping, whose bytes are base64."""
+    """Return OTLP JSON, whose ids are hexadecimal, in protobuf's own JSON mapping, whose bytes are base64."""
     if isinstance(value, list):
         return [with_bytes(part) for part in value]
     if not isinstance(value, dict):

@@ -42,7 +42,7 @@ class LogColumns:
                 self._messages += [text(record.body) or "" for record in records]
 
     def take(self) -> pl.DataFrame:
-        """Return the collected records and begin anew."""
+        """Return the collected records and clear them."""
         own = {
             "time": times(self._times),
             "trace_id": hexadecimal(self._trace_ids),

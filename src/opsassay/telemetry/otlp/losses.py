@@ -24,7 +24,7 @@ class Losses:
         self._backward = 0
 
     def add(self, signal: str, request: Any) -> None:
-        """Count the losses of one export *request* of *signal* (traces, logs, metrics)."""
+        """Count the parts of an export *request* of *signal* (traces, logs, metrics) that the tables cannot hold."""
         for group in getattr(request, f"resource_{signal.replace('traces', 'spans')}"):
             self._note_attributes(signal, group.resource, attribute_keys(signal))
             for scope in getattr(group, f"scope_{signal.replace('traces', 'spans')}"):
@@ -37,7 +37,7 @@ class Losses:
                     self._add_spans(scope.spans)
 
     def notes(self) -> Iterator[str]:
-        """Yield what was lost, in words."""
+        """Yield a sentence for each kind of loss."""
         if self._backward:
             yield f"{plural(self._backward, 'span')} without an end after the start: the duration is 0"
         for what, count in sorted(self._counts.items()):
@@ -69,14 +69,14 @@ class Losses:
                 self._counts["histogram bucket"] += _buckets(form, point)
         self._counts = +self._counts
 
-    def _note_attributes(self, signal: str, holder: Any, known: Iterable[str]) -> None:
-        """Remember the attributes of *holder* that are not *known*."""
-        if unknown := {pair.key for pair in holder.attributes}.difference(known):
+    def _note_attributes(self, signal: str, holder: Any, known_keys: Iterable[str]) -> None:
+        """Remember the attributes of *holder* that are not in *known_keys*."""
+        if unknown := {pair.key for pair in holder.attributes}.difference(known_keys):
             self._attributes.setdefault(signal, set()).update(unknown)
 
 
 def _buckets(form: str, point: Any) -> int:
-    """Return how many buckets *point* has that hold more than its count says."""
+    """Return how many buckets the histogram *point* has; tables keep its total count alone."""
     if form == "histogram":
         return len(point.bucket_counts) if len(point.bucket_counts) > 1 else 0
     if form == "exponential_histogram":

@@ -89,7 +89,7 @@ class MetricColumns:
 
     @property
     def rows(self) -> int:
-        """Points collected since the last take."""
+        """The number of points collected since the last `take`."""
         return sum(points.rows for points in self._points.values())
 
     def add(self, request: Any, received_ns: int) -> None:
@@ -102,12 +102,12 @@ class MetricColumns:
                         points.add_metric(group.resource, scope.scope.name, metric, form, received_ns)
 
     def take(self) -> dict[str, pl.DataFrame]:
-        """Return the collected points by modality, leaving out those without any, and begin anew."""
+        """Return the collected points by modality, only those with any, and clear them."""
         return {modality: points.take_frame() for modality, points in self._points.items() if points.rows}
 
 
 def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
-    """Return *points* with cumulative series turned into what happened since the point before.
+    """Return *points* with cumulative series turned into the growth since the previous point.
 
     The first point of a series is what came before the recording and only serves as the base, unless the series
     started after *opened_ns*. A count that falls is a restart: that point stands for itself. The extremes of an
@@ -142,5 +142,5 @@ def _value_of_point(point: Any) -> float | None:
     return float(getattr(point, form)) if form else None
 
 
-def _fill_null(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
-    return preferred.zip_with(preferred.is_not_null(), otherwise)
+def _fill_null(preferred: pl.Series, fallback: pl.Series) -> pl.Series:
+    return preferred.zip_with(preferred.is_not_null(), fallback)

@@ -28,7 +28,7 @@ _IN_FLIGHT_TIMEOUT_S = 5.0
 
 
 def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
-    """Serve until SIGTERM, SIGINT, or the end of standard input if *die_with_stdin*; then flush every open session.
+    """Run the receiver until SIGTERM, SIGINT, or the end of standard input if *die_with_stdin*; then close every session.
 
     Raises StartError when the port or the state folder is taken, OperationError when the disk refuses the last flush.
     """
@@ -89,7 +89,7 @@ def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> 
 
 
 def _announce(state: Path, port: int) -> None:
-    """Write receiver.json in one piece: who reads it can connect."""
+    """Write receiver.json atomically; its presence means that the receiver is ready."""
     text = json.dumps({"pid": os.getpid(), "port": port, "started_ns": time.time_ns()})
     handle, temporary = tempfile.mkstemp(dir=state, prefix=f".{STATE_NAME}.")
     with os.fdopen(handle, "w") as stream:

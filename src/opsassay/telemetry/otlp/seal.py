@@ -73,7 +73,7 @@ def split_windows(
 
 
 def _span_time() -> pl.Expr:
-    """Return by which time a span belongs to a period."""
+    """Return the expression for the time that decides to which period a span belongs."""
     is_root = pl.col("parent_span_id") == ""
     root = pl.col("time").filter(is_root).min().over("trace_id")
     ended_ns = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
@@ -95,7 +95,7 @@ def _read_batches(
 
 
 def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
-    """Yield receive time and message of each distinct request: a client that saw no answer sends its body again."""
+    """Yield (receive time, message) of each distinct request; a client without a response sends its body again."""
     seen = set[bytes]()
     for frame in read_frames(spool_path(directory, signal)):
         if frame.kind == Kind.OPENED:

@@ -40,7 +40,7 @@ class SpoolSession:
             raise OperationError(f"Cannot record into {directory}: {error.strerror}; choose another folder.") from error
 
     def append(self, signal: str, header: bytes, payload: bytes) -> OSError | None:
-        """Write one frame; return what the operating system said when it refused."""
+        """Write one frame; return the OSError if the operating system refused it."""
         try:
             self._files[signal].append(header, payload)
         except OSError as error:
@@ -48,7 +48,7 @@ class SpoolSession:
         return None
 
     def close_files(self) -> None:
-        """Force everything to the disk; raises OperationError when the disk refuses."""
+        """Sync and close all files; raises OperationError when the disk refuses."""
         failed = None
         for file in self._files.values():
             try:
@@ -59,7 +59,7 @@ class SpoolSession:
             raise OperationError(f"The disk under {self.directory} refused a flush: {failed.strerror}; record again.")
 
     def stats(self, closed_ns: int | None = None) -> SessionStats:
-        """Return the counts so far."""
+        """Return the counts so far; *closed_ns* is the end of the session."""
         return SessionStats(
             name=self.name,
             directory=str(self.directory),
@@ -131,7 +131,7 @@ class SessionRecorder:
         self._sessions[name] = SpoolSession(name, directory)
 
     async def close_session(self, name: str) -> SessionStats:
-        """Stop recording *name* with everything on the disk.
+        """Stop session *name* when everything is on disk; return its counts.
 
         Raises UserError for an unknown one, OperationError when the disk refuses.
         """

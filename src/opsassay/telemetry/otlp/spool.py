@@ -39,12 +39,12 @@ class Frame(NamedTuple):
 
 
 def spool_path(directory: Path, signal: str) -> Path:
-    """Return the file of *signal* (traces, metrics, logs) in a session's *directory*."""
+    """Return the path of the spool file of *signal* (traces, metrics, logs) in a session's *directory*."""
     return directory / f"spool-{signal}.bin"
 
 
 def frame_header(received_ns: int, kind: Kind, payload: bytes) -> bytes:
-    """Return the bytes that stand before *payload*."""
+    """Return the header of a spool frame, the bytes before *payload*."""
     covered = _COVERED.pack(received_ns, kind)
     return HEADER.pack(len(payload), zlib.crc32(payload, zlib.crc32(covered)), received_ns, kind)
 
@@ -60,7 +60,7 @@ def read_frames(path: Path) -> Iterator[Frame]:
 
 
 def whole_length(path: Path) -> int:
-    """Return the length in bytes of the leading whole frames of *path*; raises DatapackError as `read_frames` does."""
+    """Return the length in bytes of all complete frames at the start of *path*; raises DatapackError as `read_frames`."""
     end = 0
     for end, _ in _scan_frames(path):  # noqa: B007 - the last end is what we want
         pass
@@ -68,9 +68,9 @@ def whole_length(path: Path) -> int:
 
 
 def frames_after(path: Path, offset: int) -> Iterator[tuple[int, Frame]]:
-    """Yield (end, frame) of the whole frames behind byte *offset* of a spool that is still written to.
+    """Yield (end, frame) of the complete frames after byte *offset* of a spool that is still written to.
 
-    *end* is the offset to go on from. Raises DatapackError as `read_frames` does.
+    *end* is the offset to continue from. Raises DatapackError as `read_frames`.
     """
     return _scan_frames(path, offset)
 
@@ -85,7 +85,7 @@ def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
 
 
 def frames_in(stream: BinaryIO, offset: int) -> Iterator[tuple[int, Frame]]:
-    """Yield what `frames_after` does of the open spool *stream*, whose file may be gone from its folder by now.
+    """Yield (end, frame) as `frames_after` from the open spool *stream*, whose file may have been deleted.
 
     Raises DatapackError for a frame that is damaged.
     """
@@ -117,7 +117,7 @@ class SpoolFile:
         os.ftruncate(self._fd, self._length)
 
     def append(self, header: bytes, payload: bytes) -> None:
-        """Hand one frame to the operating system; raises OSError (full disk, file limit) with nothing left behind."""
+        """Write one frame to the file; raises OSError (full disk, file limit) and then removes the partial frame."""
         size = len(header) + len(payload)
         try:
             written = os.writev(self._fd, (header, payload))

@@ -77,7 +77,7 @@ class TraceColumns:
         self._attributes.extend(spans)
 
     def take(self) -> pl.DataFrame:
-        """Return the collected spans, with a column attr.links when any has one, and begin anew."""
+        """Return the collected spans, with a column attr.links when any has one, and clear them."""
         own = {
             "time": times(self._starts),
             "trace_id": hexadecimal(self._ids[0]),
@@ -104,26 +104,26 @@ class TraceColumns:
 
 
 def keeps_links(span: Any) -> bool:
-    """Return whether the links of *span* are kept: those of a consumer that starts a trace of its own."""
+    """Return whether the links of *span* are kept: it is a consumer span without a parent."""
     return span.kind == _CONSUMER and not any(span.parent_span_id)
 
 
 def _links(span: Any) -> str | None:
-    """Return ``trace_id:span_id,...`` where links are kept and there are any, else None."""
+    """Return the links of *span* as ``trace_id:span_id,...``, None where they are not kept or there are none."""
     if not span.links or not keeps_links(span):
         return None
     return ",".join(f"{link.trace_id.hex()}:{link.span_id.hex()}" for link in span.links)
 
 
 def _words(numbers: list[int], words: tuple[str | None, ...]) -> pl.Series:
-    """Return enum *numbers* as *words*; a number that the protocol does not have (yet) is null."""
+    """Return enum *numbers* as *words*; an unknown number is null."""
     known = pl.Series(numbers, dtype=pl.Int64()).cast(pl.UInt32(), strict=False)
     known = known.set(known >= len(words), None)
     return pl.Series(words, dtype=pl.String()).gather(known)
 
 
 def _durations(starts: list[int], ends: list[int]) -> pl.Series:
-    """Return end - start in ns; 0 where a clock went backwards."""
+    """Return end - start in ns for each span; 0 where a clock went backwards."""
     frame = pl.DataFrame({"start": starts, "end": ends}, schema=dict.fromkeys(("start", "end"), pl.UInt64()))
     later = pl.max_horizontal("start", "end")
     return frame.select((later - pl.col("start")).alias("duration")).to_series()

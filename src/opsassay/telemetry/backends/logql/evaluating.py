@@ -35,7 +35,7 @@ class LogEvaluation:
     deadline: float
 
     def entries(self, query: LogQuery, start_ns: int, end_ns: int) -> Times:
-        """Return the numbers of the entries from *start_ns* to before *end_ns* that *query* means, in their order.
+        """Return the row numbers of the log entries in [*start_ns*, *end_ns*) that *query* selects, in order.
 
         Raises LogqlError when it takes too long, RegexError for an expression that cannot be used.
         """
@@ -49,7 +49,7 @@ class LogEvaluation:
         return found
 
     def series(self, query: MetricQuery, steps_ns: Times) -> Vectors:
-        """Return the series of *query* at each of *steps_ns*; raises LogqlError for what is too much or takes too long.
+        """Return the series of *query* at each of *steps_ns*; raises LogqlError for too much work.
 
         A count is of the entries in (step - offset - range, step - offset]; rates are per second of the range. Raises
         RegexError for an expression that cannot be used.
@@ -82,17 +82,20 @@ class LogEvaluation:
         return Vectors(groups, values, counts > 0)
 
     def _windows(
-        self, numbers: Times, groups: Times, count: int, bounds_ns: tuple[Times, Times]
+        self, rows: Times, groups: Times, group_count: int, bounds_ns: tuple[Times, Times]
     ) -> tuple[Values, Values]:
-        """Return how many of the entries *numbers* each group has after one bound and up to the other, and their bytes."""
-        ns, total = self.store.ns[numbers], len(numbers)
+        """Return the number of entries and their bytes by group and window, for the entries *rows*.
+
+        *groups* is the group of each entry; *bounds_ns* are the starts (excluded) and ends (included) of the windows.
+        """
+        ns, total = self.store.ns[rows], len(rows)
         order = np.argsort(groups, kind="stable")
         keys = groups[order] * (total + 1) + order  # entries are numbered in the order of time
-        sizes = self.store.lines[numbers].str.len_bytes().to_numpy().astype(np.float64)[order]
+        sizes = self.store.lines[rows].str.len_bytes().to_numpy().astype(np.float64)[order]
         before = np.concatenate([np.zeros(1), np.cumsum(sizes)])
         low, high = (
             np.searchsorted(
-                keys, np.arange(count)[:, None] * (total + 1) + np.searchsorted(ns, bound, side="right")[None, :]
+                keys, np.arange(group_count)[:, None] * (total + 1) + np.searchsorted(ns, bound, side="right")[None, :]
             )
             for bound in bounds_ns
         )
@@ -103,12 +106,12 @@ class LogEvaluation:
             raise LogqlError("context deadline exceeded", 504)
 
 
-def _holding(one: LineFilter, lines: pl.Series) -> Times:
-    """Return at which places the *lines* fit a filter."""
+def _holding(filter_: LineFilter, lines: pl.Series) -> Times:
+    """Return the positions of the *lines* that pass the line filter *filter_*."""
     fits = np.zeros(len(lines), dtype=bool)
-    for value in one.values:
-        if one.op.endswith("~"):
+    for value in filter_.values:
+        if filter_.op.endswith("~"):
             fits |= holds_anywhere(value, lines)
         else:
             fits |= lines.str.contains(value, literal=True).to_numpy().astype(bool)
-    return np.flatnonzero(fits if one.op.startswith("|") else ~fits).astype(np.int64)
+    return np.flatnonzero(fits if filter_.op.startswith("|") else ~fits).astype(np.int64)

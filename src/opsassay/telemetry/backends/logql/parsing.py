@@ -89,12 +89,12 @@ _OPERATORS = (*_ARITHMETIC, "/", "%", "^", "==", "!=", ">", "<", ">=", "<=", "an
 
 
 def parse(text: str) -> LogQuery | MetricQuery:
-    """Return the query *text*; raises LogqlError in Loki's words for what is none or outside of the subset."""
+    """Parse the LogQL query *text*; raises LogqlError in Loki's words for a wrong query or one that is not supported."""
     return _LogqlReader(text).read_query()
 
 
 def parse_selector(text: str) -> tuple[Matcher, ...]:
-    """Return the matchers of a selector alone, as ``match[]`` has it; raises LogqlError."""
+    """Return the matchers of the LogQL selector *text* (of ``match[]``); raises LogqlError."""
     found = parse(text)
     if not isinstance(found, LogQuery) or found.lines or found.labels:
         raise LogqlError(f"parse error: only label matchers are allowed in {text[:200]}")
@@ -126,11 +126,11 @@ class _LogqlReader(TokenReader):
             self.unexpected("the end of the query")
         return found
 
-    def _read_metric_query(self, deep: int) -> MetricQuery:
+    def _read_metric_query(self, depth: int) -> MetricQuery:
         if self.peek().kind == "number":
             self.fail(self.peek().at, "numbers alone are not served here")
         name = self.take("word", "a stream selector, a function or an aggregation")
-        if deep > MOST_DEEP:
+        if depth > MOST_DEEP:
             self.fail(name.at, "the query is nested too deeply")
         if name.text in RANGES:
             return self._read_range(name.text)
@@ -150,7 +150,7 @@ class _LogqlReader(TokenReader):
                 self.fail(number.at, f"unexpected {number.text}, expecting a whole number")
             limit = int(number.text[:9])
             self.sign(",")
-        inner = self._read_metric_query(deep + 1)
+        inner = self._read_metric_query(depth + 1)
         self.sign(")")
         names, by = modifier or self._read_grouping() or ((), True)
         return Aggregated(name.text, inner, names, by, limit)

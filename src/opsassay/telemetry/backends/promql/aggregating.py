@@ -24,7 +24,7 @@ Grouping = Callable[[set[str]], set[str]]
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
-    """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError.
+    """Return *vectors* aggregated by *op* (sum, topk, ...); *limit* is k or the quantile at each step. Raises PromqlError.
 
     stddev and stdvar divide by the count: of all, and not of a sample. quantile is `quantile_of`.
     """
@@ -89,7 +89,10 @@ def grouping_without(names: Iterable[str]) -> Grouping:
 
 
 def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) -> Vectors:
-    """Return the series that are among the k largest of their group at any step, present where they are."""
+    """Return the series that are among the k largest (or smallest) of their group at any step; *limit* is k at each step.
+
+    Values at other steps are marked absent.
+    """
     if np.isnan(limit).any() or (np.abs(limit) >= 2**63).any():
         raise PromqlError("Parameter value is NaN or overflows int64", "execution", 422)
     values, absent = vectors.values, ~vectors.present

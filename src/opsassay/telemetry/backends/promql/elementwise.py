@@ -18,25 +18,25 @@ from opsassay.telemetry.backends.series import Labels, Values
 Elementwise = Callable[..., Values]
 
 
-def _rounded(values: Values, nearest: Values | float = 1.0) -> Values:
-    """Return *values* rounded to multiples of *nearest*, halves up, as Prometheus has it."""
-    inverse = 1.0 / nearest
+def _rounded(values: Values, unit: Values | float = 1.0) -> Values:
+    """Return *values* rounded to multiples of *unit*, halves up, as in Prometheus."""
+    inverse = 1.0 / unit
     found: Values = np.floor(values * inverse + 0.5) / inverse
     return found
 
 
-def _greater(values: Values, least: Values) -> Values:
-    """Return the greater of both, as Go has it: infinity is greater than NaN."""
-    found: Values = np.where((values == np.inf) | (least == np.inf), np.inf, np.maximum(values, least))
+def _greater(values: Values, minimum: Values) -> Values:
+    """Return the greater of each pair of values, as Go does: infinity is greater than NaN."""
+    found: Values = np.where((values == np.inf) | (minimum == np.inf), np.inf, np.maximum(values, minimum))
     return found
 
 
-def _lesser_of(values: Values, most: Values) -> Values:
-    return -_greater(-values, -most)
+def _lesser_of(values: Values, maximum: Values) -> Values:
+    return -_greater(-values, -maximum)
 
 
-def _clamp_values(values: Values, least: Values, most: Values) -> Values:
-    return _greater(_lesser_of(values, most), least)
+def _clamp_values(values: Values, minimum: Values, maximum: Values) -> Values:
+    return _greater(_lesser_of(values, maximum), minimum)
 
 
 ELEMENTWISE: Mapping[str, Elementwise] = {
@@ -47,20 +47,20 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
 """By the names of functions; what follows the vector is a number at each step."""
 
 
-def applied(name: str, vectors: Vectors, numbers: Sequence[Values]) -> Vectors:
-    """Return the function *name* of each value of *vectors*; *numbers* are its arguments, one value a step each.
+def applied(name: str, vectors: Vectors, arguments: Sequence[Values]) -> Vectors:
+    """Apply the PromQL function *name* to each value of *vectors*; *arguments* have one value a step each.
 
-    Of `clamp` nothing is left where the least is the greater.
+    `clamp` gives no series when its minimum is above its maximum.
     """
-    found = ELEMENTWISE[name](vectors.values, *(number[None, :] for number in numbers))
+    found = ELEMENTWISE[name](vectors.values, *(number[None, :] for number in arguments))
     present = vectors.present
     if name == "clamp":
-        present = present & ~(numbers[1] < numbers[0])[None, :]
+        present = present & ~(arguments[1] < arguments[0])[None, :]
     return replace(vectors, values=found, present=present).without_name()
 
 
 def as_number(vectors: Vectors) -> Values:
-    """Return `scalar`: the value at each step at which there is exactly one, else NaN."""
+    """Return PromQL's `scalar`: the value at each step where exactly one series is present, else NaN."""
     total = np.where(vectors.present, vectors.values, 0.0).sum(axis=0)
     found: Values = np.where(vectors.present.sum(axis=0) == 1, total, np.nan)
     return found
@@ -97,16 +97,16 @@ def label_replace(vectors: Vectors, target: str, template: str, source: str, reg
 
 
 def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[str]) -> Vectors:
-    """Return *vectors* with the label *target*: what *sources* say, with *separator* between; raises PromqlError."""
+    """Return *vectors* with the label *target* set to the *sources* joined by *separator*; raises PromqlError."""
     for kind, name in (("destination", target), *(("source", source) for source in sources)):
         _require_name("label_join", kind, name)
     return _set_label(vectors, target, lambda labels: separator.join(labels.get(source, "") for source in sources))
 
 
-def _set_label(vectors: Vectors, target: str, text_of: Callable[[Labels], str | None]) -> Vectors:
+def _set_label(vectors: Vectors, target: str, make_text: Callable[[Labels], str | None]) -> Vectors:
     labels = []
     for one in vectors.labels:
-        text = text_of(one)
+        text = make_text(one)
         others = {name: value for name, value in one.items() if name != target}
         labels.append(one if text is None else {**others, target: text} if text else others)
     return require_distinct(Vectors(labels, vectors.values, vectors.present))

@@ -54,15 +54,15 @@ class Evaluation:
     """Start and end of the request, which ``@ start()`` and ``@ end()`` are in subqueries too; of an instant its time."""
 
     def evaluate(self, expression: promql.Expr) -> Operand:
-        """Return a vector at all steps, or a number at each. Raises PromqlError, also when it takes too long."""
+        """Evaluate *expression* at all steps; return a vector or a number at each step. Raises PromqlError."""
         with np.errstate(all="ignore"):
             found = self._evaluate_expression(expression)
         return merged(found) if isinstance(found, Vectors) else found
 
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
-        """Return labels, times and values of the samples of a range selector or subquery at the first step.
+        """Return (labels, times in ms, values) of each series of a range selector or subquery at the first step.
 
-        Times are ms. Raises PromqlError, also when there are too many.
+        Raises PromqlError, also when there are too many.
         """
         with np.errstate(all="ignore"):
             windows = self._windows(selector)
@@ -175,7 +175,7 @@ class Evaluation:
         return aggregate(str(expression.op), _read_grouping(expression.modifier), vectors, limit)
 
     def _windows(self, selector: promql.Expr) -> Windows:
-        """Return the ranges that *selector* means."""
+        """Return the windows of samples of the range *selector* at all steps."""
         selector = without_parentheses(selector)
         if isinstance(selector, promql.SubqueryExpr):
             return self._subquery(selector)
@@ -186,7 +186,7 @@ class Evaluation:
         )
 
     def _subquery(self, query: promql.SubqueryExpr) -> Windows:
-        """Return the windows over what the inner expression is at each multiple of the subquery's step."""
+        """Return the windows of the subquery *query*: its inner expression, evaluated at multiples of its step."""
         range_ms, ends = _range_ms(query), self._ends_of_windows(query)
         step_ms = round(query.step.total_seconds() * 1000) if query.step is not None else DEFAULT_STEP_MS
         if step_ms < 1:
@@ -225,7 +225,7 @@ class Evaluation:
 
 
 def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
-    """Return *vectors* as series with a sample at each step at which they are present; one without any is left out."""
+    """Return *vectors* as a store of series with a sample at each step where they are present; empty ones are left out."""
     kept = np.flatnonzero(vectors.present.any(axis=1))
     present = vectors.present[kept]
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(present.sum(axis=1))])
@@ -243,7 +243,7 @@ def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
 
 
 def without_parentheses(expression: promql.Expr) -> promql.Expr:
-    """Return what stands in the parentheses of *expression*, itself when it has none."""
+    """Return *expression* without the parentheses around it."""
     while isinstance(expression, promql.ParenExpr):
         expression = expression.expr
     return expression
@@ -259,16 +259,16 @@ def _read_literal(expression: promql.Expr) -> str:
     return decode_literals(inner.val)
 
 
-def _missing(selector: promql.Expr, there: Present) -> Vectors:
-    """Return what `absent` is of a *selector* whose series are *there*: 1 at each step at which none is."""
-    missing: Present = np.logical_not(there.any(axis=0, keepdims=True))
+def _missing(selector: promql.Expr, present: Present) -> Vectors:
+    """Return `absent` of *selector*: a series that is 1 at each step where no series is *present*."""
+    missing: Present = np.logical_not(present.any(axis=0, keepdims=True))
     return Vectors([_equal_labels(selector)], np.ones(missing.shape), missing)
 
 
 def _equal_labels(expression: promql.Expr) -> Labels:
-    """Return the labels that a selector says to be equal to something.
+    """Return the labels that the selector *expression* requires to equal a text.
 
-    What is said again afterwards is left out, as in ``createLabelsForAbsentFunction`` of Prometheus.
+    A label that occurs twice is left out, as in ``createLabelsForAbsentFunction`` of Prometheus.
     """
     expression = without_parentheses(expression)
     if isinstance(expression, promql.MatrixSelector):

@@ -18,16 +18,14 @@ _HEXADECIMAL = re.compile(rf"(?ai)[+-]?0x(?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})
 _SPECIAL = re.compile(r"(?ai)[+-]?inf(?:inity)?|nan")
 
 
-def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
-    """Return the *quantile* at each step of every histogram that *buckets* hold; series without a bound are none of it.
+def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[[], None]) -> Vectors:
+    """Return the *quantile* at each step of every histogram in *buckets*; series without a bound are ignored.
 
-    All histograms with the same bounds are worked out together. *in_time* is asked again and again, and raises when it
+    All histograms with the same bounds are computed together. *check_time* is called again and again, and raises when it
     has taken too long.
     *quantile* has one value a step, the result the shape (histograms, steps). With rank = quantile * count of the
     bucket +Inf and b the first bucket that holds rank or more observations (counts are cumulative):
-
         begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
-
     *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the answer itself, and within
     +Inf the last finite bound is. Needs +Inf and another bucket, else NaN. Outside of 0 to 1 it is infinite whatever
     the buckets are.
@@ -43,7 +41,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
     for numbers, layout, counts, there in _histograms(of_bounds, bounds, owners):
         found, asked = np.full(len(numbers) * steps, np.nan), np.tile(quantile, len(numbers))
         for kept, columns in _patterns(there.reshape(len(layout), -1)):
-            in_time()
+            check_time()
             of_columns = counts.reshape(len(layout), -1)[:, columns]
             found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
         values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
@@ -51,7 +49,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
 
 
 def _bound(text: str) -> float | None:
-    """Return the bound that *text* says to Go's ``strconv.ParseFloat``, None where it says none.
+    """Return the number that Go's ``strconv.ParseFloat`` reads in *text*, None where it fails.
 
     Go reads ``1_000``, ``0x1p3`` and ``+INF``; it reads no spaces, no digits of other scripts and nothing beyond floats.
     """
@@ -66,9 +64,9 @@ def _bound(text: str) -> float | None:
 
 
 def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tuple[Times, Values, Values, Present]]:
-    """Yield the histograms that have the same bounds: their numbers, the bounds, counts, and which of these are there.
+    """Yield (numbers, bounds, counts, presence) for each set of histograms with the same bounds.
 
-    The latter two have the shape (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
+    Counts and presence have the shape (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
     """
     order = np.lexsort((bounds, owners))
     first = np.ones(len(order), dtype=bool)
@@ -89,13 +87,13 @@ def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tup
         yield numbers, layout, counts[within], there[within]
 
 
-def _patterns(there: Present) -> Iterator[tuple[Present, Times]]:
-    """Yield which buckets are *there*, shape (buckets, columns), and the columns of which that is so."""
-    whole = there.all(axis=0)
-    yield np.ones(len(there), dtype=bool), np.flatnonzero(whole)
-    partly = np.flatnonzero(there.any(axis=0) & ~whole)
-    patterns, pattern = np.unique(np.packbits(there[:, partly], axis=0), axis=1, return_inverse=True)
-    for at, kept in enumerate(np.unpackbits(patterns, axis=0, count=len(there)).T.astype(bool)):
+def _patterns(present: Present) -> Iterator[tuple[Present, Times]]:
+    """Yield each distinct column of *present*, shape (buckets, columns), with the numbers of its columns."""
+    whole = present.all(axis=0)
+    yield np.ones(len(present), dtype=bool), np.flatnonzero(whole)
+    partly = np.flatnonzero(present.any(axis=0) & ~whole)
+    patterns, pattern = np.unique(np.packbits(present[:, partly], axis=0), axis=1, return_inverse=True)
+    for at, kept in enumerate(np.unpackbits(patterns, axis=0, count=len(present)).T.astype(bool)):
         yield kept, partly[pattern.ravel() == at]
 
 

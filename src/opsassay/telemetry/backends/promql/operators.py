@@ -39,21 +39,21 @@ class Signatures(NamedTuple):
 
     @classmethod
     def of(cls, left: Vectors, right: Vectors, names: set[str], *, on: bool) -> Signatures:
-        """Return those by the labels *names*, or without *on* by all others but the name."""
+        """Return the signatures of both sides by the labels *names*, or without *on* by all other labels but the name."""
         both = [*left.labels, *right.labels]
         keys, numbers = group_labels(both, names if on else names_of(both) - names - {NAME})
         return cls(keys, numbers[: len(left.labels)], numbers[len(left.labels) :])
 
-    def require_one(self, ones: Vectors, left: Vectors, right: Vectors) -> None:
-        """Raise PromqlError when several of *ones* have a signature at a step at which both sides have any series."""
-        owners, side = (self.left, "left") if ones is left else (self.right, "right")
+    def require_one(self, vectors: Vectors, left: Vectors, right: Vectors) -> None:
+        """Raise PromqlError when two of *vectors* share a signature at a step where both sides have any series."""
+        owners, side = (self.left, "left") if vectors is left else (self.right, "right")
         both = left.present.any(axis=0) & right.present.any(axis=0)
-        several = (count_present(ones.present, owners, len(self.keys)) > 1) & both
+        several = (count_present(vectors.present, owners, len(self.keys)) > 1) & both
         if not several.any():
             return
         number = int(several.any(axis=1).argmax())
-        rows = np.flatnonzero((owners == number) & (ones.present & several[number]).any(axis=1))
-        examples = ", ".join(str(ones.labels[row]) for row in rows[:2].tolist())
+        rows = np.flatnonzero((owners == number) & (vectors.present & several[number]).any(axis=1))
+        examples = ", ".join(str(vectors.labels[row]) for row in rows[:2].tolist())
         raise PromqlError(
             f"found duplicate series for the match group {self.keys[number]} on the {side} hand-side of the operation: "
             f"[{examples}];many-to-many matching not allowed: matching labels must be unique on one side",
@@ -61,12 +61,12 @@ class Signatures(NamedTuple):
             422,
         )
 
-    def pairs(self, steps: int) -> tuple[Times, Times]:
-        """Return the places, left and right, of all pairs with the same signature; raises PromqlError for too many."""
+    def pairs(self, step_count: int) -> tuple[Times, Times]:
+        """Return the row numbers, left and right, of all pairs with the same signature; raises PromqlError for too many."""
         order = np.argsort(self.right, kind="stable")
         low = np.searchsorted(self.right[order], self.left, side="left")
         counts = np.searchsorted(self.right[order], self.left, side="right") - low
-        if int(counts.sum()) * steps > MOST_PAIRED_CELLS:
+        if int(counts.sum()) * step_count > MOST_PAIRED_CELLS:
             raise too_many_samples()
         first = np.repeat(np.arange(len(self.left), dtype=np.int64), counts)
         within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -74,7 +74,7 @@ class Signatures(NamedTuple):
 
 
 def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> Vectors:
-    """Return *left* `and`, `or` or `unless` *right*, step by step."""
+    """Return *left* `and`, `or` or `unless` *right* (*op*) at each step; series match by *signatures*."""
     count = len(signatures.keys)
     if op == "or":
         alone = right.present & ~_is_present(left, signatures.left, count)[signatures.right]
@@ -123,12 +123,12 @@ def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: 
     return result.without_name() if op in ARITHMETIC or as_bool else result
 
 
-def _computed(op: str, left: Values, right: Values, kept: Values, *, as_bool: bool) -> tuple[Values, Present | bool]:
-    """Return the values of *left* *op* *right* and where there is one: a comparison has those *kept* where it holds."""
+def _computed(op: str, left: Values, right: Values, operand: Values, *, as_bool: bool) -> tuple[Values, Present | bool]:
+    """Return the values of *left* *op* *right* and where they exist; a comparison gives *operand* where it holds."""
     if op in ARITHMETIC:
         return ARITHMETIC[op](left, right), True
     holds = COMPARISON[op](left, right)
-    return (holds.astype(np.float64), True) if as_bool else (kept, holds)
+    return (holds.astype(np.float64), True) if as_bool else (operand, holds)
 
 
 def _between_vectors(

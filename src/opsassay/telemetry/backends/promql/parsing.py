@@ -40,7 +40,7 @@ OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
 
 @lru_cache(maxsize=512)
 def parse(text: str) -> promql.Expr:
-    """Return the expression *text*; raises PromqlError when it is none, too large, or outside the subset."""
+    """Parse the PromQL expression *text*; raises PromqlError when it is wrong, too large or not supported."""
     if len(text) > MOST_QUERY_CHARACTERS:
         raise _invalid_query(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
     try:
@@ -56,7 +56,7 @@ def parse(text: str) -> promql.Expr:
 
 
 def parse_selector(text: str) -> promql.VectorSelector:
-    """Return the series selector *text*, as ``match[]`` has it; raises PromqlError.
+    """Parse the series selector *text* of ``match[]``; raises PromqlError.
 
     It has neither offset nor ``@``, and its name is a matcher among others: only a query may not name a metric twice.
     """
@@ -66,8 +66,8 @@ def parse_selector(text: str) -> promql.VectorSelector:
     return found
 
 
-def _require_subset(top: promql.Expr) -> None:
-    left = [(top, 1)]
+def _require_subset(root: promql.Expr) -> None:
+    left = [(root, 1)]
     while left:
         expression, depth = left.pop()
         if depth > MOST_DEPTH:
@@ -90,7 +90,7 @@ def _require_durations(expression: promql.Expr) -> None:
 
 
 def _outside(expression: promql.Expr) -> str | None:
-    """Return what of *expression* itself is not evaluated here, None when all is."""
+    """Return the name of what is not supported in *expression*, its operands apart; None when all is."""
     match expression:
         case promql.VectorSelector() if expression.matchers.or_matchers:
             return "'or' between matchers"

@@ -17,7 +17,7 @@ MOST_KEPT = 256
 
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
-    """Return the numbers of the series of *store* that *selector* means; raises PromqlError for a wrong regex."""
+    """Return the numbers of the series in *store* that *selector* matches; raises PromqlError for a wrong regex."""
     matched = [_matched(store, *matcher) for matcher in matchers_of(selector)]
     if all(of_nothing for of_nothing, _ in matched):
         raise _parse_error("vector selector must contain at least one non-empty matcher")
@@ -25,7 +25,7 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
 
 
 def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
-    """Return whether a matcher fits the text '', and which series of *store* it fits; the store keeps the last ones."""
+    """Return whether a matcher matches the empty text, and which series of *store* it matches; results are cached there."""
     key = (op, label, value)
     if (found := store.matched.get(key)) is None:
         texts, which = store.column(label)
@@ -38,7 +38,7 @@ def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool,
 
 
 def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
-    """Return operator, label and value of each matcher, that of the metric's name among them."""
+    """Return (operator, label, value) of each matcher in *selector*, that of the metric's name included."""
     found = [
         (_operator_text(one.op), decode_literals(one.name), decode_literals(one.value))
         for one in selector.matchers.matchers

@@ -44,7 +44,7 @@ class Vectors:
     distinct: bool = False
 
     def without_name(self) -> Vectors:
-        """Return the same without the names of metrics; raises PromqlError as `merged` does."""
+        """Return the vectors without the names of metrics; raises PromqlError as `merged`."""
         of_one_name = len({labels.get(NAME) for labels in self.labels}) < 2
         unnamed_ones = replace(
             self, labels=[unnamed(labels) for labels in self.labels], distinct=self.distinct and of_one_name
@@ -52,13 +52,13 @@ class Vectors:
         return unnamed_ones if of_one_name else merged(unnamed_ones)
 
     def sampled(self) -> Vectors:
-        """Return the series that are there at any step."""
+        """Return the series that are present at any step."""
         there = self.present.any(axis=1)
         return self if there.all() else self.rows(np.flatnonzero(there))
 
-    def rows(self, numbers: Sequence[int] | Times) -> Vectors:
-        """Return the series *numbers* alone."""
-        chosen = np.asarray(numbers, dtype=np.int64)
+    def rows(self, indices: Sequence[int] | Times) -> Vectors:
+        """Return the series at *indices* alone."""
+        chosen = np.asarray(indices, dtype=np.int64)
         if len(chosen) == len(self.labels) and (chosen == np.arange(len(chosen))).all():
             return self
         labels = [self.labels[number] for number in chosen.tolist()]
@@ -67,17 +67,17 @@ class Vectors:
 
 
 def unnamed(labels: Labels) -> Labels:
-    """Return *labels* without the name of a metric."""
+    """Return *labels* without the metric's name."""
     return {name: value for name, value in labels.items() if name != NAME}
 
 
 def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
-    """Return *labels* as something that can be compared and counted."""
+    """Return *labels* as a sorted tuple, a key for dictionaries."""
     return tuple(sorted(labels.items()))
 
 
 def merged(vectors: Vectors) -> Vectors:
-    """Return *vectors* with one series for the same labels; raises PromqlError when two of these are there at one step."""
+    """Merge series of *vectors* with the same labels; raises PromqlError when two of them are present at one step."""
     if vectors.distinct or are_distinct(vectors.labels):
         return vectors
     labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
@@ -89,7 +89,7 @@ def merged(vectors: Vectors) -> Vectors:
 
 
 def require_distinct(vectors: Vectors) -> Vectors:
-    """Return the series of *vectors* that are there; raises PromqlError when two have the same labels at any two steps."""
+    """Return the series of *vectors* that are present at any step; raises PromqlError when two have the same labels."""
     vectors = vectors.sampled()
     if not vectors.distinct and not are_distinct(vectors.labels):
         raise same_labels()
@@ -112,7 +112,7 @@ def names_of(labels: Sequence[Labels]) -> set[str]:
 
 
 def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels], Times]:
-    """Return what *labels* have under *names*, each once in the order of its first, and which of these each has."""
+    """Group *labels* by *names*; return the labels of each group and the group number of each element."""
     ordered = sorted(names)
     numbers: dict[tuple[str, ...], int] = {}
     owners = [numbers.setdefault(texts, len(numbers)) for texts in _texts(labels, ordered)]
@@ -120,39 +120,39 @@ def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels
     return groups, np.array(owners, dtype=np.int64)
 
 
-def reduced_rows(reduce: np.ufunc, values: Values, owners: Times, groups: int) -> Values:
-    """Return *reduce* over the rows of *values* that have the same owner, of which there is one at least."""
-    if not groups:
+def reduced_rows(reduce: np.ufunc, values: Values, owners: Times, group_count: int) -> Values:
+    """Reduce the rows of *values* by their group (*owners*) with *reduce*; no group is empty."""
+    if not group_count:
         return values[:0]
     order = np.argsort(owners, kind="stable")
-    found: Values = reduce.reduceat(values[order], np.searchsorted(owners[order], np.arange(groups)), axis=0)
+    found: Values = reduce.reduceat(values[order], np.searchsorted(owners[order], np.arange(group_count)), axis=0)
     return found
 
 
 def _texts(labels: Sequence[Labels], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Return what each of *labels* has under *names*, '' where it has nothing."""
+    """Return for each of *labels* its values of *names*, '' where one is missing."""
     columns = [[one.get(name, "") for one in labels] for name in names]
     return zip(*columns, strict=True) if columns else repeat((), len(labels))
 
 
-def count_present(present: Present, owners: Times, groups: int) -> Values:
-    """Return how many of the rows that have the same owner are *present*, shape (groups, steps)."""
+def count_present(present: Present, owners: Times, group_count: int) -> Values:
+    """Count the rows that are *present*, by their group (*owners*); shape (groups, steps)."""
     if len(present) and (present == present[0]).all():  # as of series that were sampled at the same instants
-        found: Values = np.bincount(owners, minlength=groups)[:, None] * present[0].astype(np.float64)
+        found: Values = np.bincount(owners, minlength=group_count)[:, None] * present[0].astype(np.float64)
         return found
-    return summed(present.astype(np.float64), owners, groups)
+    return summed(present.astype(np.float64), owners, group_count)
 
 
-def summed(values: Values, owners: Times, groups: int) -> Values:
-    """Return the sums of the rows of *values* that have the same owner, shape (groups, steps), added in their order."""
+def summed(values: Values, owners: Times, group_count: int) -> Values:
+    """Sum the rows of *values* by their group (*owners*) in order; shape (groups, steps)."""
     steps = values.shape[1]
     places = owners[:, None] * steps + np.arange(steps)
-    found = np.bincount(places.ravel(), values.ravel(), minlength=groups * steps)
-    return found.astype(np.float64, copy=False).reshape(groups, steps)
+    found = np.bincount(places.ravel(), values.ravel(), minlength=group_count * steps)
+    return found.astype(np.float64, copy=False).reshape(group_count, steps)
 
 
 def quantile_of(values: Values, present: Present, quantile: Values) -> Values:
-    """Return the *quantile* of each column of *values*, of those that are *present*, of which there is one at least.
+    """Return the *quantile* of the *present* values in each column, at least one a column.
 
     At rank q * (count - 1) and between ranks linearly, NaN before all numbers; -inf below q = 0 and +inf above 1
     (``quantile`` of Prometheus).

@@ -46,19 +46,19 @@ class Windows:
 
     @classmethod
     def ending_at(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
-        """Return the ranges of *range_ms* that end at *end_ms*."""
+        """Return the windows of *range_ms* that end at each of *end_ms*, for the series *numbers* of *store*."""
         sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
         begin = store.bounds[sampled, None]
         low, high = (store.positions(sampled, at_ms) - begin for at_ms in (end_ms - range_ms, end_ms))
         return cls(store, numbers, sampled, timeline, low, high, end_ms, range_ms)
 
-    def rows(self, chosen: Times) -> Windows:
-        """Return those of the *chosen* ones of the series alone."""
-        return replace(self, numbers=self.numbers[chosen], timeline=self.timeline[chosen])
+    def rows(self, series: Times) -> Windows:
+        """Return the windows of the chosen *series* alone."""
+        return replace(self, numbers=self.numbers[series], timeline=self.timeline[series])
 
     @property
     def counts(self) -> Times:
-        """How many samples each holds, shape (timelines, steps)."""
+        """The number of samples in each window, shape (timelines, steps)."""
         return self.high - self.low
 
     @property
@@ -66,33 +66,33 @@ class Windows:
         """The labels of the series."""
         return [self.store.labels[number] for number in self.numbers.tolist()]
 
-    def each(self, of_timelines: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Return for each series the row *of_timelines* that is its own."""
-        if len(of_timelines) == 1:
-            return np.broadcast_to(of_timelines, (len(self.numbers), len(self.end_ms)))
-        return of_timelines[self.timeline]
+    def each(self, timeline_rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Return for each series the row of *timeline_rows* that belongs to its timeline."""
+        if len(timeline_rows) == 1:
+            return np.broadcast_to(timeline_rows, (len(self.numbers), len(self.end_ms)))
+        return timeline_rows[self.timeline]
 
-    def holding(self, least: int) -> Present:
-        """Return which hold *least* samples or more, shape (series, steps)."""
-        return self.each(self.counts >= least)
+    def holding(self, minimum: int) -> Present:
+        """Return which windows have at least *minimum* samples, shape (series, steps)."""
+        return self.each(self.counts >= minimum)
 
     def positions(self, samples: Times) -> Times:
-        """Return where *samples*, counted within a series, lie in the store, shape (series, steps)."""
+        """Return the positions in the store of *samples*, numbered within a series; shape (series, steps)."""
         found: Times = self.store.bounds[self.numbers, None] + self.each(samples)
         return found
 
     def values_at(self, samples: Times) -> Values:
-        """Return the values of *samples*, which may lie outside of all where nothing is looked at."""
+        """Return the values of *samples*, numbered within a series; a number out of range gives an arbitrary value."""
         found: Values = self.store.values.take(self.positions(samples), mode="clip")
         return found
 
     def ms_at(self, samples: Times) -> Times:
-        """Return the times of *samples*, shape (timelines, steps)."""
+        """Return the times in ms of *samples*, numbered within a series; shape (timelines, steps)."""
         found: Times = self.store.ms.take(self.store.bounds[self.sampled, None] + samples, mode="clip")
         return found
 
     def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
-        """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left.
+        """Reduce the *values* in each window with *reduce*, without its first *skip* samples; 0 for an empty window.
 
         The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
         """
@@ -105,17 +105,17 @@ class Windows:
             found[filled] = reduce(np.append(values[first:last], 0.0), pairs.ravel() - first)[::2]
         return found
 
-    def by_length(self, found_of: Callable[[Values, Times, Times], Values], least: int = 1) -> Values:
-        """Return *found_of* each range that holds *least* samples, shape (series, steps); 0 of all others.
+    def by_length(self, compute: Callable[[Values, Times, Times], Values], minimum: int = 1) -> Values:
+        """Return *compute* of each window with at least *minimum* samples, shape (series, steps); 0 of others.
 
-        It is given the values and the times of ranges of one length, shape (ranges, length), and the step of each. Raises
-        PromqlError when the ranges hold too much.
+        It gets the values and times of all windows of one length, shape (windows, length), and the step of each. Raises
+        PromqlError when the windows hold too much.
         """
         counts = self._counted()
         low = self.positions(self.low).ravel()
         found = np.zeros(len(low))
         order = np.argsort(counts, kind="stable")
-        order = order[np.searchsorted(counts[order], least) :]
+        order = order[np.searchsorted(counts[order], minimum) :]
         ends = np.flatnonzero(np.diff(counts[order], append=-1)) + 1
         for begin, end in zip([0, *ends.tolist()], ends.tolist(), strict=False):
             length = int(counts[order[begin]])
@@ -123,11 +123,11 @@ class Windows:
             ms = np.lib.stride_tricks.sliding_window_view(self.store.ms, length)
             for at in range(begin, end, rows := max(1, _AT_ONCE // length)):
                 cells = order[at : min(at + rows, end)]
-                found[cells] = found_of(values[low[cells]], ms[low[cells]], cells % len(self.end_ms))
+                found[cells] = compute(values[low[cells]], ms[low[cells]], cells % len(self.end_ms))
         return found.reshape(len(self.numbers), len(self.end_ms))
 
     def _counted(self) -> Times:
-        """Return how many samples each range holds, series by series; raises PromqlError for too many."""
+        """Return the number of samples in each window, series by series; raises PromqlError for too many."""
         if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
             raise too_many_samples()
         return self.each(self.counts).ravel()
@@ -168,7 +168,7 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result
 
 
 def instant_rate(windows: Windows) -> Result:
-    """Return the growth per second between the last two samples of each range."""
+    """Return the growth per second between the last two samples of each window."""
     before, last = windows.values_at(windows.high - 2), windows.values_at(windows.high - 1)
     growth = np.where(last < before, last, last - before)
     apart_s = (windows.ms_at(windows.high - 1) - windows.ms_at(windows.high - 2)) / 1000
@@ -176,7 +176,7 @@ def instant_rate(windows: Windows) -> Result:
 
 
 def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
-    """Return the function that is *reduce* over all samples of a range."""
+    """Return the function that applies *reduce* to all samples of each window."""
     return lambda windows: (windows.reduced(windows.store.values, reduce), windows.holding(1))
 
 
@@ -224,24 +224,24 @@ def quantile_over_time(windows: Windows, quantile: Values) -> Result:
 
 
 def slope(windows: Windows) -> Result:
-    """Return what is gained a second along the line through the samples of each range by least squares: deriv."""
-    return windows.by_length(lambda values, ms, _: _line(values, ms)[0], least=2), windows.holding(2)
+    """Return the slope per second of the least-squares line through the samples of each window: deriv."""
+    return windows.by_length(lambda values, ms, _: _line(values, ms)[0], minimum=2), windows.holding(2)
 
 
 def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
-    """Return where that line is *ahead_s* after each step: predict_linear."""
+    """Return the value of that least-squares line *ahead_s* seconds after each step: predict_linear."""
 
     def predict(values: Values, ms: Times, steps: Times) -> Values:
         gained, mean, middle_ms = _line(values, ms)
         return mean + gained * ((steps_ms[steps] - middle_ms) / 1000 + ahead_s[steps])
 
-    return windows.by_length(predict, least=2), windows.holding(2)
+    return windows.by_length(predict, minimum=2), windows.holding(2)
 
 
 def _line(values: Values, ms: Times) -> tuple[Values, Values, Values]:
-    """Return of each row the gain a second, the mean value and the mean time of the line through it.
+    """Return slope per second, mean value and mean time of the least-squares line through each row of *values*.
 
-    Of equal values the gain is exactly 0; of infinite ones, as in Prometheus, nothing is known.
+    Of equal values the slope is exactly 0; of infinite ones, as in Prometheus, nothing is known.
     """
     first = np.where(np.isinf(values[:, :1]), np.nan, values[:, :1])
     away = values - first
@@ -258,11 +258,14 @@ def instant_delta(windows: Windows) -> Result:
     return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
 
 
-def counted_steps(counted: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
-    """Return the function that counts in each range, its first sample left out, what *counted* counts before each."""
+def counted_steps(cumulative_count: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
+    """Return the function that counts events in each window, such as resets, without its first sample.
+
+    *cumulative_count* gives the number of events before each sample of a store.
+    """
 
     def count(windows: Windows) -> Result:
-        before = counted(windows.store)
+        before = cumulative_count(windows.store)
         low, high = (
             windows.positions(samples) for samples in (np.minimum(windows.low + 1, windows.high), windows.high)
         )

@@ -52,20 +52,20 @@ class ImportUsage:
 
 
 def token_variable(name: str) -> str:
-    """Return the environment variable that has the token of the backend *name*."""
+    """Return the name of the environment variable with the token of the backend *name*."""
     return f"OPSASSAY_{name.upper()}_TOKEN"
 
 
 def tokens() -> dict[str, str]:
-    """Return the tokens that the environment has, by backend."""
+    """Return backend name to token, read from the environment."""
     found = {name: os.environ.get(token_variable(name), "").strip() for name in NAMES}
     return {name: token for name, token in found.items() if token}
 
 
-def secrets_in(found: Mapping[str, str]) -> list[str]:
-    """Return the texts of tokens that may stand nowhere: with and without their scheme, as ``Basic``."""
+def secrets_in(tokens: Mapping[str, str]) -> list[str]:
+    """Return all texts that must be redacted for *tokens*: each with and without its scheme, such as ``Basic``."""
     return [
-        part for token in found.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET
+        part for token in tokens.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET
     ]
 
 
@@ -95,11 +95,11 @@ class BackendClient:
 
     @property
     def requests(self) -> int:
-        """Requests that were sent."""
+        """The number of requests sent so far."""
         return self._usage.requests.get(self.name, 0)
 
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None, *, post: bool = False) -> Any:
-        """Return the JSON that *path* answers; with *post* the *parameters* are a form."""
+        """Return the JSON response of *path*; with *post* the *parameters* are sent as a form. Raises BackendError."""
         deadline = time.monotonic() + self.limits.retry_s
         for attempt in count():
             try:
@@ -118,19 +118,19 @@ class BackendClient:
         raise AssertionError
 
     def read(self, reader: Callable[[Any], Any], answer: Any) -> Any:
-        """Return what *reader* makes of an *answer*; raises BackendError for one of another form."""
+        """Return ``reader(answer)``; raises BackendError when *answer* has another form than *reader* expects."""
         try:
             return reader(answer)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self.failed("answers in a form that is not its own") from error
 
-    def failed(self, what: str) -> BackendError:
-        """Return the error that this backend does *what*."""
-        return BackendError(self._format_problem(what))
+    def failed(self, problem: str) -> BackendError:
+        """Return a BackendError that names this backend and its *problem*."""
+        return BackendError(self._format_problem(problem))
 
-    def _format_problem(self, what: str) -> str:
+    def _format_problem(self, problem: str) -> str:
         way_out = f"check its URL and {token_variable(self.name)}, then run the command again: it goes on from here."
-        return f"{self.name} at {self.backend.url} {what}; {way_out}"
+        return f"{self.name} at {self.backend.url} {problem}; {way_out}"
 
     async def _wait_for_turn(self) -> None:
         now = time.monotonic()
@@ -189,13 +189,13 @@ class BackendClient:
         return f"breaks off ({self.redaction.sentence(error)})"
 
 
-def _is_too_much(said: str) -> bool:
-    """Return whether a backend says of a request that it is too large, by whatever status."""
-    return any(word in said for word in ("too many samples", "timed out", "max entries", "exceeds"))
+def _is_too_much(message: str) -> bool:
+    """Return whether the error *message* of a backend says that the result is too large, whatever the status."""
+    return any(word in message for word in ("too many samples", "timed out", "max entries", "exceeds"))
 
 
 def is_too_much(error: BackendError) -> bool:
-    """Return whether *error* goes away when less is asked for."""
+    """Return whether *error* would not occur if less were asked for."""
     return isinstance(error, TooLargeError) or (isinstance(error, RejectedError) and _is_too_much(error.said))
 
 

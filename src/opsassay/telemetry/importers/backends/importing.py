@@ -57,7 +57,7 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
         return len(PERIODS) * len(MODALITIES)
 
     def is_bare(self, period: str) -> bool:
-        """Return whether no table of *period* has a row."""
+        """Return whether all tables of *period* are empty."""
         return not any(self._has_rows(period, modality) for modality in MODALITIES)
 
     def _has_rows(self, period: str, modality: str) -> bool:
@@ -68,13 +68,13 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
         return not found.head(1).collect().is_empty()
 
     def _inside(self, period: str, modality: str) -> pl.Expr:
-        """Return whether a row is of *period*, both ends of which are rounded down to what the backend keeps of times."""
+        """Return the filter for rows in *period*, whose ends are rounded down to the backend's precision of times."""
         window, at = self._windows[period], pl.col("time").dt.epoch("ns")
         unit = 10**6 if modality.startswith("metrics") else self._span_unit_ns if modality == "traces" else 1
         return (at >= window.start_ns // unit * unit) & (at < window.end_ns // unit * unit)
 
     def _histograms(self) -> pl.DataFrame:
-        """Return what happened between the samples of ``_count`` and ``_sum``; the first of each series is its base.
+        """Return histograms by the growth of ``_count`` and ``_sum`` between samples; a series' first sample is the base.
 
         Windows that do not touch have a base each.
         """
@@ -95,7 +95,7 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
         return conform(histogram_deltas(points, 2), "metrics_histogram", "histograms of Prometheus")
 
     def about(self) -> list[str]:
-        """Return what is to be said of the spans: how many lie outside both windows, how many traces are incomplete."""
+        """Return sentences on the spans: how many lie outside both windows, how many traces are incomplete."""
         files = self._pages.files("traces")
         if not files:
             return []
@@ -116,7 +116,7 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
 
 
 def import_backends(settings: PastIncident, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring the incident of *settings* into the tree *out*; one that is there is skipped.
+    """Read the incident of *settings* from backends and write it into the tree *out*; an existing one is skipped.
 
     Pages that are read lie in ``out/.importing-ID`` until the datapack is whole: an import that was cut off goes on.
     Raises UserError for settings by which nothing can be read; a backend that cannot be read is in the report.
@@ -133,7 +133,7 @@ def import_backends(settings: PastIncident, out: Path, on_case: OnCase | None = 
 
 
 def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
-    """Return the pages of this import; by other rules of what is read they would be other pages."""
+    """Return the folder of pages read so far by this import; it depends on all *settings* that change what is read."""
     rules = settings.model_copy(update={"limits": type(settings.limits)(), "root": None, "postmortem": None})
     return Pages(_path_of_left_pages(out, id_) / rules.digest()[:16])
 
@@ -174,7 +174,7 @@ def _make_truth(settings: PastIncident, incident: Incident, *, postmortem: bool)
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Look for no circles of references in the block: answers have none, and looking doubles the time of reading JSON."""
+    """Turn Python's garbage collection off in the block: JSON has no cycles, and it doubles the time of parsing."""
     gc.disable()
     try:
         yield
@@ -183,7 +183,7 @@ def _without_collections() -> Iterator[None]:
 
 
 async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) -> list[str]:
-    """Return the notes of all backends, which are read side by side; raises one OperationError for all that fail."""
+    """Read all backends at the same time and return their notes; raises one OperationError for all that fail."""
     usage = ImportUsage(settings.limits.total_bytes)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -202,11 +202,11 @@ async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) 
     return [*notes, f"asked for {plural(usage.size, 'byte')} in {plural(asked, 'request')}"]
 
 
-async def _guarded(reading: Awaitable[None]) -> OpsAssayError | None:
-    """Return the first error that OpsAssay can name, of those that requests side by side raise too."""
+async def _guarded(read_task: Awaitable[None]) -> OpsAssayError | None:
+    """Await *read_task* and return its first OpsAssayError, also out of an exception group; None without one."""
     found: list[OpsAssayError] = []
     try:
-        await reading
+        await read_task
     except* OpsAssayError as errors:
         group: BaseException = errors
         while isinstance(group, BaseExceptionGroup):

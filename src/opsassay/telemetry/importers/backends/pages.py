@@ -26,11 +26,11 @@ class Pages:
         return {path.stem: json.loads(path.read_bytes()) for path in sorted(self._folder.glob("*.json"))}
 
     def kept_note(self, *key: object) -> dict[str, Any] | None:
-        """Return the note of the page *key*, None when it is not there whole."""
+        """Return the note stored with the page *key*, None when the page is not complete."""
         return self._read_notes.get(_name_of_page(key))
 
     def keep(self, *key: object, tables: Mapping[str, pl.DataFrame] | None = None, **note: Any) -> dict[str, Any]:
-        """Write the *tables* of the page *key*, then its *note*, which is returned."""
+        """Write the *tables* of the page *key*, then its *note*, and return the note."""
         name, rows = _name_of_page(key), {}
         for table, frame in (tables or {}).items():
             if frame.height:
@@ -44,14 +44,14 @@ class Pages:
         return note
 
     def read(self, *key: object, table: str, columns: list[str]) -> pl.DataFrame | None:
-        """Return *columns* of one *table* of the page *key*, None when it has no rows of it."""
+        """Return *columns* of one *table* of the page *key*, None when the page has no such rows."""
         name = _name_of_page(key)
         if table not in self._read_notes.get(name, {}).get("rows", {}):
             return None
         return pl.read_parquet(self._path_of_table(name, table), columns=columns)
 
     def files(self, table: str) -> list[Path]:
-        """Return the files of *table* of all whole pages."""
+        """Return the files of *table* in all complete pages."""
         return [
             self._path_of_table(name, table) for name, note in sorted(self._read_notes.items()) if table in note["rows"]
         ]

@@ -32,7 +32,7 @@ _POD = "attr.k8s.pod.name"
 
 
 def label_columns(modality: str) -> dict[str, str]:
-    """Return the labels that have a column in *modality*: ``pod`` and ``k8s_pod_name`` alike, attributes' names too."""
+    """Return label to column for *modality*, with all spellings of a label, such as ``pod`` and ``k8s_pod_name``."""
     columns = [name for name in SCHEMA[modality] if name.startswith(("attr.k8s.", "attr.jvm."))]
     return {name: column for column in columns for name in (label_name(column), otlp_label_name(column), column[5:])
             if name != "service"}  # fmt: skip
@@ -56,27 +56,27 @@ class Placing:
         self.service_labels = settings.service
 
     def service(self, labels: Mapping[str, str]) -> str:
-        """Return the service that *labels* name, '' when they name none."""
+        """Return the service that *labels* name, '' without one."""
         found = next((labels[name] for name in self._settings.service if labels.get(name)), "")
         return self.renamed(found)
 
     def renamed(self, service: str) -> str:
-        """Return *service* as incident.yaml wants it called."""
+        """Return *service* under the name that incident.yaml gives it."""
         return self._settings.services.get(service, service)
 
     def name(self, metric: str) -> str:
-        """Return what *metric* of Prometheus is called."""
+        """Return the name in the datapack of the Prometheus *metric*."""
         given = self._settings.metrics.get(metric)
         return (given.name if given else "") or KNOWN.get(metric, metric)
 
     def table(self, metric: str, kind: str) -> str:
-        """Return the table of *metric*, of which Prometheus says that it is a *kind* ('' when it does not)."""
+        """Return the table for *metric*, whose type in Prometheus is *kind* ('' when unknown)."""
         given = self._settings.metrics.get(metric)
         counts = kind == "counter" or (kind in {"", "unknown", "untyped"} and metric.endswith("_total"))
         return (given.table if given else "") or ("metrics_sum" if counts else "metrics")
 
     def series(self, labels: Mapping[str, str]) -> PlacedSeries:
-        """Return where the series with *labels* belongs."""
+        """Return service, table columns and remaining labels of the series with *labels*."""
         columns = {self._columns[name]: value for name, value in labels.items() if name in self._columns}
         rest = {name for name in labels if name not in self._columns} - self._dropped
         if "instance" in rest:

@@ -28,12 +28,12 @@ class Redaction:
         words = "|".join(re.escape(name) for name in rules.headers)
         self._header = rf"(?i)\b((?:{words})[\"']?\s*[:=]\s*[\"'\[]*)[^\"'\r\n]+" if words else ""
 
-    def labels(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return *given* as texts, with the values of redacted labels and headers replaced; other texts are as they are."""
-        return {str(name): self.label(str(name), value) for name, value in given.items()}
+    def labels(self, raw_labels: Mapping[str, Any]) -> dict[str, str]:
+        """Return *raw_labels* as texts, with the values of redacted labels and headers replaced."""
+        return {str(name): self.label(str(name), value) for name, value in raw_labels.items()}
 
     def label(self, name: str, value: Any) -> str:
-        """Return the *value* of one label as `labels` has it."""
+        """Return the *value* of the label *name* as text, replaced where it is to be redacted."""
         return REDACTED if self._hides_attribute(name) else str(value)
 
     def texts(self, column: pl.Series) -> pl.Series:
@@ -48,12 +48,12 @@ class Redaction:
         )
 
     def sentence(self, text: str | BaseException) -> str:
-        """Return the first line of *text*, redacted, short enough for a message."""
+        """Return the first line of *text*, redacted and cut to the length of a message."""
         line = first_line(text) if isinstance(text, BaseException) else (text.strip().splitlines() or [""])[0]
         return one_sentence(str(self._replace_secrets(pl.Series([line], dtype=pl.String()))[0]))[:160]
 
     def whole(self, text: str) -> str:
-        """Return a longer *text*, redacted line by line."""
+        """Return all lines of *text*, redacted."""
         return "\n".join(self._replace_secrets(pl.Series(text.split("\n"), dtype=pl.String())).to_list())
 
     @cache  # noqa: B019 - as many as there are names, for as long as an import takes
@@ -72,5 +72,5 @@ class Redaction:
 
 
 def _comparable(name: str) -> str:
-    """Return *name* as labels and attributes are compared: ``http.request.header.x-api-key`` is one with ``_``."""
+    """Return *name* normalised for comparison: ``http.request.header.x-api-key`` equals its form with ``_``."""
     return re.sub(r"[^a-z0-9]", "_", name.lower())

@@ -43,7 +43,7 @@ class SeriesReader:
         self.notes: list[str] = []
 
     async def read(self, windows: Sequence[Window]) -> None:
-        """Read all samples in *windows*; raises BackendError."""
+        """Read all samples in *windows* and store them as pages; raises BackendError."""
         kinds, names = await self._read_metadata(), await self._read_metric_names(windows)
         self._kinds = {**kinds, **_histograms(names, kinds)}
         out = [name for name in names if any(re.fullmatch(one, name) for one in self._backend.leave_out)]
@@ -57,20 +57,22 @@ class SeriesReader:
                 seen += await self._read_page((batch, window.start_ns // 10**6, window.end_ns // 10**6))
         self._note_what_was_read(read, out, buckets, seen)
 
-    def _note_what_was_read(self, read: list[str], out: list[str], buckets: list[str], seen: Counter[str]) -> None:
-        self.notes.append(f"prometheus: {plural(seen['samples'], 'sample')} of {plural(len(read), 'metric')}")
+    def _note_what_was_read(
+        self, metrics: list[str], excluded: list[str], buckets: list[str], counts: Counter[str]
+    ) -> None:
+        self.notes.append(f"prometheus: {plural(counts['samples'], 'sample')} of {plural(len(metrics), 'metric')}")
         if buckets:
             self.notes.append(f"prometheus: {plural(len(buckets), 'metric')} of buckets are left out: a datapack keeps "
                               f"none ({_join_first_names(buckets)})")  # fmt: skip
-        if out:
+        if excluded:
             self.notes.append(
-                f"prometheus: {plural(len(out), 'metric')} are left out by leave_out ({_join_first_names(out)})"
+                f"prometheus: {plural(len(excluded), 'metric')} are left out by leave_out ({_join_first_names(excluded)})"
             )
         for what, about in (
             ("nameless", "have no label that names a service"),
             ("repeated", "coincide with another series once labels are dropped"),
         ):
-            if named := sorted(key.partition(" ")[2] for key in seen if key.startswith(f"{what} ")):
+            if named := sorted(key.partition(" ")[2] for key in counts if key.startswith(f"{what} ")):
                 self.notes.append(
                     f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept "
                     f"({_join_first_names(named)})"
@@ -105,7 +107,7 @@ class SeriesReader:
         return list(kept["names"])
 
     async def _read_page(self, page: Page) -> Counter[str]:
-        """Read one *page*, in halves when it is too much: of its metrics first, then of its time."""
+        """Read and store *page*; when the result is too large, split it by metric, then by time. Return counts."""
         names, start_ms, end_ms = page
         kept = self._pages.kept_note("prometheus", names, start_ms, end_ms)
         if kept is None:
@@ -136,7 +138,7 @@ class SeriesReader:
         return "{" + ",".join(part for part in (matcher, further) if part) + "}"
 
     def _tables(self, answer: Any, start_ms: int, end_ms: int) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
-        """Return the samples of an answer by table, and what was seen in it; ends of 2.x windows are closed."""
+        """Return the samples of *answer* by table, and counts of what was in it; 2.x includes both ends of a range."""
         if answer["data"]["resultType"] != "matrix":
             raise ValueError
         rows: dict[str, list[dict[str, Any]]] = {}
@@ -189,7 +191,7 @@ class SeriesReader:
 
 
 def _histograms(names: list[str], kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return the bases of ``_count`` and ``_sum`` that Prometheus has no kind of, or calls two counters."""
+    """Return the base names of ``_count`` and ``_sum`` pairs that Prometheus knows as counters or not at all."""
     known, found = set(names), {}
     for name in names:
         base = name.removesuffix("_count")

@@ -45,8 +45,8 @@ def _require_pattern(pattern: str) -> None:
         raise ValueError(f"{pattern!r} fits the empty text, and so everything")
 
 
-def _with_url(given: Any) -> Any:
-    return {"url": given} if isinstance(given, str) else given
+def _with_url(data: Any) -> Any:
+    return {"url": data} if isinstance(data, str) else data
 
 
 class Backend(Written):
@@ -116,8 +116,8 @@ class ImportLimits(Written):
     retry_s: float = Field(default=120, ge=0, description="for one request with all its retries")
 
 
-def _parse_window_text(given: Any) -> Any:
-    return parse_window(given) if isinstance(given, str) else given
+def _parse_window_text(value: Any) -> Any:
+    return parse_window(value) if isinstance(value, str) else value
 
 
 _Span = Annotated[Window, BeforeValidator(_parse_window_text)]
@@ -145,13 +145,13 @@ class PastIncident(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _wrap_single_label(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(given.get("service"), str):
-            return given | {"service": (given["service"],)}
-        return given
+    def _wrap_single_label(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("service"), str):
+            return value | {"service": (value["service"],)}
+        return value
 
     def backends(self) -> dict[str, Backend]:
-        """Return the backends that are named."""
+        """Return the backends that are set, by name."""
         return {name: one for name in NAMES if (one := getattr(self, name)) is not None}
 
     def windows(self) -> dict[str, Window]:
@@ -164,7 +164,7 @@ class PastIncident(Written):
         return {"normal": self.normal, "abnormal": self.abnormal}
 
     def require(self) -> None:
-        """Raise UserError when nothing can be read by these settings."""
+        """Raise UserError when these settings leave nothing to read."""
         if not self.backends():
             raise UserError("No backend is named; give at least one of --prometheus, --loki, --tempo, --jaeger.")
         if nowhere := [name for name, one in self.backends().items() if not one.url]:
@@ -177,7 +177,7 @@ class PastIncident(Written):
             read_root(self.root)
 
     def postmortem_text(self) -> str | None:
-        """Return the text that is kept with the truth; raises UserError for a file that holds none."""
+        """Return the text of the postmortem, None without one; raises UserError for a file that cannot be read."""
         if self.postmortem is None:
             return None
         try:
@@ -187,7 +187,7 @@ class PastIncident(Written):
 
 
 def parse_window(text: str) -> Window:
-    """Return the window FROM..TO of two times in ISO 8601 (UTC without a zone); raises ValueError."""
+    """Parse FROM..TO, two times in ISO 8601 (UTC without a zone); raises ValueError."""
     first, dots, last = text.partition("..")
     try:
         start_ns, end_ns = time_ns(first), time_ns(last)
@@ -203,7 +203,7 @@ def parse_window(text: str) -> Window:
 
 
 def read_root(text: str) -> tuple[str, str | None]:
-    """Return service and fault type of *text*, SERVICE or SERVICE:KIND; without a KIND the type is None.
+    """Parse *text*, SERVICE or SERVICE:KIND; return service and fault type, None without a KIND.
 
     KIND is an observable kind or a type of the catalogue. Raises UserError.
     """
@@ -221,7 +221,7 @@ def read_root(text: str) -> tuple[str, str | None]:
 
 
 def time_ns(text: str) -> int:
-    """Return the time *text* in ns since 1970, to the last of nine digits; raises ValueError."""
+    """Parse the ISO time *text* and return ns since 1970, with all nine decimals; raises ValueError."""
     moment = datetime.fromisoformat(text.strip())
     whole = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     fraction = re.search(r"[.,](\d{1,9})", text)

@@ -42,7 +42,7 @@ class StreamReader:
         self.notes: list[str] = []
 
     async def read(self, windows: Sequence[Window]) -> None:
-        """Read all entries in *windows*; raises BackendError."""
+        """Read all log entries in *windows* and store them as pages; raises BackendError."""
         selector = await self._choose_selector()
         for window in windows:
             await self._read_window(selector, window.start_ns, window.end_ns)
@@ -94,7 +94,7 @@ class StreamReader:
     async def _page(
         self, selector: str, start_ns: int, end_ns: int, limit: int
     ) -> tuple[list[LogEntry], int, int, int]:
-        """Return the entries of a page, where the next one begins, the limit that Loki took, and instants cut short.
+        """Read one page; return its entries, the start of the next page, Loki's limit, and how many instants were cut.
 
         A full page ends before the last instant that it has: the others of that instant may not be in it. When it has no
         other instant, that one is read with a larger limit, then stream by stream.
@@ -116,25 +116,25 @@ class StreamReader:
             return whole, last_ns + 1, limit, lost
 
     async def _read_instant(
-        self, selector: str, at_ns_: int, limit: int, found: list[LogEntry]
+        self, selector: str, instant_ns: int, limit: int, first_entries: list[LogEntry]
     ) -> tuple[list[LogEntry], int]:
         larger = limit
         while larger < _LARGEST_PAGE:
             larger *= 4
             try:
-                entries = await self._ask_range(selector, at_ns_, at_ns_ + 1, larger)
+                entries = await self._ask_range(selector, instant_ns, instant_ns + 1, larger)
             except BackendError as error:
                 if not is_too_much(error):
                     raise
                 break
             if len(entries) < larger:
                 return entries, 0
-        return await self._read_by_stream(selector, at_ns_, limit, found)
+        return await self._read_by_stream(selector, instant_ns, limit, first_entries)
 
     async def _read_by_stream(
-        self, selector: str, at: int, limit: int, found: list[LogEntry]
+        self, selector: str, instant_ns: int, limit: int, first_entries: list[LogEntry]
     ) -> tuple[list[LogEntry], int]:
-        asked = {"match[]": selector, "start": str(at), "end": str(at + 1)}
+        asked = {"match[]": selector, "start": str(instant_ns), "end": str(instant_ns + 1)}
         answer = await self._client.get("/loki/api/v1/series", asked)
         streams = self._client.read(lambda got: [dict(one) for one in got["data"]], answer)
         entries: list[LogEntry] = []
@@ -143,10 +143,10 @@ class StreamReader:
             matchers = ",".join(
                 f"{name}={json.dumps(str(value), ensure_ascii=False)}" for name, value in sorted(stream.items())
             )
-            one = await self._ask_range(f"{{{matchers}}}", at, at + 1, limit)
+            one = await self._ask_range(f"{{{matchers}}}", instant_ns, instant_ns + 1, limit)
             lost |= len(one) >= limit
             entries += one
-        return entries or found, lost
+        return entries or first_entries, lost
 
     async def _ask_range(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[LogEntry]:
         asked = {
@@ -183,7 +183,7 @@ class StreamReader:
 
 
 def _entries(answer: Any) -> Iterable[LogEntry]:
-    """Yield the entries of an answer; the labels of an entry that Loki gives apart are added to those of its stream."""
+    """Yield the log entries of Loki's *answer*, each with the labels of its stream and its own."""
     if answer["data"]["resultType"] != "streams":
         raise ValueError
     for stream in answer["data"]["result"]:

@@ -44,7 +44,7 @@ class SpanRows:
         self.lost: Counter[str] = Counter()
 
     def add_jaeger(self, trace: Mapping[str, Any]) -> None:
-        """Add the spans of a trace of Jaeger's API."""
+        """Add the spans of *trace*, in the JSON of Jaeger's API."""
         places = {name: self._read_jaeger_resource(process) for name, process in trace["processes"].items()}
         for span in trace["spans"]:
             tags = {tag["key"]: tag["value"] for tag in span.get("tags") or ()}
@@ -109,15 +109,15 @@ class SpanRows:
         tags = {tag["key"]: tag["value"] for tag in process.get("tags") or ()}
         return self._place_of({**tags, "service.name": process["serviceName"]})
 
-    def _place_of(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
-        labels = self._redaction.labels(given)
+    def _place_of(self, attributes: Mapping[str, Any]) -> tuple[Any, ...]:
+        labels = self._redaction.labels(attributes)
         self.no_column |= labels.keys() - {column.removeprefix("attr.") for column in _RESOURCE} - _SAID_OTHERWISE
         service = self._placing.renamed(labels.get("service.name", ""))
         pod, space = labels.get("k8s.pod.name"), labels.get("k8s.namespace.name")
         return service, pod, labels.get("k8s.service.name", service), space
 
     def take(self) -> pl.DataFrame:
-        """Return the collected spans and begin anew."""
+        """Return the collected spans and clear them."""
         names = (*_OWN, *_RESOURCE, *ATTRIBUTE_SOURCES)
         schema = {name: pl.UInt64() if name == "duration" else pl.String() for name in names}
         frame = pl.DataFrame(self._rows, schema={**schema, "ns": pl.Int64()}, orient="row", strict=False)
@@ -129,7 +129,7 @@ class SpanRows:
 
 
 def _jaeger_parent(span: Mapping[str, Any]) -> str:
-    """Return the span that *span* is a child of, else the one that it follows, '' for a root; older forms have a field."""
+    """Return the id of the parent of *span*: by its CHILD_OF reference, else FOLLOWS_FROM, else a field of old versions."""
     links = [one for one in span.get("references") or () if _is_within(one, span)]
     children = [one for one in links if one["refType"] == "CHILD_OF"]
     found = (children or links or [{"spanID": span.get("parentSpanID") or ""}])[0]["spanID"]
@@ -140,15 +140,15 @@ def _is_within(link: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
     return bool(link.get("traceID", span["traceID"]) == span["traceID"])
 
 
-def _name_span_kind(given: Any) -> str | None:
-    if isinstance(given, int):
-        return SPAN_KINDS[given] if 0 <= given < len(SPAN_KINDS) else None
-    word = str(given or "").removeprefix("SPAN_KIND_").capitalize()
+def _name_span_kind(kind: Any) -> str | None:
+    if isinstance(kind, int):
+        return SPAN_KINDS[kind] if 0 <= kind < len(SPAN_KINDS) else None
+    word = str(kind or "").removeprefix("SPAN_KIND_").capitalize()
     return word if word in SPAN_KINDS else None
 
 
 def _hex_id(text: str, size: int) -> str:
-    """Return the id *text* of *size* bytes in hexadecimal digits; '' for none."""
+    """Return the id *text*, hex or base64, as hexadecimal digits of *size* bytes; '' for none."""
     plain = text.lower() if len(text) == 2 * size else b64decode(text, validate=True).hex()
     return plain if plain.strip("0") else ""
 
@@ -158,7 +158,7 @@ def _read_attributes(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _attribute_value(value: Mapping[str, Any]) -> Any:
-    """Return an attribute's value; headers are lists, whose first element counts."""
+    """Return the Python value of an OTLP attribute; of a list the first element, since headers are lists."""
     for form, inner in value.items():
         if form == "arrayValue":
             elements = inner.get("values") or [{}]
@@ -207,16 +207,16 @@ class _Reader:
                 f"{name}: {plural(len(self._no_column), 'attribute')} have no column and are not kept ({names})"
             )
 
-    def _count_kept(self, kept: dict[str, Any]) -> None:
-        self._seen += Counter(kept.get("seen", {}))
-        self._no_column |= set(kept.get("no_column", ()))
+    def _count_kept(self, note: dict[str, Any]) -> None:
+        self._seen += Counter(note.get("seen", {}))
+        self._no_column |= set(note.get("no_column", ()))
 
 
 class TempoReader(_Reader):
     """Reads the traces of one Tempo into *pages*; *notes* say what was read and what gives nothing."""
 
     async def read(self, windows: Sequence[Window]) -> None:
-        """Read all traces with a span in *windows*; raises BackendError."""
+        """Read all traces with a span in *windows* and store them as pages; raises BackendError."""
         found: set[str] = set()
         for window in windows:
             found |= await self._search(window.start_ns // _SECOND_NS, -(-window.end_ns // _SECOND_NS))
@@ -266,7 +266,7 @@ class TempoReader(_Reader):
         return self._pages.keep("tempo", ids, tables={"traces": table}, **note)
 
     async def _trace(self, id_: str) -> str:
-        """Add the spans of a trace and return what is to be said of it; older versions have one path alone."""
+        """Add the spans of the trace *id_* and return a remark on it, '' for none; old versions have another path."""
         for path in (f"/api/v2/traces/{id_}", f"/api/traces/{id_}"):
             try:
                 answer = await self._client.get(path)
@@ -290,9 +290,9 @@ class JaegerReader(_Reader):
     """Reads the traces of one Jaeger into *pages*; *notes* say what was read and what gives nothing."""
 
     async def read(self, windows: Sequence[Window]) -> None:
-        """Read all traces with a span in *windows*; raises BackendError.
+        """Read all traces with a span in *windows* and store them as pages; raises BackendError.
 
-        A trace is answered for each service that it passes; it is kept once.
+        Jaeger returns a trace for each of its services; it is stored once.
         """
         known: set[str] = set()
         for service in self._client.backend.services or await self._read_services():
@@ -305,21 +305,21 @@ class JaegerReader(_Reader):
         names: list[str] = self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
         return names
 
-    async def _search(self, service: str, start_us: int, end_us: int, known: set[str]) -> None:
-        """Read the traces of *service* from *start_us* to before *end_us*, but for the *known* ones."""
+    async def _search(self, service: str, start_us: int, end_us: int, known_ids: set[str]) -> None:
+        """Read the traces of *service* in [*start_us*, *end_us*), without those in *known_ids*."""
         key = ("jaeger", service, start_us, end_us)
         kept = self._pages.kept_note(*key)
         if kept is None:
-            kept = await self._search_traces(service, start_us, end_us, known)
+            kept = await self._search_traces(service, start_us, end_us, known_ids)
         elif (ids := self._pages.read(*key, table="traces", columns=["trace_id"])) is not None:
-            known |= set(ids["trace_id"])
+            known_ids |= set(ids["trace_id"])
         self._count_kept(kept)
         if kept["split"]:
             middle = (start_us + end_us) // 2
-            await self._search(service, start_us, middle, known)
-            await self._search(service, middle, end_us, known)
+            await self._search(service, start_us, middle, known_ids)
+            await self._search(service, middle, end_us, known_ids)
 
-    async def _search_traces(self, service: str, start_us: int, end_us: int, known: set[str]) -> dict[str, Any]:
+    async def _search_traces(self, service: str, start_us: int, end_us: int, known_ids: set[str]) -> dict[str, Any]:
         limit, key = self._client.limits.traces, ("jaeger", service, start_us, end_us)
         while True:
             asked = {"service": service, "start": start_us, "end": end_us - 1, "limit": limit}
@@ -336,21 +336,21 @@ class JaegerReader(_Reader):
             if full and limit < _MOST_SEARCHED:
                 limit *= 4
                 continue
-            return self._keep_new_traces(key, traces, known, lost=int(full))
+            return self._keep_new_traces(key, traces, known_ids, lost_count=int(full))
 
     def _keep_new_traces(
-        self, key: Sequence[object], traces: Iterable[Any], known: set[str], lost: int
+        self, key: Sequence[object], traces: Iterable[Any], known_ids: set[str], lost_count: int
     ) -> dict[str, Any]:
         new = 0
         for trace in traces:
             id_ = self._client.read(lambda one: str(one["traceID"]).lower(), trace)
-            if id_ not in known:
-                known.add(id_)
+            if id_ not in known_ids:
+                known_ids.add(id_)
                 new += 1
                 self._client.read(self._rows.add_jaeger, trace)
         losses = self._rows.lost
         table = self._rows.take()
-        seen = +Counter(traces=new, spans=table.height, lost=lost, **losses)
+        seen = +Counter(traces=new, spans=table.height, lost=lost_count, **losses)
         note = {"split": False, "seen": dict(seen), "no_column": sorted(self._rows.no_column)}
         return self._pages.keep(*key, tables={"traces": table}, **note)
 
@@ -362,14 +362,14 @@ def _read_resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
 
 
 def _ids_found(answer: Any) -> list[str]:
-    """Return the ids of the traces that a search found; Tempo leaves out zeros in front, and a list without any."""
+    """Return the trace ids in a search result; Tempo leaves out leading zeros, and an empty list altogether."""
     if not answer.keys() & {"traces", "metrics"} and answer:
         raise ValueError
     return [str(one["traceID"]).lower().zfill(32) for one in answer.get("traces") or ()]
 
 
-async def _gathered(asks: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what *asks* give, in their order; the first that fails ends the others."""
+async def _gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run *coroutines* together and return their results in order; the first failure cancels the others."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ask) for ask in asks]
+        tasks = [group.create_task(ask) for ask in coroutines]
     return [task.result() for task in tasks]
