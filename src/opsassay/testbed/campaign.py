@@ -48,7 +48,7 @@ class CampaignFault(Written):
         return self
 
     def plans(self) -> list[FaultPlan]:
-        """Return one plan per target and host, or the one of several faults; raises ValueError for what is no plan."""
+        """Return one plan per target and host, or the one plan with several faults; raises ValueError."""
         if self.faults:
             return [FaultPlan(fault=self.fault, parameters=self.parameters, faults=self.faults)]
         targets = [*(Target(service=name) for name in self.targets), *(Target(host=name) for name in self.hosts)]
@@ -97,7 +97,7 @@ class Recorded:
 
 
 def load_plan(path: Path) -> list[PlannedIncident]:
-    """Return the injections of the plan at *path*, all checked before any is run; raises ConfigError."""
+    """Return the injections of the plan file *path* after a check of all; raises ConfigError."""
     plan = load_yaml(path, CampaignPlan)
     schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
     substrate = load_substrate()
@@ -120,7 +120,7 @@ def load_plan(path: Path) -> list[PlannedIncident]:
 def run_campaign(
     injections: list[PlannedIncident], tree: Tree, jobs: int, otlp: str | None = None
 ) -> Iterator[Recorded]:
-    """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the recordings.
+    """Record the *injections* that *tree* lacks, *jobs* at a time, and yield each outcome in the order of recording.
 
     The tree's secret draws that order: in the order of the plan the times of the incidents would say which is which.
     An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
@@ -137,10 +137,10 @@ def run_campaign(
 
 
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
-    """Return the incident id of every cell.
+    """Return the key of every injection to its incident id, known before it is recorded.
 
-    An id is known before its incident is recorded, so that after any end it is clear what is there. It follows from the
-    tree's secret too, so that the fault cannot be computed from it.
+    So it is clear after any end what is there. It follows from the tree's secret too, so that the fault cannot be computed
+    from it.
     """
     check_output(tree)
     secret = campaign_secret(tree)
@@ -148,7 +148,7 @@ def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str
 
 
 def campaign_secret(tree: Tree) -> str:
-    """Return the secret of the campaigns that record into *tree*, which lies with its truth; it is made once."""
+    """Return the secret of campaigns in *tree*, stored with its truth and made on the first call."""
     path = tree.truth_dir / SECRET
     if not path.exists():
         tree.truth_dir.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def campaign_secret(tree: Tree) -> str:
 
 
 def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[Path], list[Path]]:
-    """Return the folders that killed recordings left in *tree*: those that this plan records again, and others."""
+    """Return the folders that killed recordings left in *tree*: (those that *injections* record again, others)."""
     ids = incident_ids(injections, tree).values()
     ours = [spool for id_ in ids if (spool := spool_of(tree, id_)).exists()]
     return ours, sorted(set(tree.root.glob(f"{SPOOL_PREFIX}*")) - set(ours))

@@ -40,7 +40,7 @@ def test_every_system_has_its_size_ends_and_has_nothing_dead(seed, size, shape):
 @settings(several, max_examples=80)
 def test_mutual_dependencies_are_as_many_as_asked_for_and_no_larger_circle_closes(seed, size, shape, data):
     mutual = data.draw(st.integers(1, room_for_mutual(size, shape)))
-    app = generate(seed, size, shape, mutual=mutual)
+    app = generate(seed, size, shape, mutual_pairs=mutual)
     assert len(topology.mutual_pairs(app)) == mutual
     assert topology.service_cycles(app) == topology.mutual_pairs(app)
     assert topology.terminates(app)
@@ -110,15 +110,15 @@ def test_shapes_differ_as_their_names_say(seed, size):
 def test_the_same_arguments_give_the_same_bytes_in_every_process():
     script = (
         "from opsassay.testbed.apps.generate import generate; "
-        "print(generate(7, 26, 'layered', mutual=2).model_dump_json(), end='')"
+        "print(generate(7, 26, 'layered', mutual_pairs=2).model_dump_json(), end='')"
     )
     command = [sys.executable, "-c", script]
     texts = {
         subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout
         for seed in ("1", "2")
     }
-    assert texts == {generate(7, 26, "layered", mutual=2).model_dump_json()}
-    assert generate(8, 26, "layered", mutual=2).model_dump_json() not in texts
+    assert texts == {generate(7, 26, "layered", mutual_pairs=2).model_dump_json()}
+    assert generate(8, 26, "layered", mutual_pairs=2).model_dump_json() not in texts
 
 
 @given(seeds, sizes, shapes)
@@ -130,7 +130,7 @@ def test_its_yaml_reads_back_as_the_same_system(seed, size, shape):
 
 
 def test_its_name_makes_it_again():
-    app = generate(7, 20, "hub", mutual=1)
+    app = generate(7, 20, "hub", mutual_pairs=1)
     assert app.system == "hub-20-7-mutual-1"
     assert load_system(app.system) == by_name(app.system) == app
     assert by_name("shop") is None
@@ -144,6 +144,6 @@ def test_what_cannot_be_had_is_refused_in_one_sentence():
         with pytest.raises(UserError, match="3 to 100 services"):
             generate(1, size)
     with pytest.raises(UserError, match="room for 1 mutual dependencies, not 2"):
-        generate(1, 12, "wide", mutual=2)
+        generate(1, 12, "wide", mutual_pairs=2)
     with pytest.raises(UserError, match="3 to 100 services"):
         load_system("chain-2-1")

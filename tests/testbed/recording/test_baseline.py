@@ -46,7 +46,7 @@ def objection(requests: int = 300, failed: int = 0, slow: int = 0, slow_ms: int 
     )
     usual = Window(start_ns=0, end_ns=20 * SECOND)
     frames = {"traces": traces, "metrics": empty("metrics")}
-    return measure(frames, SLO, WINDOW, usual=usual, rate_rps=10.0, free_cores=0.2).objection(SLO)
+    return measure(frames, SLO, WINDOW, reference=usual, rate_rps=10.0, free_cores=0.2).objection(SLO)
 
 
 def test_a_healthy_window_is_normal():

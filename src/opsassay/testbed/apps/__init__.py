@@ -21,7 +21,7 @@ def names() -> list[str]:
 
 
 def load_system(name: str) -> System:
-    """Return the system called *name*, the one in the YAML file of that path, or a generated one (``layered-20-7``).
+    """Return the system *name*: one that ships, one in the YAML file of that path, or a generated one (``layered-20-7``).
 
     Raises NotFoundError, ConfigError, and UserError for a size that cannot be generated.
     """

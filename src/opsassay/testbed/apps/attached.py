@@ -57,11 +57,11 @@ class AttachedProject(DescribedProject):
         }
 
     def as_run(self) -> ComposeProject:
-        """Return the project, which is not started here."""
+        """Return the compose project that already runs; OpsAssay does not start it."""
         return ComposeProject(engine=self.engine, attached=self.name, unlimited=self.unlimited)
 
     def request_of(self, page: Page) -> str:
-        """Return the request of users, ``service GET /path``, that *page* stands for: it is at a published port.
+        """Return the user request (``service GET /path``) for *page*, which is at a published port.
 
         Raises UserError for another port, and for a page that is not answered well.
         """
@@ -87,7 +87,7 @@ class Page(NamedTuple):
 
 
 def page_at(url: str) -> Page:
-    """Return the page at *url*; raises UserError for what is none of HTTP."""
+    """Request the page at *url* and return it; raises UserError when *url* is not HTTP."""
     try:
         parts = urlsplit(url)
         port = parts.port or 80
@@ -99,7 +99,7 @@ def page_at(url: str) -> Page:
 
 
 def _find_project(name: str) -> tuple[tuple[str, ...], Sequence[Mapping[str, Any]]]:
-    """Return the engine that has the compose project *name*, with its containers as `inspect` has them."""
+    """Return the engine (docker or podman) that runs the compose project *name*, and `inspect` of its containers."""
     known, asked = set[str](), list[str]()
     for engine in filter(shutil.which, ENGINES):
         try:
@@ -130,7 +130,7 @@ def _ask(*words: str) -> str:
 
 
 def _described(containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the service of *containers* in the words of compose files; the machine is the limit of those without one."""
+    """Return the service of *containers* in the form of a compose file; without a limit it gets the whole machine."""
     first = containers[0]
     bindings = _bindings(first)
     ports = {int(port.partition("/")[0]): bool(bound) for port, bound in bindings.items() if port.endswith("/tcp")}
@@ -152,7 +152,7 @@ def _bindings(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _limits(container: Mapping[str, Any]) -> tuple[float, int]:
-    """Return the cores and the bytes of memory that *container* may use, 0 where nothing limits it."""
+    """Return CPU cores and memory in bytes that *container* may use, 0 where it has no limit."""
     host = container["HostConfig"]
     quota = host.get("CpuQuota") or 0
     cores = (host.get("NanoCpus") or 0) / 1e9 or (quota / (host.get("CpuPeriod") or 100_000) if quota > 0 else 0.0)

@@ -41,7 +41,7 @@ UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 @functools.cache
 def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the compose program and the engine that answer here; raises RefusedError when there are none."""
+    """Return the commands of compose and of its engine on this machine; raises RefusedError when there are none."""
     own = Path(sys.executable).parent
     for words in COMMANDS:
         engine = (words[0].removesuffix("-compose"),)
@@ -68,7 +68,7 @@ def _exits_with_0(*words: str) -> bool:
 
 
 def is_compose_file(path: Path) -> bool:
-    """Tell whether the file at *path* is a compose file, or a system file that names one."""
+    """Return whether the file at *path* is a compose file, or a system file that names one."""
     try:
         text = path.read_text(encoding="utf-8")
         require_small(text, str(path))
@@ -84,7 +84,7 @@ def is_compose_file(path: Path) -> bool:
 
 
 def load_compose(path: Path) -> System:
-    """Return the system of the compose file at *path*, or of the system file at *path* that names one.
+    """Return the system of the compose file at *path*, or of the system file at *path* that names a compose file.
 
     Raises ConfigError for a file that cannot be read or run as a copy, RefusedError where no engine answers.
     """
@@ -112,17 +112,19 @@ def load_compose(path: Path) -> System:
         raise ConfigError(f"{path}: {problem(error)}.") from error
 
 
-def _project_of(path: Path, written: ComposeSystem | None) -> DescribedProject:
-    """Return the project of the compose file at *path*, or the one that the system file at *path* has *written*."""
-    if written is not None and written.attach is not None:
+def _project_of(path: Path, system_file: ComposeSystem | None) -> DescribedProject:
+    """Return the project of the compose file at *path*, or the one that *system_file*, read from *path*, names."""
+    if system_file is not None and system_file.attach is not None:
         from opsassay.testbed.apps.attached import AttachedProject
 
-        return AttachedProject(written.attach, written.services)
-    file = path.resolve().parent / written.compose if written and written.compose else path.resolve()
+        return AttachedProject(system_file.attach, system_file.services)
+    file = path.resolve().parent / system_file.compose if system_file and system_file.compose else path.resolve()
     if not file.is_file():
-        raise ConfigError(f"{path}: there is no compose file {written.compose if written else path}; check the path.")
+        raise ConfigError(
+            f"{path}: there is no compose file {system_file.compose if system_file else path}; check the path."
+        )
     try:
-        project = _Project(file, written.services if written else {})
+        project = _Project(file, system_file.services if system_file else {})
         project.services()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{file}: a value of it is none that compose files have: {reason(error)}.") from error
@@ -130,7 +132,7 @@ def _project_of(path: Path, written: ComposeSystem | None) -> DescribedProject:
 
 
 def _load_of(project: DescribedProject) -> Load:
-    """Return a GET of the root of each service that publishes a port, where no file says what users do."""
+    """Return the default load: a GET of the root path of each service that publishes a port."""
     if not project.published:
         raise ConfigError(
             f"{project.shown}: no service publishes a port, so that users reach none; write a system file with "
@@ -159,11 +161,11 @@ class DescribedProject:
         self.published = {name for name, one in described.items() if one.get("ports") and not _store_port(one)}
 
     def as_run(self) -> ComposeProject:
-        """Return how it is run."""
+        """Return the project in the form in which a substrate runs it."""
         raise NotImplementedError
 
     def services(self) -> dict[str, Service]:
-        """Return the services as the system has them: a job that others wait for is over when they run."""
+        """Return the services of the system; a job that others wait for is left out, since it ends at the start."""
         jobs = {
             name
             for one in self._described.values()
@@ -208,7 +210,7 @@ class _Project(DescribedProject):
         self.content = self._copy(read)
 
     def as_run(self) -> ComposeProject:
-        """Return the copy."""
+        """Return the copy of the project that is run."""
         return ComposeProject(
             compose=self.compose,
             engine=self.engine,
@@ -234,9 +236,9 @@ class _Project(DescribedProject):
             raise ConfigError(f"{self.file}: it has no services.")
         return found
 
-    def _copy(self, read: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the compose file that is run."""
-        kept = {key: read[key] for key in ("networks", "volumes", "secrets", "configs") if read.get(key)}
+    def _copy(self, project: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of the compose file that is run, a copy of *project* with changes."""
+        kept = {key: project[key] for key in ("networks", "volumes", "secrets", "configs") if project.get(key)}
         for kind, described in kept.items():
             kept[kind] = {name: self._own_copy_of(kind, name, one or {}) for name, one in described.items()}
         return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._described.items()}}
@@ -282,7 +284,7 @@ class _Project(DescribedProject):
         return {**TELEMETRY, "OTEL_SERVICE_NAME": name}
 
     def _volume(self, service: str, volume: Any) -> dict[str, Any] | str:
-        """Return the volume of *service* as the copy has it: a folder that may be written to is a copy of the user's."""
+        """Return the *volume* of *service* in the copy: a writable folder is replaced by a copy of it."""
         if isinstance(volume, str):
             parts = volume.split(":")
             if len(parts) == 1 or not parts[0].startswith((".", "/", "~")):
@@ -321,7 +323,7 @@ def _list_files(place: Path) -> Iterator[Path]:
 
 
 def _ports(described: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the ports at which the containers of a service listen, those that it publishes first."""
+    """Yield the ports of a service's containers, published ones first."""
     for one in (*_list_or_nothing(described.get("ports")), *_list_or_nothing(described.get("expose"))):
         text = (
             str(one["target"] if isinstance(one, dict) else one).rpartition(":")[2].partition("/")[0].partition("-")[0]
@@ -338,7 +340,7 @@ def _store_port(described: Mapping[str, Any]) -> int | None:
 
 
 def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
-    """Return the cores and the memory, MiB, that a container of the service may use."""
+    """Return CPU cores and memory in MiB that a container of the service may use."""
     limits = ((described.get("deploy") or {}).get("resources") or {}).get("limits") or {}
     cpu = float(limits.get("cpus") or described.get("cpus") or CPU_LIMIT)
     memory = limits.get("memory") or described.get("mem_limit")
@@ -346,7 +348,7 @@ def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
 
 
 def _bytes(size: Any) -> int:
-    """Return what compose files write as a size: 512m, 1gb, 536870912."""
+    """Return a size of a compose file (512m, 1gb, 536870912) in bytes."""
     text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
     unit = UNITS.get(text[-1:], 0)
     return int(float(text[:-1]) * unit) if unit else int(float(text))
@@ -363,5 +365,5 @@ def _environment_as_mapping(environment: Any) -> dict[str, Any]:
     return dict(environment or {})
 
 
-def _env_file(one: Any) -> str:
-    return str(one["path"] if isinstance(one, dict) else one)
+def _env_file(entry: Any) -> str:
+    return str(entry["path"] if isinstance(entry, dict) else entry)

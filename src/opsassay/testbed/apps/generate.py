@@ -37,31 +37,31 @@ NOUNS = (
 )  # fmt: skip
 
 
-def generate(seed: int, services: int = 12, shape: Shape = "layered", *, mutual: int = 0) -> System:
-    """Return the system of *services* services in *shape* that *seed* stands for; the same arguments, the same system.
+def generate(seed: int, services: int = 12, shape: Shape = "layered", *, mutual_pairs: int = 0) -> System:
+    """Return a random system of *services* services in *shape*; the same arguments give the same system.
 
-    *mutual* pairs of services call each other, by different operations. From six services on, one in six stands behind a
+    *mutual_pairs* of services call each other, by different operations. From six services on, one in six is behind a
     queue. Raises UserError for what cannot be had, NotFoundError for an unknown shape.
     """
     if shape not in SHAPES:
         raise NotFoundError("shape", shape, SHAPES)
     if not SMALLEST <= services <= LARGEST:
         raise UserError(f"A system has {SMALLEST} to {LARGEST} services, not {services}; choose another size.")
-    if not 0 <= mutual <= (room := room_for_mutual(services, shape)):
+    if not 0 <= mutual_pairs <= (room := room_for_mutual(services, shape)):
         raise UserError(
-            f"A {shape} system of {services} services has room for {room} mutual dependencies, not {mutual}; "
+            f"A {shape} system of {services} services has room for {room} mutual dependencies, not {mutual_pairs}; "
             "choose another number or size."
         )
-    name = f"{shape}-{services}-{seed}" + (f"-mutual-{mutual}" if mutual else "")
+    name = f"{shape}-{services}-{seed}" + (f"-mutual-{mutual_pairs}" if mutual_pairs else "")
     chance = random.Random(name)  # noqa: S311
     names = [chance.choice(ENTRIES), *chance.sample(NOUNS, services - 1)]
-    return furnish(name, shape, sketch(names, shape, mutual, chance), chance)
+    return furnish(name, shape, sketch(names, shape, mutual_pairs, chance), chance)
 
 
 def by_name(name: str) -> System | None:
-    """Return the generated system that *name* describes (``layered-20-7``, ``chain-9-1-mutual-2``), None if it is none."""
+    """Return the generated system that *name* encodes (``layered-20-7``, ``chain-9-1-mutual-2``), None for another name."""
     match = NAME.fullmatch(name)
     if match is None:
         return None
     shape, services, seed, mutual = match.groups(default="0")
-    return generate(int(seed), int(services), shape, mutual=int(mutual))  # type: ignore[arg-type]
+    return generate(int(seed), int(services), shape, mutual_pairs=int(mutual))  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ READS = ("one", "range", "owner")
 
 
 def furnish(name: str, shape: str, drafts: list[Draft], chance: random.Random) -> System:
-    """Return the system *name* made of *drafts* (the first is the entry); what they leave open is drawn from *chance*."""
+    """Return the system *name* made of *drafts*, the first of which is the entry; details are drawn from *chance*."""
     return System.model_validate(_Populator(name, shape, drafts, chance).system())
 
 
@@ -61,7 +61,7 @@ class _Populator:
         self.jobs = self._jobs(tables)
 
     def system(self) -> dict[str, Any]:
-        """Return the whole system as its YAML would have it."""
+        """Return the whole system as the content of a system YAML file."""
         services = {draft.name: self._draw_service(index, draft) for index, draft in enumerate(self.drafts)}
         load = self._draw_load()
         return {
@@ -87,7 +87,7 @@ class _Populator:
         return {key: value for key, value in found.items() if value}
 
     def _steps(self, draft: Draft, route: str, routine: Routine) -> list[dict[str, Any]]:
-        """Return what one operation does, or one consumer when *route* is empty."""
+        """Return the steps of the operation *route* of *draft*, or of its consumer when *route* is empty."""
         chance, database = self.chance, self.databases.get(draft.name)
         cached = database is not None and route.startswith("GET") and chance.random() < 0.5
         key = f"{draft.name}:{{int:{KEYS}}}"
@@ -144,7 +144,7 @@ class _Populator:
         return [{"compute_ms": round(chance.uniform(0.2, 1.2), 1), "tail": chance.choice((0.2, 0.3, 0.5, 0.6))}]
 
     def _jobs(self, tables: list[str]) -> dict[str, dict[str, Any]]:
-        """Return periodic jobs by service: one that computes, and reports that end with a warning about nothing."""
+        """Return service to periodic jobs: one computes, others log a harmless warning at their end."""
         chance = self.chance
         computing = chance.choice(self.drafts).name
         work = [{"compute_ms": float(chance.randrange(30, 70, 5)), "tail": 0.2}, {"log": "index rebuilt"}]

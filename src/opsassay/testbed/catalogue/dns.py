@@ -25,7 +25,7 @@ _FAMILY = FamilyTraits(
 
 
 def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed calls of the target to the services that it looks up."""
+    """Measure the share of failed calls of the target to the services that it looks up."""
     name = injection.plan.parameters.get("hostname")
     return failure_share(
         [injection.replica], times, [f"call:{name}"] if name else activities(injection.replica, "call:")
@@ -33,7 +33,7 @@ def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the service never looks up the name."""
+    """Yield an objection when the service never looks up the name that the fault is about."""
     assert fault.target is not None
     name, hostname, asked = fault.target.name, fault.parameters.get("hostname"), _callee_names(fleet, fault)
     if not asked or hostname not in (None, *asked):
@@ -43,7 +43,7 @@ def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _looks_up_others(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection too when there is no third service that a wrong answer could lead to."""
+    """Yield also an objection when no third service exists to which a wrong address could lead."""
     assert fault.target is not None
     yield from _looks_up(fleet, fault)
     hostname = fault.parameters.get("hostname")

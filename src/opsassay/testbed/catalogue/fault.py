@@ -40,7 +40,7 @@ Objections = Callable[[Fleet, PlannedFault], Iterator[Objection]]
 
 
 def none(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield nothing: the type acts on every target."""
+    """Yield no objection: the fault type can act on every target."""
     yield from ()
 
 
@@ -93,9 +93,9 @@ class FamilyTraits:
         aliases: tuple[str, ...] = (),
         on_hosts: bool = False,
         objections: Objections | None = None,
-        **further: Any,
+        **fields: Any,
     ) -> CataloguedFault:
-        """Return the type *name*; *further* are fields of `CataloguedFault`."""
+        """Return the fault type *name* of this family; *fields* are further ones of `CataloguedFault`."""
         row = FaultType(
             name=name,
             category=self.category,
@@ -109,7 +109,7 @@ class FamilyTraits:
             emulated_on_local=self.emulated_on_local,
         )
         why_no_host = "" if on_hosts else self.why_no_host
-        return CataloguedFault(row, signature, objections or self.objections, why_no_host=why_no_host, **further)
+        return CataloguedFault(row, signature, objections or self.objections, why_no_host=why_no_host, **fields)
 
 
 @functools.cache
@@ -123,18 +123,18 @@ def _read_catalogue() -> Mapping[str, CataloguedFault]:
 
 
 def catalogued(name: str) -> CataloguedFault:
-    """Return what the catalogue says of the type *name*, or of one of its public aliases; raises NotFoundError."""
+    """Return the catalogue's entry of the fault type *name* or a public alias; raises NotFoundError."""
     return _read_catalogue()[fault_type(name).name]
 
 
 def service_of(fleet: Fleet, fault: PlannedFault) -> Service:
-    """Return the service that *fault* is aimed at."""
+    """Return the definition of the service that *fault* targets."""
     assert fault.target is not None
     return fleet.system.services[fault.target.name]
 
 
 def cannot_act(fault: PlannedFault, reason: str) -> Objection:
-    """Return the objection that *fault* would pass by its service whatever the load."""
+    """Return the objection that *fault* would have no effect on its service under any load, for *reason*."""
     assert fault.target is not None
     return Objection("target.service", RefusedError(f"{fault.fault} cannot act on {fault.target.name}: {reason}."))
 
@@ -147,17 +147,17 @@ def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def number(name: str, default: float, help_: str, low: float | None = 0, high: float | None = None) -> Parameter:
-    """Return a parameter that is a number in [*low*, *high*]."""
+    """Return the definition of a fault parameter that is a number in [*low*, *high*]."""
     return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
 
 
 def whole(name: str, default: int, help_: str, low: int = 1, high: int | None = None) -> Parameter:
-    """Return a parameter that is a whole number in [*low*, *high*]."""
+    """Return the definition of a fault parameter that is a whole number in [*low*, *high*]."""
     return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
 
 
 def text(name: str, default: str | None, help_: str, choices: tuple[str, ...] = ()) -> Parameter:
-    """Return a parameter that is a text, one of *choices* where there are any."""
+    """Return the definition of a fault parameter that is a text, one of *choices* where there are any."""
     return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
 
 

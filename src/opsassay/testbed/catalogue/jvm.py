@@ -55,33 +55,33 @@ _FAMILY = FamilyTraits(
 
 
 def collector_pauses(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of time that the target's process stands still to collect garbage."""
+    """Measure the share of time that the target's process stands still for garbage collection."""
     before, after = (per_second(injection.replica, "gc_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_PAUSE_SHARE
 
 
 def threads_busy(injection: Injection[Measured], times: Times) -> Reading:
-    """Cores that the target's process uses."""
+    """Measure the CPU cores that the target's process uses."""
     before, after = (per_second(injection.replica, "cpu_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_BUSY_CORES
 
 
 def heap_grows(injection: Injection[Measured], times: Times) -> Reading:
-    """Resident memory of the target's process, MiB, against half of the growth or nearly its limit."""
+    """Measure the memory of the target's process in MiB, against half of the growth or nearly its limit."""
     before, after = memory_mb(injection.replica, times)
     grown = before + MIN_GROWTH_SHARE * injection.plan.parameters["size_mb"]
     return before, after, min(grown, FULL_SHARE * injection.replica.spec.memory_limit_mb)
 
 
 def statements_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time of the target's database calls, milliseconds."""
+    """Measure the mean time of the target's database calls in ms."""
     return slowdown(
         [injection.replica], times, activities(injection.replica, "sql:"), injection.plan.parameters["delay_ms"]
     )
 
 
 def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed database calls of the target."""
+    """Measure the share of failed database calls of the target."""
     return failure_share([injection.replica], times, activities(injection.replica, "sql:"))
 
 
@@ -104,7 +104,7 @@ def _uses_database(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _heap_only(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield an objection to a growing stack."""
+    """Yield an objection when *fault* is to grow the stack: frames of this runtime are on its heap."""
     if fault.parameters.get("memory_type") == "stack":
         words = "the frames of this runtime live on its heap, a growing stack would be pretence; use memory_type heap."
         yield Objection("parameters.memory_type", RefusedError(f"{fault.fault}: {words}"))

@@ -35,12 +35,12 @@ NOTHING: Reading = (math.nan, math.nan, math.nan)
 
 
 def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of requests and messages that the target fails."""
+    """Measure the share of requests and messages that the target fails."""
     return failure_share([injection.replica], times, handling(injection))
 
 
 def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
+    """Measure the share of failed calls to the target by services and users, scaled to its share of the replicas."""
     fleet, replica = injection.system.fleet, injection.replica
     if replica.spec.sidecar is not None or replica.service in fleet.system.seen_at():
         return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
@@ -50,7 +50,7 @@ def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def handling_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that the target takes for a request or message, milliseconds."""
+    """Measure the mean time of the target for a request or message in ms."""
     return slowdown([injection.replica], times, handling(injection), injection.plan.parameters["delay_ms"])
 
 
@@ -60,12 +60,12 @@ def callers_of(system: System, service: str) -> list[str]:
 
 
 def windows(times: Times) -> tuple[Window, Window]:
-    """Return the moments before, and the time since the fault began."""
+    """Return the window before the fault and the window since it began."""
     return (times[0], times[1]), (times[1], None)
 
 
 def scoped(injection: Injection[Measured], activity: str) -> str:
-    """Return the counter of the faulted operation alone when the fault names one."""
+    """Return the counter of *activity* for the faulted operation, or for all when the fault names none."""
     operation = injection.plan.parameters.get("operation")
     return f"{activity} {operation}" if operation else activity
 
@@ -76,38 +76,38 @@ def handling(injection: Injection[Measured]) -> list[str]:
 
 
 def activities(replica: Replica, *prefixes: str) -> list[str]:
-    """Return the counters that begin with a prefix; those of single operations, which have a blank, are left out."""
+    """Return the counters of *replica* that begin with a prefix, without those of single operations (with a blank)."""
     return sorted({a for _, stats in replica.history for a in stats if a.startswith(prefixes) and " " not in a})
 
 
-def totals(who: Sequence[Counted], window: Window, activities: list[str]) -> tuple[int, int, int]:
-    """Return (count, errors, duration_ns) of *activities* over all of *who* in *window*."""
-    rows = [window_difference(one, *window).get(a, (0, 0, 0)) for one in who for a in activities]
+def totals(processes: Sequence[Counted], window: Window, activities: list[str]) -> tuple[int, int, int]:
+    """Return (count, errors, duration_ns) of *activities* in *window*, summed over *processes*."""
+    rows = [window_difference(one, *window).get(a, (0, 0, 0)) for one in processes for a in activities]
     return sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows)
 
 
-def mean_ms(who: Sequence[Counted], window: Window, activities: list[str]) -> float:
-    """Return the mean time of *activities* in *window*, milliseconds; nan for fewer than MIN_REQUESTS."""
-    count, _, duration_ns = totals(who, window, activities)
+def mean_ms(processes: Sequence[Counted], window: Window, activities: list[str]) -> float:
+    """Return the mean time of *activities* in *window* in ms; nan for fewer than MIN_REQUESTS."""
+    count, _, duration_ns = totals(processes, window, activities)
     return duration_ns / count / 1e6 if count >= MIN_REQUESTS else math.nan
 
 
-def slowdown(who: Sequence[Counted], times: Times, activities: list[str], delay_ms: float) -> Reading:
-    """Return the mean time before and after, and what it must reach: a share of *delay_ms*, and more than chance."""
-    before, after = (mean_ms(who, window, activities) for window in windows(times))
-    least = max(MIN_DELAY_SHARE * float(delay_ms), chance_ms(who, times, activities))
+def slowdown(processes: Sequence[Counted], times: Times, activities: list[str], delay_ms: float) -> Reading:
+    """Return the mean time before and after, and its threshold: a share of *delay_ms*, and more than chance."""
+    before, after = (mean_ms(processes, window, activities) for window in windows(times))
+    least = max(MIN_DELAY_SHARE * float(delay_ms), chance_ms(processes, times, activities))
     return before, after, or_zero(before) + least
 
 
-def chance_ms(who: Sequence[Counted], times: Times, activities: list[str]) -> float:
-    """Return by how much the mean since the fault may differ from the one before by chance, milliseconds.
+def chance_ms(processes: Sequence[Counted], times: Times, activities: list[str]) -> float:
+    """Return by how many ms the mean since the fault may differ from the one before by chance.
 
     The scatter of single times follows from that of the means of the short stretches before, each with its count
     (one-way analysis of variance); 0 where there are too few of them. A stall of the machine does not make everything else
     invisible: a stretch counts as at most SPIKE_LIMIT median deviations away (winsorised).
     """
-    stretches = _stretches(who, times, activities)
-    after, _, _ = totals(who, (times[1], None), activities)
+    stretches = _stretches(processes, times, activities)
+    after, _, _ = totals(processes, (times[1], None), activities)
     before = sum(count for count, _ in stretches)
     if len(stretches) < MIN_STRETCHES or not after:
         return 0.0
@@ -118,14 +118,14 @@ def chance_ms(who: Sequence[Counted], times: Times, activities: list[str]) -> fl
     return STANDARD_ERRORS * math.sqrt(variance * (1 / before + 1 / after))
 
 
-def _stretches(who: Sequence[Counted], times: Times, activities: list[str]) -> list[tuple[int, float]]:
-    """Return (count, total milliseconds) of each half-second before the fault in which something was counted."""
-    rows = (one for counted in who for one in _steps(counted.history, times, activities))
+def _stretches(processes: Sequence[Counted], times: Times, activities: list[str]) -> list[tuple[int, float]]:
+    """Return (count, total ms) of *activities* for each half-second before the fault with any."""
+    rows = (one for counted in processes for one in _steps(counted.history, times, activities))
     return [(count, total_ns / 1e6) for count, total_ns in rows if count]
 
 
 def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield (count, nanoseconds) between any two readings of a process in the moments before."""
+    """Yield (count, nanoseconds) between successive readings of a process before the fault."""
     readings = [sample for at, sample in history if times[0] <= at <= times[1]]
     for earlier, later in itertools.pairwise(readings):
         rows = [(earlier.get(name, [0, 0, 0]), later.get(name, [0, 0, 0])) for name in activities]
@@ -133,17 +133,17 @@ def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tu
             yield sum(b[0] - a[0] for a, b in rows), sum(b[2] - a[2] for a, b in rows)
 
 
-def failure_share(who: Sequence[Counted], times: Times, activities: list[str]) -> Reading:
-    """Return the share of failures before and after, and what it must reach."""
-    before, after, slack = failures(who, times, activities)
+def failure_share(processes: Sequence[Counted], times: Times, activities: list[str]) -> Reading:
+    """Return the share of failures before and after the fault, and its threshold."""
+    before, after, slack = failures(processes, times, activities)
     return before, after, or_zero(before) + max(MIN_ERROR_SHARE, slack)
 
 
-def failures(who: Sequence[Counted], times: Times, activities: list[str]) -> tuple[float, float, float]:
+def failures(processes: Sequence[Counted], times: Times, activities: list[str]) -> tuple[float, float, float]:
     """Return the share of failures before and after, and by how much they may differ by chance."""
     counts, shares = [], []
     for window in windows(times):
-        count, errors, _ = totals(who, window, activities)
+        count, errors, _ = totals(processes, window, activities)
         counts.append(max(count, 1))
         shares.append(errors / count if count >= MIN_REQUESTS else math.nan)
     usual = or_zero(shares[0])
@@ -151,7 +151,7 @@ def failures(who: Sequence[Counted], times: Times, activities: list[str]) -> tup
 
 
 def per_second(replica: Replica, gauge: str, window: Window) -> float:
-    """Return how fast a growing *gauge* grew in *window*; a value that went back belongs to a new process."""
+    """Return the growth per second of *gauge* in *window*; a value that fell belongs to a new process."""
     points = [(t, g[gauge]) for t, g in replica.gauges if t >= window[0] and (window[1] is None or t <= window[1])]
     if len(points) < 2 or points[-1][1] < points[0][1]:
         return math.nan
@@ -159,7 +159,7 @@ def per_second(replica: Replica, gauge: str, window: Window) -> float:
 
 
 def memory_mb(replica: Replica, times: Times) -> tuple[float, float]:
-    """Return the resident memory of *replica* before and now, MiB."""
+    """Return the resident memory of *replica* before the fault and now, in MiB."""
     points = [(t, g["memory_bytes"] / 2**20) for t, g in replica.gauges]
     before = [value for t, value in points if t <= times[1]]
     after = [value for t, value in points if t > times[1]]

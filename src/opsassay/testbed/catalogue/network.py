@@ -53,30 +53,30 @@ _LINKS = (_DIRECTION, _PEER, _PROTOCOL)
 
 
 def links_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
+    """Measure the mean time in ms of calls over the links that the fault affects: of the link that slowed most."""
     return _slowest_link(injection, times, injection.plan.parameters["delay_ms"])
 
 
 def links_resend(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over touched links take, milliseconds, against the time that resending must cost."""
+    """Measure the mean time in ms of calls over affected links, against the time that resending must cost."""
     parameters = injection.plan.parameters
     share = parameters.get("loss_percent", parameters.get("corrupt_percent", 0.0)) / 100
     return _slowest_link(injection, times, share * FIRST_RESEND_MS)
 
 
 def links_narrow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over touched links take, milliseconds, against what queueing costs."""
+    """Measure the mean time in ms of calls over affected links, against the time that queueing must cost."""
     return _slowest_link(injection, times, MIN_RESEND_MS)
 
 
 def links_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed calls over the links that the fault touches: the link that fails most."""
+    """Measure the share of failed calls over the links that the fault affects: of the link that fails most."""
     readings = [failure_share(who, times, activities) for who, activities in _over_links(injection)]
     return max((r for r in readings if not math.isnan(r[1])), key=lambda r: r[1] - r[2], default=NOTHING)
 
 
 def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
-    """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
+    """Measure the TCP segments per second that arrive twice at the target or its peers, as receivers report."""
     before, after = (
         sum(or_zero(per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
         for window in windows(times)
@@ -85,7 +85,7 @@ def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], list[str]]]:
-    """Return (who counts, what) for calls over the links that the fault touches: one entry per caller and callee."""
+    """Return (processes, counters) of calls over affected links, one entry per caller and callee."""
     fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
     users: dict[tuple[str, str], list[Counted]] = {}
     for source, destination, _ in sorted(set(touched(fleet, targets, injection.plan.parameters))):
@@ -111,7 +111,7 @@ def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float)
 
 
 def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target exchanges no packets that the parameters select, or others with them."""
+    """Yield an objection when the target exchanges no packets that the parameters select."""
     given, known = fault.parameters, [*fleet.system.services, *fleet.system.stores]
     peer, targets = given.get("peer"), {replica.id for replica in affected(fleet, fault)}
     if peer is not None and peer not in known:
@@ -130,20 +130,20 @@ def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]
         yield Objection("target", RefusedError(f"{words}: the load is {fleet.system.load.command_line}; {way_out}"))
 
 
-def _way_out(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return which of the parameters *given* leaves no packets, and what to do about it."""
-    if protocol := given.get("protocol"):
+def _way_out(parameters: Mapping[str, Any]) -> tuple[str, str]:
+    """Return which of *parameters* selects no packets, and what to do about it."""
+    if protocol := parameters.get("protocol"):
         return "protocol", f"of {protocol} that way; leave `protocol` out or name another."
-    if peer := given.get("peer"):
+    if peer := parameters.get("peer"):
         return "peer", f"with {peer!r}; leave `peer` out or name another."
     return "direction", "with others that way; choose another target or direction."
 
 
-def _calls_back(fleet: Fleet, targets: Collection[str], given: Mapping[str, Any]) -> str | None:
-    """Return a peer on the touched links that has links of the other direction with *targets* too, None without one."""
-    this, other = CALLS if given["direction"] == CALLS[0] else CALLS[::-1]
+def _calls_back(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any]) -> str | None:
+    """Return a peer that also has links of the other direction with *targets*, None without one."""
+    this, other = CALLS if parameters["direction"] == CALLS[0] else CALLS[::-1]
     ends = [
-        {end for stream in touched(fleet, targets, {**given, "direction": way}) for end in (stream[0], stream[1])}
+        {end for stream in touched(fleet, targets, {**parameters, "direction": way}) for end in (stream[0], stream[1])}
         for way in (this, other)
     ]
     return min((ends[0] & ends[1]) - set(targets), default=None)
@@ -175,7 +175,7 @@ def _partition(_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def impairment_of(plan: PlannedFault) -> dict[str, Any]:
-    """Return the impairment that *plan* asks for, as networks read it: its kind and its numbers; raises RefusedError."""
+    """Return the impairment of *plan* as a network takes it: kind and numbers; raises RefusedError."""
     impairment = catalogued(plan.fault).impairment
     if impairment is None:
         raise RefusedError(f"No network has an impairment for {plan.fault}.")

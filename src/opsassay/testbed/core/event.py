@@ -56,6 +56,6 @@ InjectionEvent = Annotated[AppliedEvent | EffectEvent | UndoneEvent | DoneEvent,
 _EVENTS: TypeAdapter[InjectionEvent] = TypeAdapter(InjectionEvent)
 
 
-def as_event(line: Mapping[str, Any]) -> InjectionEvent:
-    """Return the event that *line*, as it was read, holds; raises ValueError when it is none."""
-    return _EVENTS.validate_python(line)
+def as_event(fields: Mapping[str, Any]) -> InjectionEvent:
+    """Return the injection event with *fields*, one line of JSON; raises ValueError when it is none."""
+    return _EVENTS.validate_python(fields)

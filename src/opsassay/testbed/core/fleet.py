@@ -36,7 +36,7 @@ class Counted(Protocol):
 
     @property
     def history(self) -> Samples:
-        """What was read of its counters."""
+        """The recent readings of this process's counters."""
         ...
 
 
@@ -82,18 +82,18 @@ class Replica:
 
     @property
     def hooks_now(self) -> list[dict[str, Any]]:
-        """The hooks that its pod has to run: those that end with the pod they were switched on in only there."""
+        """The hooks that its present pod has to run; a hook that ends with its pod is absent in a new one."""
         return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
 
     def pending_restart(self, settings: Mapping[str, str]) -> list[str]:
-        """Return the *settings*, as they are now, that its process was not started with; also ``release``."""
+        """Return the keys of *settings* that differ from those the process was started with; also ``release``."""
         if self.pid is None:
             return []
         names = sorted(name for name in {*settings, *self.settings} if settings.get(name) != self.settings.get(name))
         return [*names, *([RELEASE] if self.started_release != self.release else [])]
 
     def backoff_s(self) -> float:
-        """Return how long to wait before the next start: doubles while it keeps dying young."""
+        """Return the seconds to wait before the next start; they double while the process ends soon after its start."""
         if time.monotonic() - self.started_at > STABLE_AFTER_S:
             self.deaths_in_a_row = 0
         self.deaths_in_a_row += 1
@@ -117,21 +117,21 @@ class Fleet:
                 self.add(service, index, host)
 
     def add(self, service: str, index: int, host: str) -> Replica:
-        """Add the replica *index* of *service* on *host*; nothing of it runs yet."""
+        """Add the replica *index* of *service* on *host* to the list; it does not start a process."""
         spec = self.system.services[service]
         replica = Replica(f"{service}-{index}", service, spec, host, self.pod_name(service), release=spec.release)
         self.replicas[replica.id] = replica
         return replica
 
     def pod_name(self, service: str) -> str:
-        """Draw a new pod name in the form that Kubernetes gives: service, replica set, five letters."""
+        """Return a new random pod name in Kubernetes' form: service, replica set, five letters."""
         return f"{service}-{self._replica_sets[service]}-{self._letters(5)}"
 
     def _letters(self, count: int) -> str:
         return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
 
     def lasting(self) -> list[Replica]:
-        """Return all replicas but jobs that have ended well, which nothing waits for and nothing misses."""
+        """Return all replicas except jobs that have ended successfully."""
         return [replica for replica in self.replicas.values() if not replica.done]
 
     def replicas_of(self, service: str) -> list[Replica]:
@@ -139,7 +139,7 @@ class Fleet:
         return [replica for replica in self.lasting() if replica.service == service]
 
     def lost_ledger_lines(self) -> int:
-        """Return how many lines of the ledger the replicas could not write, as far as they have said."""
+        """Return how many lines of the ledger the replicas report as not written."""
         return sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in self.replicas.values() if r.gauges)
 
     def not_ready(self) -> list[str]:
@@ -147,7 +147,7 @@ class Fleet:
         return [replica.id for replica in self.lasting() if not replica.ready]
 
     def links(self) -> list[tuple[str, str]]:
-        """Return every (source, destination) pair of processes that the system's steps and load need."""
+        """Return the (source, destination) pairs of processes that communicate by the system's steps and load."""
         pairs = [
             (caller.id, callee.id)
             for a, b in sorted(self.system.calls())
@@ -175,12 +175,12 @@ class Fleet:
         }
 
 
-def window_difference(counted: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
-    """Return {activity: (count, errors, duration_ns)} of *counted* between two monotonic times, from its history.
+def window_difference(process: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
+    """Return {activity: (count, errors, duration_ns)} of *process* between two monotonic times.
 
     A counter that went back belongs to a new process and counts from zero.
     """
-    samples = [(t, s) for t, s in counted.history if t >= since and (until is None or t <= until)]
+    samples = [(t, s) for t, s in process.history if t >= since and (until is None or t <= until)]
     totals: dict[str, tuple[int, int, int]] = {}
     for (_, earlier), (_, later) in itertools.pairwise(samples):
         for activity, row in later.items():
@@ -192,7 +192,7 @@ def window_difference(counted: Counted, since: float, until: float | None = None
 
 
 def require_own_rate(system: System) -> None:
-    """Raise RefusedError when OpsAssay does not send the load of *system*, and so cannot change its rate."""
+    """Raise RefusedError when the load of *system* is a command, whose rate OpsAssay cannot change."""
     if system.load.command:
         raise RefusedError(
             f"The load of {system.system} is {system.load.command_line}, which alone says how much it sends."
@@ -200,7 +200,7 @@ def require_own_rate(system: System) -> None:
 
 
 async def sleep_until(condition: Any, timeout_s: float, every_s: float = 0.05) -> bool:
-    """Poll *condition* until it holds or *timeout_s* is over; return whether it held."""
+    """Call *condition* every *every_s* seconds until it holds or *timeout_s* is over; return whether it held."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

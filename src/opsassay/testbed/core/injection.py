@@ -20,10 +20,10 @@ class Measured(Protocol):
     fleet: Fleet
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *host*, or of *replica* without one; None where nothing tells."""
+        """Return the used share of the memory limit of *host*, or without one of *replica*; None where unknown."""
 
-    def companions_memory_mb(self, place: str) -> float:
-        """Return the resident memory of processes that count to the replica or host *place* beside replicas, MiB."""
+    def companions_memory_mb(self, name: str) -> float:
+        """Return the memory in MiB of processes other than replicas that count to the replica or host *name*."""
 
 
 S = TypeVar("S", bound=Measured)
@@ -51,7 +51,7 @@ class Injection(Generic[S_co]):
 
     @property
     def host(self) -> str | None:
-        """The host that it is aimed at, None for a fault on a service."""
+        """The host that the fault targets, None for a fault on a service."""
         return self.plan.target.host if self.plan.target else None
 
 
@@ -63,10 +63,10 @@ class Intervention(Protocol):
     """
 
     async def apply(self) -> None:
-        """Make it act; raises RefusedError, before anything was changed, when it cannot."""
+        """Apply the fault; raises RefusedError, before any change, when it cannot be applied."""
 
     async def undo(self) -> None:
-        """Take it back; safe to call when it was not applied or its target is gone."""
+        """Undo the fault; safe to call when it was not applied or its target is gone."""
 
 
 ACTUATORS = Registry("actuator", "opsassay.actuators", {})
@@ -89,13 +89,13 @@ class Repertoire(Generic[S]):
     refusals: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, fault: str) -> str | None:
-        """Return why the type *fault* cannot be carried out here, None when it can."""
+        """Return why the fault type *fault* cannot be injected here, None when it can."""
         if fault in self.refusals:
             return self.refusals[fault]
         return None if self.actuator(fault) is not None else f"nothing carries it out on {self.place}"
 
     def actuator(self, fault: str) -> Callable[[Injection[S]], Intervention] | None:
-        """Return what carries out the type *fault*: its own, else an installed one; None when there is none."""
+        """Return the function that makes the intervention for *fault*, built in or installed; None without one."""
         if fault in self.actuators:
             return self.actuators[fault]
         name = f"{self.substrate}.{fault}"

@@ -15,7 +15,7 @@ HTTP = "http"
 
 
 def touched(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any]) -> list[Stream]:
-    """Return the streams whose packets a fault on *targets* touches, by ``direction``, ``peer`` and ``protocol``.
+    """Return the packet streams that a fault on *targets* affects, by ``direction``, ``peer`` and ``protocol``.
 
     *direction* is of packets (from, to, both) or of calls, with the packets of both ways (inbound, outbound). Traffic
     between two targets never leaves their host and is not touched.
@@ -43,13 +43,13 @@ def touched(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any
 
 
 def protocol_of(system: System, destination: str) -> str:
-    """Return what is spoken to *destination*: a store's engine (postgresql, valkey, nats), or http to a service."""
+    """Return the protocol of *destination*: a store's engine (postgresql, valkey, nats), or http for a service."""
     store = system.stores.get(destination)
     return store.engine if store else HTTP
 
 
 def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
-    """Return the replicas that *fault* hits: one of a service, all of a host, none without a target."""
+    """Return the replicas that *fault* affects: one of a service, all of a host, none without a target."""
     if fault.target is None:
         return ()
     if fault.target.host is not None:

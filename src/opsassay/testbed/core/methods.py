@@ -8,7 +8,7 @@ _KINDS = {"process": "Listener", "job": "Scheduler"}
 
 
 def method_name(service: str, operation: str) -> str:
-    """Return ``Class.method`` for an *operation*: a route (``POST /items``), ``process SUBJECT`` or ``job NAME``.
+    """Return ``Class.method`` for *operation* of *service*: a route (``POST /items``), ``process SUBJECT`` or ``job NAME``.
 
     For instance cart and ``POST /items`` give ``CartController.postItems``.
     """

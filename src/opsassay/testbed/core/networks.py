@@ -30,13 +30,13 @@ class Site:
     port: int = 0
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
-    def parameters(self, start: int = 0) -> dict[str, Any]:
-        """Return what the process that is the *start*-th one here is given: two may overlap."""
-        port = self.port and self.port + start % PORTS
+    def parameters(self, process_number: int = 0) -> dict[str, Any]:
+        """Return the network settings for the *process_number*-th process here; two may run at once."""
+        port = self.port and self.port + process_number % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
 
     def listening(self) -> list[str]:
-        """Return the addresses at which a store listens."""
+        """Return the addresses at which a store here listens."""
         return sorted({self.address, self.management})
 
 
@@ -65,25 +65,25 @@ class Network(Protocol):
     """The address at which programs of a user's own ask for names."""
 
     async def prepare(self) -> None:
-        """Make the sites; nothing of the system runs yet."""
+        """Create the sites before any process of the system starts."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Make *stores* (name to port) reachable; the template runs now."""
+        """Make *stores* (name to port) reachable, once the template process runs."""
 
     async def admit(self, name: str, host: str) -> None:
-        """Make a site on *host* for a replica that the fleet has now; one that was here before gets its old one."""
+        """Create a site on *host* for the new replica *name*; a former replica of the name gets its old site."""
 
     def site(self, name: str) -> Site:
-        """Return the site of a replica, a store or the load generator."""
+        """Return the site of the replica, store or load generator *name*."""
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Take note that the process *name* listens on *port* of its site now, or nowhere."""
+        """Record that the process *name* listens on *port* of its site, None for nowhere."""
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return where *caller* reaches *callee* now, None when it has no way to it."""
+        """Return the address at which *caller* reaches *callee* now, None when there is none."""
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return where a user of this machine reaches the service *entry*."""
+        """Return the addresses at which a user of this machine reaches the service *entry*."""
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
         """Impair *streams* at the end of the replica *target* until *fault* is healed; a fault may have several targets.
@@ -93,10 +93,10 @@ class Network(Protocol):
         """
 
     async def heal(self, fault: str) -> list[str]:
-        """Take back what *fault* impairs; return a sentence for each thing that was not as asked. Nothing to do is fine."""
+        """Remove the impairments of *fault*, if any; return a sentence for each that was not in place."""
 
     def probe(self) -> dict[str, Any] | None:
-        """Return where a probe has to be to reach backends: pid of the supervisor and namespace; None for anywhere."""
+        """Return where a probe must run to reach services: pid of the supervisor and namespace; None for anywhere."""
 
     async def close(self) -> None:
-        """Let go of what the network holds."""
+        """Release what the network uses."""

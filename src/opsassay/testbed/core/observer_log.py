@@ -15,7 +15,7 @@ def _path_of_link(substrate: str, name: str) -> Path:
 
 
 def link_observer_log(substrate: str, name: str, log: Path) -> None:
-    """Have `observer_log` of the system *name* find *log*; the last observer of a system is the one that is found."""
+    """Make `observer_log` of the system *name* return *log*; a later call replaces it."""
     link = _path_of_link(substrate, name)
     link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     forget_observer_log(substrate, name)
@@ -24,7 +24,7 @@ def link_observer_log(substrate: str, name: str, log: Path) -> None:
 
 
 def observer_log(substrate: str, name: str) -> dict[str, str]:
-    """Return the text of the observer's log by the name of its process; nothing where nobody observed the system."""
+    """Return process name to log text of the system's observer; {} when nobody observed the system."""
     try:
         return {OBSERVER: _path_of_link(substrate, name).read_text(errors="replace")}
     except FileNotFoundError:
@@ -32,5 +32,5 @@ def observer_log(substrate: str, name: str) -> dict[str, str]:
 
 
 def forget_observer_log(substrate: str, name: str) -> None:
-    """Remove the link of a system that is gone; the log itself stays beside its timeline."""
+    """Remove the link to the log of a removed system; the log file itself stays with its timeline."""
     _path_of_link(substrate, name).unlink(missing_ok=True)

@@ -72,5 +72,5 @@ class SystemProbes(Protocol):
         ...
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Send one request to the protected *service* (D3); nowhere to send it is no answer."""
+        """Send one request to the protected *service* (D3); a service without an address gives no answer."""
         ...

@@ -32,7 +32,7 @@ SOCKET_PATH_LIMIT = 100  # sun_path is 108 bytes on Linux, 104 on macOS
 
 
 def state_root() -> Path:
-    """Return the folder of all systems' state; raises UserError when Unix sockets cannot live below it."""
+    """Return the folder of all systems' state; raises UserError when its path is too long for Unix sockets."""
     base = (
         os.environ.get("OPSASSAY_STATE")
         or os.environ.get("XDG_STATE_HOME", str(Path.home() / ".local" / "state")) + "/opsassay"
@@ -46,7 +46,7 @@ def state_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder of what may be thrown away at any time (initialised database folders)."""
+    """Return the folder of files that may be deleted at any time (initialised database folders)."""
     return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "opsassay"
 
 
@@ -59,9 +59,9 @@ class SystemState:
 
     @classmethod
     def for_system(cls, name: str) -> SystemState:
-        """Return the state of the system instance *name*, whether or not it exists.
+        """Return the state of the system *name*, whether or not it exists.
 
-        Raises UserError for what is no name.
+        Raises UserError for an invalid name.
         """
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
             raise UserError(f"{name!r} is no name for a running system; use letters, digits, '-' and '_'.")
@@ -72,52 +72,52 @@ class SystemState:
 
     @property
     def socket(self) -> Path:
-        """The supervisor's control socket."""
+        """The path of the supervisor's control socket."""
         return self.dir / "supervisor.sock"
 
     @property
     def management_socket(self) -> Path:
-        """Where the system's processes report and take orders."""
+        """The path of the socket at which the system's processes report and take commands."""
         return self.dir / "manage.sock"
 
     @property
     def journal(self) -> Path:
-        """The undo journal."""
+        """The path of the undo journal."""
         return self.dir / "journal.jsonl"
 
     @property
     def receiver_dir(self) -> Path:
-        """State of the OTLP receiver."""
+        """The folder of the OTLP receiver's state."""
         return self.dir / "receiver"
 
     @property
     def ledger_dir(self) -> Path:
-        """Truth side: what faults introduced, per process."""
+        """The folder of the ledger (truth side): what faults caused, per process."""
         return self.dir / "ledger"
 
     @property
     def failure(self) -> Path:
-        """Why the supervisor gave up."""
+        """The path of the file that says why the supervisor gave up."""
         return self.dir / "failed.json"
 
     def why_it_failed(self) -> str | None:
-        """Return what the supervisor said when it gave up, None when it said nothing."""
+        """Return the reason why the supervisor gave up, None without one."""
         try:
             return str(json.loads(self.failure.read_text())["message"])
         except (OSError, ValueError, KeyError):
             return None
 
     def log(self, process: str) -> Path:
-        """Return the log file of *process*."""
+        """Return the path of the log of *process*."""
         return self.dir / "logs" / f"{process}.log"
 
     @property
     def lock(self) -> Path:
-        """What a supervisor holds locked as long as it lives; beside the folder, which comes and goes."""
+        """The path of the lock file that a supervisor holds while it lives; beside the folder, which comes and goes."""
         return self.dir.with_name(f".{self.name}.lock")
 
     def running(self) -> bool:
-        """Tell whether a supervisor, or a command that is about to start one, holds the lock."""
+        """Return whether a supervisor, or a command that is about to start one, holds the lock."""
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -131,14 +131,14 @@ class SystemState:
         return False
 
     def write(self, name: str, payload: dict[str, Any]) -> None:
-        """Write a JSON file atomically."""
+        """Write *payload* as the JSON file *name* atomically."""
         temporary = self.dir / f".{name}.{os.getpid()}"
         temporary.write_text(json.dumps(payload))
         temporary.replace(self.dir / name)
 
 
 def acquire_lock(state: SystemState) -> int | None:
-    """Take the lock of a system; return its descriptor, None when another process holds it."""
+    """Take the lock of a system and return its file descriptor; None when another process holds it."""
     # Not `folder_lock`, which ends with its block: the held descriptor is handed to the supervisor that is started.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
@@ -155,13 +155,13 @@ def acquire_lock(state: SystemState) -> int | None:
 
 
 def release_lock(state: SystemState, descriptor: int) -> None:
-    """Remove the lock of a system that this process holds as *descriptor*, and with it the file."""
+    """Delete the lock file of a system and release the lock that this process holds as *descriptor*."""
     state.lock.unlink(missing_ok=True)
     os.close(descriptor)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether *path* is still the open file *descriptor*: its holder may have removed it meanwhile."""
+    """Return whether *path* is still the file that is open as *descriptor*."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
@@ -169,13 +169,13 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def all_states() -> list[SystemState]:
-    """Return every system that has left a folder, running or not."""
+    """Return the state of every system that has left a folder, running or not."""
     systems = state_root() / "systems"
     return [SystemState(p.name, p) for p in sorted(systems.iterdir()) if p.is_dir()] if systems.exists() else []
 
 
 def note_process(state: SystemState, pid: int) -> None:
-    """Write down that *pid* belongs to the system: a server may overwrite the environment that marks it."""
+    """Record that the process *pid* belongs to the system; a server may overwrite the environment that marks it."""
     try:
         noted = {"pid": pid, "created": psutil.Process(pid).create_time()}
     except psutil.NoSuchProcess:
@@ -184,12 +184,12 @@ def note_process(state: SystemState, pid: int) -> None:
 
 
 def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
-    """Write down the control groups that the system is about to make."""
+    """Record the control groups that the system is about to make."""
     state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
 
 
 def noted_groups(state: SystemState) -> list[Path]:
-    """Return the control groups that were written down; none is fine."""
+    """Return the recorded control groups of the system."""
     try:
         return [Path(folder) for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]]
     except FileNotFoundError:
@@ -197,20 +197,20 @@ def noted_groups(state: SystemState) -> list[Path]:
 
 
 def remove_groups(state: SystemState) -> None:
-    """Remove the control groups that were written down, with what still runs in them."""
+    """Remove the recorded control groups and kill the processes in them."""
     from opsassay.testbed.kernel.cgroups import remove_below  # pages read states and remove nothing
 
     for folder in noted_groups(state):
         remove_below(folder)
 
 
-def note_undo(state: SystemState, words: Sequence[str]) -> None:
-    """Write down the command that undoes what the system is about to do outside its own processes and groups."""
-    state.write(UNDO_FILE, {"words": list(words)})
+def note_undo(state: SystemState, command: Sequence[str]) -> None:
+    """Record the *command* that undoes the system's coming changes outside of its own processes and groups."""
+    state.write(UNDO_FILE, {"words": list(command)})
 
 
 def undo_outside(state: SystemState) -> None:
-    """Run the command that was written down, if there is one; raises OperationError when it fails."""
+    """Run the recorded undo command, if any; raises OperationError when it fails."""
     path = state.dir / UNDO_FILE
     if not path.exists():
         return
@@ -230,7 +230,7 @@ def undo_outside(state: SystemState) -> None:
 
 
 def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
-    """Return what is there of a system that should be gone, each in words; *groups* are those that it had."""
+    """Return in words what still exists of a removed system; *groups* are its former control groups."""
     found = [f"process {process.pid} still runs" for process in marked_processes(state)]
     found += [f"the control group {folder} is still there" for folder in groups if folder.exists()]
     found += [f"the folder {state.dir} is still there"] if state.dir.exists() else []
@@ -238,7 +238,7 @@ def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
 
 
 def marked_processes(state: SystemState) -> list[psutil.Process]:
-    """Return the processes of this system: marked in their environment or written down; this one excepted."""
+    """Return the processes of this system, by a mark in their environment or by record; this process excepted."""
     written = _written_down(state)
     found = []
     for process in psutil.process_iter():
@@ -252,14 +252,14 @@ def marked_processes(state: SystemState) -> list[psutil.Process]:
 
 
 def _written_down(state: SystemState) -> dict[int, float]:
-    """Return pid to creation time of the processes that were noted; a torn last line is dropped."""
+    """Return pid to creation time of the recorded processes; a torn last line is ignored."""
     path = state.dir / "processes.jsonl"
     whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
     return {entry["pid"]: entry["created"] for entry in map(json.loads, whole.splitlines())}
 
 
 def kill_all(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Kill *processes* with all their descendants and wait; return what is still alive after 5 s."""
+    """Kill *processes* with all descendants and wait; return those still alive after 5 s."""
     family: dict[int, psutil.Process] = {}
     for process in processes:
         try:
@@ -276,7 +276,7 @@ def kill_all(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def clear_leftovers(state: SystemState) -> int:
-    """Undo what a killed supervisor left: its processes and its folder; return how many processes were ended.
+    """Remove processes and folder that a killed supervisor left; return how many processes were ended.
 
     Raises OperationError when one of the processes does not end.
     """

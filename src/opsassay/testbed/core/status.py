@@ -47,5 +47,5 @@ class SystemStatus(Noun):
     faults_undone: tuple[str, ...] = ()
 
     def payload(self) -> dict[str, Any]:
-        """Return it as JSON has it: the keys that the substrate gave."""
+        """Return the status as a JSON object with the keys of the substrate."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -26,15 +26,15 @@ class Receiver(Protocol):
     """What keeps recording sessions of a system's telemetry."""
 
     def open_session(self, directory: Path, name: str) -> None:
-        """Start to record everything that arrives."""
+        """Start to record all arriving telemetry as session *name* into *directory*."""
         ...
 
     def refresh(self, name: str) -> None:
-        """Have what the open session has recorded until now in its directory, where its spool can be read."""
+        """Copy what session *name* has recorded so far into its directory."""
         ...
 
     def close_session(self, name: str) -> SessionStats:
-        """Stop the session; its whole spool is in its directory then."""
+        """Stop session *name*; its complete recording is in its directory then."""
         ...
 
 
@@ -43,22 +43,22 @@ class RunningSystem(Protocol):
 
     @property
     def receiver(self) -> Receiver:
-        """The receiver that all of its telemetry goes to."""
+        """The receiver of all telemetry of this system."""
         ...
 
     def definition(self) -> System:
-        """Return the system that runs here."""
+        """Return the definition of the running system."""
         ...
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise when *plan* cannot be carried out here: NotFoundError or RefusedError.
+        """Raise NotFoundError or RefusedError when *plan* cannot be injected here.
 
         For one that was read from the file *source* it is ConfigError, naming the line.
         """
         ...
 
     def status(self) -> SystemStatus:
-        """Return how the system is now; raises LostError when it is gone."""
+        """Return the current status of the system; raises LostError when it is gone."""
         ...
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
@@ -69,23 +69,23 @@ class RunningSystem(Protocol):
         ...
 
     def set_rate(self, rate_rps: float) -> float:
-        """Change the load; return the former rate."""
+        """Change the rate of the load to *rate_rps*; return the former rate."""
         ...
 
     def flush(self) -> None:
-        """Have every process send its queued telemetry to the receiver."""
+        """Make every process send its queued telemetry to the receiver."""
         ...
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the truth-side record of what faults cost since *since_ns* (UTC), as `read_ledger` has it."""
+        """Return the ledger of what faults caused since *since_ns* (UTC), with the columns of `read_ledger`."""
         ...
 
     def keep_load_log(self, path: Path) -> None:
-        """Write what a load generator of the user's own wrote to *path*, now and when it has ended."""
+        """Copy the log of the user's load generator to *path*, now and when it has ended."""
         ...
 
     def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
-        """Return what observes this system, with requests to the services *protected*, its entries when there are none."""
+        """Return the probes of this system, with requests to the services *protected* (default: its entries)."""
         ...
 
 
@@ -111,7 +111,7 @@ class Substrate(Protocol):
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, str]) -> Self:
-        """Return the substrate as *settings* say; raises UserError for a setting that it does not have."""
+        """Return the substrate with *settings*; raises UserError for an unknown setting."""
         ...
 
     def deploy(
@@ -155,22 +155,22 @@ class Substrate(Protocol):
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise when *plan* could not be carried out on a new *system* here: NotFoundError or RefusedError.
+        """Raise NotFoundError or RefusedError when *plan* could not be injected into a new *system* here.
 
         For a plan that is the field *within* of the file *source* it is ConfigError, naming the line.
         """
         ...
 
     def remove(self, name: str) -> Sequence[str]:
-        """Stop the system *name* and wait until nothing of it is left; return in sentences what others have to end."""
+        """Stop the system *name* and wait until it is gone; return in sentences what the user still has to end."""
         ...
 
     def logs(self, name: str) -> Mapping[str, str]:
-        """Return what each process of the system *name* has written to its log until now; raises NotFoundError."""
+        """Return process name to its log so far of the system *name*; raises NotFoundError."""
         ...
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each system; what a killed supervisor left is cleared first."""
+        """Return the status of each system, after the leftovers of killed supervisors are removed."""
         ...
 
     def capabilities(self) -> Capabilities:
@@ -191,16 +191,16 @@ SUBSTRATES = Registry(
 
 
 def load_substrate(name: str = LOCAL, settings: Mapping[str, str] | None = None) -> Substrate:
-    """Return the substrate *name* with *settings*; raises NotFoundError, UserError for a setting that it does not have."""
+    """Return the substrate *name* with *settings*; raises NotFoundError, and UserError for an unknown setting."""
     substrate: type[Substrate] = SUBSTRATES.load(name)
     return substrate.with_settings(settings or {})
 
 
-def require_settings(substrate: str, settings: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """Raise UserError when *settings* has one that the *substrate* does not know."""
+def require_settings(substrate: str, settings: Mapping[str, str], allowed: Collection[str] = ()) -> None:
+    """Raise UserError when *settings* has a key that the *substrate* does not allow."""
     for setting in settings:
-        if setting not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
+        if setting not in allowed:
+            has = f"it has {', '.join(allowed)}" if allowed else "it has none"
             raise UserError(
                 f"The {substrate} substrate has no setting {setting!r} ({has}); choose another --substrate."
             )

@@ -13,14 +13,14 @@ class Quiet:
     def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None: ...
 
     async def apply(self) -> None:
-        """Do nothing."""
+        """Do nothing: this incident has no fault."""
 
     async def undo(self) -> None:
-        """Do nothing."""
+        """Do nothing: this incident has no fault."""
 
 
 def least_missed(system: SystemUnderTest) -> str:
-    """Return a service that has several replicas; else the one that has the fewest callers."""
+    """Return a service with several replicas, else the one with the fewest callers, whose restart harms least."""
     described = system.system
 
     def missed(service: str) -> tuple[bool, int, str]:

@@ -13,11 +13,11 @@ class RuntimeHook:
         self._injection = injection
 
     async def apply(self) -> None:
-        """Switch the hook on."""
+        """Switch the fault's hook on in the target's process."""
         await hook(self._injection, on=True, parameters=self._injection.plan.parameters)
 
     async def undo(self) -> None:
-        """Switch the hook off."""
+        """Switch the fault's hook off in the target's process."""
         await hook(self._injection, on=False)
 
 
@@ -29,11 +29,11 @@ class ProcessStress(RuntimeHook):
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Switch the hook on."""
+        """Switch the stress hook on in the target's process."""
         await super().apply()
         await self._account.open()
 
     async def undo(self) -> None:
-        """Switch the hook off."""
+        """Switch the stress hook off in the target's process."""
         await super().undo()
         await self._account.close()

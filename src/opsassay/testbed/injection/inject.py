@@ -47,7 +47,7 @@ class Act:
     effect: EffectCheck | None = None
 
     def origin(self) -> Origin:
-        """Return the fields by which an event says which fault it is about: fault, and service or host."""
+        """Return the fields that identify the fault in an event: fault, and service or host."""
         target = self.injection.plan.target
         if target is None:
             return {"fault": self.injection.plan.fault}
@@ -92,7 +92,7 @@ async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: a
 
 
 def _activity(plan: FaultPlan) -> str:
-    """Return in words what is going on, for those who have to wait."""
+    """Return in words what *plan* does, for those who have to wait for it."""
     (first, *more) = plan.parts
     if first.fault == NO_FAULT:
         return f"{NO_FAULT} ({first.parameters['disturbance']})"
@@ -110,23 +110,23 @@ def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Ac
 
 
 def _check_free(system: SystemUnderTest) -> None:
-    """Raise RefusedError while something else is going on in the system."""
+    """Raise RefusedError while another injection or change of the system is going on."""
     if system.injection is not None:
         raise RefusedError(f"{system.injection} is still active; wait for its end or run `opsassay system down` first.")
     if missing := system.fleet.not_ready():
         raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
 
 
-async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
-    """Journal and apply each fault; return the monotonic time at which the first one began to act.
+async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
+    """Journal and apply each fault of *acts*; return the monotonic time at which the first began to act.
 
-    *begun* gets each one that must be undone whatever happens next.
+    Each is added to *to_undo* before it is applied: from then on it must be undone.
     """
     started = list[float]()
     for act in acts:
         injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}
         injection.system.journal.write("apply", injection.id, plan=injection.plan.model_dump(mode="json"), **fields)
-        begun.append(act)
+        to_undo.append(act)
         act.start_ns, began_at = time.time_ns(), time.monotonic()
         await act.intervention.apply()
         if injection.began_at is not None:
@@ -138,7 +138,7 @@ async def _apply(acts: list[Act], begun: list[Act], report: Report) -> float:
 
 
 async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
-    """Take a fault back, whatever happens, and return notes; one that cannot be taken back ends the system."""
+    """Undo one fault and return notes; when it cannot be undone, the system is ended."""
     name = act.injection.plan.name
     try:
         await asyncio.shield(act.intervention.undo())
@@ -160,7 +160,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
 async def _check_effects(
     acts: list[Act], started: float, duration_s: float, lease: asyncio.Event, report: Report
 ) -> None:
-    """Wait for every fault's signature, side by side, and tell what was seen."""
+    """Wait for every fault's signature, all at the same time, and report what was seen."""
 
     async def check(act: Act) -> None:
         if act.injection.plan.fault != NO_FAULT:
@@ -195,8 +195,8 @@ async def _check_effect(
     )
 
 
-async def _check_recovery(act: Act, undone: float) -> bool:
-    """Wait until every replica is ready and the fault's signature, since the undo or lately, is below its threshold.
+async def _check_recovery(act: Act, undone_at: float) -> bool:
+    """Wait until every replica is ready and the fault's signature is below its threshold; return whether.
 
     A signature that never showed cannot be gone; readiness is all that there is to see then.
     """
@@ -209,8 +209,8 @@ async def _check_recovery(act: Act, undone: float) -> bool:
             return False
         if effect is None or not effect.passed or (fault := catalogued(injection.plan.fault)).recovered_when_ready:
             return True
-        since = max(undone, time.monotonic() - RECENT_S)  # calls that began before the undo may take long to end
-        return fault.signature(injection, (undone - BEFORE_S, since))[1] < effect.threshold
+        since = max(undone_at, time.monotonic() - RECENT_S)  # calls that began before the undo may take long to end
+        return fault.signature(injection, (undone_at - BEFORE_S, since))[1] < effect.threshold
 
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
@@ -244,7 +244,7 @@ def _fault_as_injected(act: Act) -> Fault:
 
 
 def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
-    """Return the ground truth of a fault: its service with what of it applies, or everything on its host."""
+    """Return the ground truth of a fault: its service with operation, callee and the like, or everything on its host."""
     services = tuple(sorted({replica.service for replica in injection.replicas}))
     operation = injection.plan.parameters.get("operation")
     method_level = Level.FUNCTION in fault_type(injection.plan.fault).levels

@@ -18,7 +18,7 @@ class Journal:
         self._path = path
 
     def write(self, event: str, injection: str, **fields: Any) -> None:
-        """Append one *event* of the *injection* and wait until it is on the disk; raises OperationError."""
+        """Append one *event* of *injection* and wait until it is on disk; raises OperationError."""
         line = (
             json.dumps({"time_ns": time.time_ns(), "event": event, "injection": injection, **fields}).encode() + b"\n"
         )

@@ -31,11 +31,11 @@ def require(
     within: str = "",
     fleet: Fleet | None = None,
 ) -> None:
-    """Raise when *plan* cannot be carried out on *system*, where *refusal* says what cannot be injected; pure.
+    """Raise NotFoundError or RefusedError when *plan* cannot be injected into *system*; changes nothing.
 
-    *fleet* says where replicas are; without one, the system's own rule. Raises NotFoundError or RefusedError. For a
-    plan that was read from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line
-    and field.
+    *refusal* tells which fault types cannot be injected. *fleet* says where replicas are; without one, the system's own
+    rule. For a plan from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line and
+    field.
     """
     objection = next(objections(system, plan, refusal, fleet), None)
     if objection is None:
@@ -47,7 +47,7 @@ def require(
 
 
 def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet | None = None) -> Iterator[Objection]:
-    """Yield what stands against carrying out *plan* on *system*, each fault first, then what they do to each other."""
+    """Yield the reasons why *plan* cannot be injected into *system*: of each fault first, then of pairs of faults."""
     fleet = fleet or Fleet(system, 0)  # only who is where: pod names do not matter
     for number, fault in enumerate(plan.parts):
         prefix = f"faults.{number}." if plan.faults else ""
@@ -146,10 +146,10 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
     return None
 
 
-def _overlap(a: object, b: object) -> bool:
-    return a is None or b is None or a == b
+def _overlap(first: object, second: object) -> bool:
+    return first is None or second is None or first == second
 
 
 def names_of(plan: Sequence[PlannedFault]) -> str:
-    """Return what *plan* does, for people."""
+    """Return the faults of *plan* as text, for people."""
     return " and ".join(fault.name for fault in plan)

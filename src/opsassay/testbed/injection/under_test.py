@@ -29,13 +29,13 @@ class SystemUnderTest(Measured, Protocol):
     """Monotonic time at which the last fault was over."""
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Make the replica's process run the hooks that it has; raises ConnectionError when it has just ended."""
+        """Send the replica's hooks to its process; raises ConnectionError when it has just ended."""
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines of the ledger could not be written so far, by any process that answers."""
+        """Return how many lines of the ledger any running process could not write so far."""
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """End the system for *failure*, or where it is not ours to end say that the injection failed."""
+        """End the system because of *failure*; one that OpsAssay did not start only fails the injection."""
 
 
 class Account:
@@ -52,7 +52,7 @@ class Account:
         self._open = False
 
     async def open(self) -> None:
-        """Begin to keep account."""
+        """Start to record in the ledger what the fault causes."""
         self._open = True
         for name, watched in sorted(self._watched.items()):
             replica = self._injection.system.fleet.replicas[name]
@@ -60,7 +60,7 @@ class Account:
             await push(self._injection, replica)
 
     async def close(self) -> None:
-        """Stop keeping account; other faults' accounts go on."""
+        """Stop the record of this fault; those of other faults go on."""
         if not self._open:
             return
         self._open = False
@@ -74,7 +74,7 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the injection's hook in the processes of its replicas; a restarted one, and a successor's, gets it again.
+    """Switch the injection's hook *on* or off in the processes of its replicas; restarted ones get it again.
 
     A plan that ends with its pod spares the successor.
     """
@@ -88,7 +88,7 @@ async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: d
 
 
 async def push(injection: Injection[SystemUnderTest], replica: Replica) -> None:
-    """Make the process of *replica* run the hooks that it has."""
+    """Send the hooks of *replica* to its process."""
     if replica.port is not None:
         with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
             await injection.system.push_hooks(replica)

@@ -20,11 +20,11 @@ class UnexpectedExits:
         self.found: list[dict[str, Any]] = []
 
     def expect(self, pid: int) -> None:
-        """Take note that *pid* is about to be killed by us."""
+        """Record that OpsAssay is about to kill *pid*."""
         self._expected.add(pid)
 
     def note_exit(self, process: str, pid: int, status: int) -> None:
-        """Take note that the *process* ended with *status*, which is negative for a signal."""
+        """Record that *process* ended with *status*, negative for a signal, unless that is expected."""
         expected = pid in self._expected
         self._expected.discard(pid)
         if status >= 0 or expected:
@@ -42,15 +42,15 @@ class UnexpectedExits:
         )
 
 
-def sentences(found: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
-    """Return one sentence for each process that was *found* to have ended since *since_ns*."""
-    return [_describe_exit(one) for one in found if one["time_ns"] >= since_ns]
+def sentences(exits: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
+    """Return one sentence for each of the *exits* since *since_ns*."""
+    return [_describe_exit(one) for one in exits if one["time_ns"] >= since_ns]
 
 
-def _describe_exit(one: dict[str, Any]) -> str:
-    number = -one["status"]
+def _describe_exit(exit_: dict[str, Any]) -> str:
+    number = -exit_["status"]
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    said = f"{one['process']} (pid {one['pid']}) was ended by {name}, which OpsAssay did not send"
+    said = f"{exit_['process']} (pid {exit_['pid']}) was ended by {name}, which OpsAssay did not send"
     if number != signal.SIGKILL:
         return said
     reasons = {
@@ -58,11 +58,11 @@ def _describe_exit(one: dict[str, Any]) -> str:
         False: "the kernel counts no out-of-memory kill, so somebody else on this machine killed it",
         None: "this kernel does not count out-of-memory kills; see its log",
     }
-    return f"{said}: {reasons[one['out_of_memory']]}"
+    return f"{said}: {reasons[exit_['out_of_memory']]}"
 
 
 def oom_kills(vmstat: Path = VMSTAT) -> int | None:
-    """Return how often the kernel has killed a process for want of memory since it started, None when it does not tell."""
+    """Return how often the kernel has killed a process for lack of memory since its start, None when unknown."""
     try:
         counts = dict(line.split() for line in vmstat.read_text().splitlines())
     except OSError:

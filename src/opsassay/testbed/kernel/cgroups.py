@@ -39,11 +39,11 @@ class Groups:
     versions: dict[str, int]
 
     def folders(self, path: str) -> tuple[Path, ...]:
-        """Return the folders that the group *path* has, or will have: written down before, `remove_below` finds them."""
+        """Return the folders of the control group *path*, before or after it is made, one per hierarchy."""
         return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
-        """Return the group *path* ("a/b/c"), with the groups above it, limited to *cpu_cores* and *memory_bytes*."""
+        """Make the control group *path* ("a/b/c") with its parents, limited to *cpu_cores* and *memory_bytes*."""
         versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
         for parent, version in versions.items():
             folder = parent
@@ -70,7 +70,7 @@ class Group:
             _enrol_process(folder, pid)
 
     def set_limits(self, *, cpu_cores: float | None = None, memory_bytes: int | None = None) -> None:
-        """Limit the group to *cpu_cores* and *memory_bytes*; None lifts a limit."""
+        """Limit the group to *cpu_cores* and *memory_bytes*; None removes a limit."""
         quota_us = None if cpu_cores is None else max(1000, round(cpu_cores * PERIOD_US))
         if CPU in self.groups.versions:
             if self.groups.versions[CPU] == 2:
@@ -86,7 +86,7 @@ class Group:
                 self._write_memory_v1(memory_bytes or UNLIMITED_V1)
 
     def usage(self) -> Usage:
-        """Return what the processes of the group and of the groups below it have used; zero where nothing counts it."""
+        """Return the resource usage of the group's processes and those of groups below it; zero where nothing counts it."""
         memory = 0
         if MEMORY in self.groups.versions:
             name = "memory.current" if self.groups.versions[MEMORY] == 2 else "memory.usage_in_bytes"
@@ -103,7 +103,7 @@ class Group:
         return Usage(used_ns / 1e9, memory, throttled_s)
 
     def threads(self) -> list[int]:
-        """Return the threads that are in the group itself, none where nothing counts CPU time."""
+        """Return the threads in the group itself, [] where nothing counts CPU time."""
         if CPU not in self.groups.versions:
             return []
         name = "cgroup.threads" if self.groups.versions[CPU] == 2 else "tasks"
@@ -140,17 +140,17 @@ class Group:
 
 
 def remove_below(folder: Path) -> None:
-    """Kill what still runs in the group *folder* and the groups below it, and remove them; none there is fine."""
+    """Kill the processes in the control group *folder* and below it, and remove these groups, if they exist."""
     _remove_tree(folder, kill=True)
 
 
 def find_groups() -> Groups | None:
-    """Return where this process can make groups with a CPU or a memory limit, or None."""
+    """Return the hierarchies in which this process can make groups with a CPU or memory limit, None without any."""
     return search()[0]
 
 
 def mounted_groups() -> Groups | None:
-    """Return the hierarchies that are mounted, for groups that others made; None where there are none."""
+    """Return the mounted control group hierarchies, to find groups that others made; None without any."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
     versions: dict[str, int] = {}
@@ -163,7 +163,7 @@ def mounted_groups() -> Groups | None:
 
 
 def search() -> tuple[Groups | None, dict[str, str]]:
-    """Return where groups can be made, and for each controller that is out of reach the reason and the way out."""
+    """Return the hierarchies in which groups can be made, and controller to reason (with a remedy) for the others."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     own = memberships(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
@@ -194,7 +194,7 @@ class Mount(NamedTuple):
 
 
 def mounts(mountinfo: str) -> dict[str, Mount]:
-    """Return the mount of each version-1 controller named in *mountinfo* (proc(5)), and of version 2 under ""."""
+    """Parse *mountinfo* (proc(5)); return version-1 controller to its mount, and version 2 under ""."""
     found: dict[str, Mount] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -209,20 +209,20 @@ def mounts(mountinfo: str) -> dict[str, Mount]:
     return found
 
 
-def memberships(cgroup: str) -> dict[str, str]:
-    """Return the group of a process by controller from its *cgroup* file, the one of version 2 under ""."""
-    rows = (line.split(":", 2) for line in cgroup.splitlines())
+def memberships(cgroup_file: str) -> dict[str, str]:
+    """Parse the content of a process's *cgroup_file*; return controller to group, version 2 under ""."""
+    rows = (line.split(":", 2) for line in cgroup_file.splitlines())
     return {controller: path for _, controllers, path in rows for controller in controllers.split(",")}
 
 
-def _candidates(mount: Mount, own: str) -> list[Path]:
-    """Return where to try: in our own group, in the groups above it, nearest first, up to what is mounted."""
-    inner = Path("/" + os.path.relpath(own, mount.root)) if own.startswith(mount.root) else Path("/")
+def _candidates(mount: Mount, own_group: str) -> list[Path]:
+    """Return the folders in which to try to make groups: *own_group*, then its parents up to the mount."""
+    inner = Path("/" + os.path.relpath(own_group, mount.root)) if own_group.startswith(mount.root) else Path("/")
     return [mount.point / path.relative_to("/") for path in (inner, *inner.parents)]
 
 
 def _why_not(parent: Path, controller: str, version: int) -> str | None:
-    """Return why no group with *controller* can be made in *parent*, with the way out; None when one was made."""
+    """Return why no group with *controller* can be made in *parent*, with a remedy; None when one was made."""
     trial = parent / f"opsassay-probe-{os.getpid()}"
     try:
         if version == 2:
@@ -247,7 +247,7 @@ def _why_not(parent: Path, controller: str, version: int) -> str | None:
 
 
 def _enrol_child(folder: Path) -> None:
-    """Move a child of this process into the group *folder*, and end it."""
+    """Move a child of this process into the group *folder*, and end the child."""
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -263,7 +263,7 @@ def _enrol_process(folder: Path, pid: int) -> None:
 
 
 def _delegate(folder: Path) -> None:
-    """Give the groups below the version-2 group *folder* the controllers that we use and it has."""
+    """Enable, for groups below the version-2 group *folder*, the controllers that OpsAssay uses and the folder has."""
     has = folder.joinpath("cgroup.controllers").read_text(encoding="utf-8").split()
     gives = folder.joinpath("cgroup.subtree_control").read_text(encoding="utf-8").split()
     missing = [f"+{controller}" for controller in CONTROLLERS if controller in has and controller not in gives]

@@ -7,7 +7,7 @@ from opsassay.testbed.kernel.network import DATA_INTERFACE
 
 
 def heal(namespace_path: str, peer_interface: str) -> None:
-    """Remove every table and discipline of OpsAssay that impairs the replica in *namespace_path*; nothing to do is fine.
+    """Remove OpsAssay's netfilter tables and queueing disciplines for the replica in *namespace_path*, if there are any.
 
     Called in the fabric's namespace, by the process that holds it; *peer_interface* is the fabric's end of its link.
     """

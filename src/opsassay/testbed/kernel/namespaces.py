@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 def isolate() -> None:
-    """Move this process, which has one thread, into a network namespace of its own; without root, a user namespace too.
+    """Move this process, which must have one thread, into a new network namespace; without root also a user namespace.
 
     Raises StartError when the kernel does not allow it.
     """
@@ -62,7 +62,7 @@ def new_namespace() -> int:
 
 
 def path_of(namespace: int) -> str:
-    """Return the path under which other processes of this user namespace open the descriptor *namespace* of this one."""
+    """Return the path by which other processes of this user namespace open *namespace*, a descriptor of this process."""
     return f"/proc/{os.getpid()}/fd/{namespace}"
 
 
@@ -79,7 +79,7 @@ def enter(namespace: str | int) -> None:
 
 
 def join(pid: int, namespace: str | None = None) -> None:
-    """Move this process, which has one thread, to where process *pid* is, or into its *namespace* given as a path.
+    """Move this process, which must have one thread, into the namespaces of *pid*, or into *namespace*, one of its paths.
 
     Enters the user namespace of *pid* first when it is another one.
     """
@@ -94,7 +94,7 @@ def join(pid: int, namespace: str | None = None) -> None:
 
 
 def inside(namespace: str | int, function: Callable[[], Result]) -> Result:
-    """Return what *function* returns in a thread that has entered *namespace*; what it opens there stays there."""
+    """Run *function* in a thread inside the network *namespace* and return its result; sockets it opens belong there."""
 
     def entered() -> Result:
         enter(namespace)
@@ -104,7 +104,7 @@ def inside(namespace: str | int, function: Callable[[], Result]) -> Result:
 
 
 def in_thread(function: Callable[[], Result]) -> Result:
-    """Return what *function* returns, or raise what it raises, in a thread of its own that ends with it."""
+    """Run *function* in a new thread and return its result, or raise its exception."""
     outcome: list[Result] = []
     failure: list[BaseException] = []
 
@@ -123,15 +123,15 @@ def in_thread(function: Callable[[], Result]) -> Result:
 
 
 def rooms_of(pids: Iterable[int]) -> frozenset[int]:
-    """Return the network namespaces that the processes *pids* are in, by inode, this process's own left out."""
+    """Return the inodes of the network namespaces of the processes *pids*, without that of this process."""
     return frozenset(filter(None, map(_namespace_inode, pids))) - {_namespace_inode("self")}
 
 
-def who_is_in(rooms: Collection[int]) -> list[tuple[int, str]]:
-    """Return (pid, name) of every process in one of *rooms*: while somebody is in a namespace, the kernel keeps it."""
-    if not rooms:
+def who_is_in(namespaces: Collection[int]) -> list[tuple[int, str]]:
+    """Return (pid, name) of every process in one of *namespaces* (inodes), which keep a namespace alive."""
+    if not namespaces:
         return []
-    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace_inode(entry.name) in rooms]
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace_inode(entry.name) in namespaces]
     return [(pid, name) for pid in sorted(found) if (name := _name_of_process(pid)) is not None]
 
 
@@ -150,7 +150,7 @@ def _name_of_process(pid: int) -> str | None:
 
 
 def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[str]:
-    """End the TCP connections to *addresses* of the network *namespace*; return a note where this machine cannot."""
+    """Close the TCP connections to *addresses* in the network *namespace*; return notes where that is not possible."""
     program = shutil.which("ss")
     if program is None:
         return ["connections that were open stayed open: this machine has no `ss` (package iproute2)"]
@@ -162,7 +162,7 @@ def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[s
 
 
 def raise_interface(name: str) -> None:
-    """Bring up the interface *name* of the calling thread's namespace."""
+    """Set the interface *name* of the calling thread's namespace up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sH14x", name.encode(), 0)
         (flags,) = struct.unpack_from("H", ioctl(control, SIOCGIFFLAGS, request), 16)

@@ -52,46 +52,46 @@ class Table:
             self._nft.table("add", name=self.name)
 
     def chain(self, hook: str) -> None:
-        """Add a chain for the packets that pass *hook*, called like it."""
+        """Add a chain named *hook* for the packets that pass that netfilter hook."""
         self._nft.chain("add", table=self.name, name=hook, hook=hook, type="filter", policy=NF_ACCEPT)
 
     def rule(self, chain: str, expressions: Sequence[Expression]) -> None:
-        """Append a rule of *expressions* to *chain*."""
+        """Append a rule with *expressions* to *chain*."""
         self._nft.rule("add", table=self.name, chain=chain, expressions=[expressions])
 
-    def queue_rule(self, chain: str, match: Sequence[Expression], number: int) -> str:
-        """Append a rule that hands what *match* selects to queue *number*, or lets it pass when nobody listens there.
+    def queue_rule(self, chain: str, expressions: Sequence[Expression], number: int) -> str:
+        """Append a rule that sends packets matching *expressions* to queue *number*, or accepts them if nobody listens.
 
-        Returns by what: nft's own queue expression, or the xtables target where the kernel lacks it.
+        Returns the kind of rule: nft's own queue expression, or the xtables target where the kernel lacks it.
         """
         try:
-            self.rule(chain, [*match, *_queue(number)])
+            self.rule(chain, [*expressions, *_queue(number)])
         except NetlinkError as error:
             if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
                 raise
-            self.rule(chain, [*match, *_queue_by_target(number)])
+            self.rule(chain, [*expressions, *_queue_by_target(number)])
             return "xt_NFQUEUE"
         return "nft_queue"
 
-    def redirect(self, port: int, to: int) -> None:
-        """Lead TCP connections from elsewhere that ask for *port* to the port *to* of the same address."""
+    def redirect(self, port: int, target_port: int) -> None:
+        """Redirect TCP connections from other interfaces to *port* to *target_port* of the same address."""
         chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
         self._nft.chain("add", table=self.name, name="redirect", **chain)
         other = [
-            genex("immediate", {"dreg": REGISTER, "data": _data_value(struct.pack(">H", to))}),
+            genex("immediate", {"dreg": REGISTER, "data": _data_value(struct.pack(">H", target_port))}),
             genex("redir", {"reg_proto_min": REGISTER}),
         ]
         self.rule("redirect", [*arrives_from_elsewhere(), *_asks_for(port), *other])
 
     def clear(self, chain: str) -> None:
-        """Remove the rules of *chain*: nothing is caught any more, and what is in a queue stays there.
+        """Remove the rules of *chain*; packets already in a queue stay there.
 
         Removing the chain itself drops whatever waits in any queue of the namespace.
         """
         self._nft.rule("del", table=self.name, chain=chain)
 
     def close(self) -> None:
-        """Remove the table and all that is in it."""
+        """Delete the table with all its rules."""
         if not self._owned:
             self._nft.table("del", name=self.name)
         self._nft.close()
@@ -106,7 +106,7 @@ class Table:
 
 
 def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_TIMEOUT_S) -> None:
-    """Remove the tables of *family* in the calling thread's namespace that OpsAssay made under a name with *prefix*.
+    """Delete OpsAssay's tables of *family* whose names begin with *prefix*, in the calling thread's namespace.
 
     The kernel answers EPERM for a table whose owner lives, also to root: such a table goes with its owner, which gets
     *owner_timeout_s* to end. Raises OperationError when it has not ended by then.
@@ -123,7 +123,7 @@ def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_
 
 
 def _removed_but_owned(nft: NFTables, prefix: str) -> list[str]:
-    """Remove every table whose name begins with *prefix*; return those that belong to another socket."""
+    """Delete every table whose name begins with *prefix*; return those that another socket owns, which stay."""
     owned = []
     for name in [str(table.get_attr("NFTA_TABLE_NAME")) for table in nft.get_tables()]:
         if name.startswith(prefix):
@@ -138,28 +138,28 @@ def _removed_but_owned(nft: NFTables, prefix: str) -> list[str]:
 
 
 def source_is(address: str) -> list[Expression]:
-    """Match packets from *address*."""
+    """Return expressions that match packets from *address*."""
     return list(ipv4addr(src=address))
 
 
 def destination_is(address: str) -> list[Expression]:
-    """Match packets to *address*."""
+    """Return expressions that match packets to *address*."""
     return list(ipv4addr(dst=address))
 
 
 def arrives_on(interface: str) -> list[Expression]:
-    """Match IPv4 packets that enter the bridge through *interface*."""
+    """Return expressions that match IPv4 packets that enter the bridge through *interface*."""
     name = interface.encode().ljust(16, b"\0")
     return [*_meta_is(META_PROTOCOL, ETHERTYPE_IPV4), *_meta_is(META_INPUT_NAME, name)]
 
 
 def arrives_from_elsewhere() -> list[Expression]:
-    """Match packets that arrive by any interface but the loopback."""
+    """Return expressions that match packets that arrive by any interface but the loopback."""
     return _meta_is(META_INPUT_NAME, b"lo".ljust(16, b"\0"), comparison=UNEQUAL)
 
 
 def not_marked(bit: int) -> list[Expression]:
-    """Match packets whose mark lacks *bit*."""
+    """Return expressions that match packets whose mark lacks *bit*."""
     mask, zero = struct.pack("=I", bit), bytes(4)
     return [
         genex("meta", {"key": META_MARK, "dreg": REGISTER}),
@@ -172,7 +172,7 @@ def not_marked(bit: int) -> list[Expression]:
 
 
 def _asks_for(port: int) -> list[Expression]:
-    """Match TCP packets to *port*."""
+    """Return expressions that match TCP packets to *port*."""
     where = {"dreg": REGISTER, "base": TRANSPORT_HEADER, "offset": PORT_OFFSET, "len": 2}
     return [
         *_meta_is(META_TRANSPORT, TCP),
@@ -182,7 +182,7 @@ def _asks_for(port: int) -> list[Expression]:
 
 
 def drop() -> list[Expression]:
-    """Drop the packet."""
+    """Return the expression that drops the packet."""
     return list(verdict(code=NF_DROP))
 
 

@@ -61,15 +61,15 @@ class Fabric:
         self._thread = ThreadPoolExecutor(1, "fabric")
 
     def start(self) -> None:
-        """Make the bridges and join every host's to the core."""
+        """Make the bridges and connect every host's bridge to the core bridge."""
         self._thread.submit(self._start_bridges).result()
 
     def attach(self, name: str, host: str) -> Place:
-        """Return a new place called *name* on *host*, its interfaces up and addressed."""
+        """Create the network place *name* on *host* and return it, with its interfaces up and addressed."""
         return self._thread.submit(self._attach_place, name, host).result()
 
     def close(self) -> None:
-        """Stop talking to the kernel; bridges and places live on until the namespaces end."""
+        """Close the netlink sockets; bridges and places live on until the namespaces end."""
         if self._netlink is not None:
             self._thread.submit(self._netlink.close).result()
             self._netlink = None
@@ -124,7 +124,7 @@ class Fabric:
 
 
 def _address(place: Place) -> None:
-    """Address and raise the interfaces of *place*; runs inside it."""
+    """Set addresses of the interfaces of *place* and raise them; runs inside its namespace."""
     from pyroute2 import IPRoute
 
     with IPRoute() as netlink:
@@ -137,7 +137,7 @@ def _address(place: Place) -> None:
 
 
 def peer_of(namespace: str) -> str:
-    """Return the name, in the caller's namespace, of the other end of the data interface in *namespace*."""
+    """Return the interface in the caller's namespace that is the other end of the data interface in *namespace*."""
     from pyroute2 import IPRoute
 
     def other_end() -> int:

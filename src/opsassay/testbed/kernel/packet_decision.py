@@ -30,7 +30,7 @@ Decide = Callable[[int, float], PacketDecision]
 
 
 def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
-    """Hold every packet for *delay_s*, give or take *jitter_s*."""
+    """Return the decision that delays every packet by *delay_s*, plus or minus *jitter_s*."""
 
     def decide(_: int, now: float) -> PacketDecision:
         lag = max(0.0, delay_s + rng.uniform(-jitter_s, jitter_s)) if jitter_s else delay_s
@@ -40,19 +40,19 @@ def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
 
 
 def loss(rng: random.Random, share: float) -> Decide:
-    """Lose a *share* of the packets."""
+    """Return the decision that drops a *share* of the packets."""
     return lambda _, now: PacketDecision((), "packet_loss") if rng.random() < share else PacketDecision((now,))
 
 
 def duplicate(rng: random.Random, share: float) -> Decide:
-    """Let a *share* of the packets arrive twice."""
+    """Return the decision that sends a *share* of the packets twice."""
     return lambda _, now: (
         PacketDecision((now, now), "packet_duplicate") if rng.random() < share else PacketDecision((now,))
     )
 
 
 def corrupt(rng: random.Random, share: float) -> Decide:
-    """Flip one bit in a *share* of the packets."""
+    """Return the decision that flips one bit in a *share* of the packets."""
 
     def decide(_: int, now: float) -> PacketDecision:
         if rng.random() < share:
@@ -63,7 +63,7 @@ def corrupt(rng: random.Random, share: float) -> Decide:
 
 
 def bandwidth(_: random.Random, bytes_per_s: float) -> Decide:
-    """Send all packets over one wire of *bytes_per_s* with a buffer of `backlog_bytes`; what does not fit in it is lost."""
+    """Return the decision that limits packets to *bytes_per_s*, with a buffer of `backlog_bytes` that drops the excess."""
     longest_s = backlog_bytes(bytes_per_s) / bytes_per_s
     free_at = 0.0
 
@@ -79,7 +79,7 @@ def bandwidth(_: random.Random, bytes_per_s: float) -> Decide:
 
 
 def backlog_bytes(bytes_per_s: float) -> int:
-    """Return how many bytes may wait for a wire of *bytes_per_s*: 0.4 s of it, at least twenty packets."""
+    """Return how many bytes may wait for a link of *bytes_per_s*: 0.4 s of it, at least twenty packets."""
     return max(int(bytes_per_s * LONGEST_WAIT_S), LEAST_BACKLOG)
 
 
@@ -93,5 +93,5 @@ KINDS: dict[str, Callable[..., Decide]] = {
 
 
 def decision(impairment: dict[str, Any], rng: random.Random) -> Decide:
-    """Return how packets fare under *impairment* {kind, and its numbers}; each call has a wire of its own."""
+    """Return the packet decision for *impairment* {kind, and its numbers}; each call makes a link of its own."""
     return KINDS[impairment["kind"]](rng, **{key: value for key, value in impairment.items() if key != "kind"})

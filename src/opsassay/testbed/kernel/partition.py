@@ -56,12 +56,12 @@ class Partition:
         self._fabric.close()
 
     def counts(self) -> dict[str, int]:
-        """Return nothing: the kernel drops without asking."""
+        """Return {}: the kernel drops the packets, so none are counted here."""
         return {}
 
-    def run(self, ended: int) -> None:
-        """Wait until the descriptor *ended* becomes readable or its other end closes."""
-        select.select([ended], [], [])
+    def run(self, end_descriptor: int) -> None:
+        """Wait until *end_descriptor* becomes readable or its other end closes."""
+        select.select([end_descriptor], [], [])
 
 
 class Isolation(Partition):

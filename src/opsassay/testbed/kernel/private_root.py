@@ -63,7 +63,7 @@ class Confinement(StrEnum):
 
 @functools.cache
 def confinement() -> Confinement:
-    """Return the best that this process can have, by trying it."""
+    """Return the strongest confinement of programs that works on this machine, found by trying."""
     if os.geteuid() != 0:
         return Confinement.NONE
     folder = str(Path(__file__).parent)
@@ -77,7 +77,7 @@ def _runs_true(words: list[str]) -> bool:
 
 
 def unprivileged(programs: Path, data: Path) -> list[str]:
-    """Return the words that let a command run as somebody other than root; none for a normal user.
+    """Return the command prefix that runs a command as a user other than root; [] for a normal user.
 
     It finds the folder *programs*, with the libraries of its wheel, read-only, and the folder *data*, which has to be given
     to it, at their own paths.
@@ -94,7 +94,7 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
 
 
 def program_words(resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID) -> list[str]:
-    """Return the words that let a user's program run in a root and a process table of its own, not as root but as *uid*.
+    """Return the command prefix that runs a user's program in its own root and process table, as user *uid*.
 
     It sees the system's programs, *directory*, in which it starts, and *folders* read-only, ``/tmp`` of its own, and asks
     the name servers that *resolver*, the text of resolv.conf, names. All of its processes end with its first one.
@@ -108,12 +108,12 @@ def program_words(resolver: str, directory: str, folders: Sequence[str], uid: in
 
 
 def program_owner() -> int:
-    """Return the user whom the programs of `program_words` run as."""
+    """Return the user id that programs started by `program_words` have."""
     return PRIVATE_UID if confinement() is Confinement.PRIVATE_ROOT else os.geteuid()
 
 
 def may_read(folder: Path) -> bool:
-    """Tell whether programs of `program_words` can read *folder*: root's run as another user."""
+    """Return whether programs started by `program_words` can read *folder*; those of root run as another user."""
     if os.geteuid() != 0 or confinement() is not Confinement.PRIVATE_ROOT:
         return True
     status = folder.stat()
@@ -121,13 +121,13 @@ def may_read(folder: Path) -> bool:
 
 
 def _libraries(programs: Path) -> str:
-    """Return the folder beside the package of *programs* where `auditwheel repair` puts libraries, "" without one."""
+    """Return the folder of libraries that `auditwheel repair` put beside the package of *programs*, "" without one."""
     beside = (package.with_name(f"{package.name}.libs") for package in (programs, *programs.parents) if package.name)
     return next((str(folder) for folder in beside if folder.is_dir()), "")
 
 
 def give(folder: Path) -> None:
-    """Make *folder* and all in it belong to whom `unprivileged` commands run as.
+    """Change the owner of *folder* and its content to the user of `unprivileged` commands.
 
     Raises StartError when they could not use it: `nobody` cannot enter everything.
     """

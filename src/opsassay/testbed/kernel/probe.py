@@ -47,12 +47,12 @@ class Machine:
     abilities: dict[str, Ability]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it: uid, kernel, abilities {name: {available, how, reason}}."""
+        """Return the result of the probe as JSON: uid, kernel, abilities {name: {available, how, reason}}."""
         return asdict(self)
 
     @property
     def namespaced(self) -> Ability:
-        """Whether systems can run on the namespaced level: places, and a way to impair the packets between them."""
+        """Whether systems can run on the namespaced level, which needs network places and packet impairments."""
         for name in (NAMESPACES, DROP):
             if not self.abilities[name].available:
                 return self.abilities[name]
@@ -62,13 +62,13 @@ class Machine:
 
     @property
     def impairments(self) -> frozenset[str]:
-        """The kinds of impairments for which the kernel has a queueing discipline; others take a detour."""
+        """The kinds of impairments that the kernel has a queueing discipline for; others go through a queue."""
         netem = ("delay", "loss", "duplicate", "corrupt") if self.abilities[NETEM].available else ()
         return frozenset((*netem, "bandwidth") if self.abilities[SHAPING].available else netem)
 
 
 def probe_machine() -> Machine:
-    """Probe in a child process, which takes all that it makes with it."""
+    """Find out what this machine can do, in a child process that removes all changes by its end."""
     if sys.platform != "linux":
         return _machine_without(
             f"{sys.platform} has no network namespaces or control groups; use the plain isolation level"
@@ -89,7 +89,7 @@ def probe_machine() -> Machine:
 
 
 def probe_here() -> Machine:
-    """Probe in this process, which ends up in a network namespace of its own."""
+    """Find out what this machine can do; this process is left in a network namespace of its own."""
     uid = os.geteuid()
     abilities = _find_group_abilities()
     try:
@@ -114,7 +114,7 @@ def probe_here() -> Machine:
 
 
 def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
-    """Return the ability *name*, had by *how* unless *attempt* returns a better word; its error is the reason."""
+    """Return the ability *name*: available by *how*, or what *attempt* returns, unless *attempt* fails."""
     try:
         return Ability(available=True, how=attempt() or how)
     except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is reported, whatever it was
@@ -157,7 +157,7 @@ def _try_drop() -> None:
 
 
 def _queue() -> str:
-    """Send a datagram to ourselves through a queue."""
+    """Send a datagram to this process through a netfilter queue; return the kind of rule that worked."""
     import select
     import socket
 

@@ -71,7 +71,7 @@ class Queue:
         return self._socket.fileno()
 
     def packets(self, most: int) -> Iterator[Packet]:
-        """Yield the packets that wait, at most *most*; counts overflows, in which the kernel dropped packets."""
+        """Yield the waiting packets, at most *most*; overflows, in which the kernel dropped packets, are counted."""
         for _ in range(most):
             try:
                 message = self._socket.recv(1 << 17)
@@ -86,12 +86,12 @@ class Queue:
                 yield _packet(message)
 
     def accept(self, number: int, data: bytes | None = None) -> None:
-        """Let packet *number* go on, with its bytes replaced by *data* if given."""
+        """Let packet *number* continue, with its bytes replaced by *data* if given."""
         payload = b"" if data is None else _pack_attribute(PAYLOAD, data)
         self._send_message(VERDICT, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)) + payload)
 
     def accept_up_to(self, number: int) -> None:
-        """Let every packet up to *number* go on that has no verdict yet."""
+        """Let every packet up to *number* continue that has no verdict yet."""
         self._send_message(VERDICT_BATCH, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)))
 
     def drop(self, number: int) -> None:
@@ -99,11 +99,11 @@ class Queue:
         self._send_message(VERDICT, _pack_attribute(VERDICT_HEADER, struct.pack(">II", DROP, number)))
 
     def close(self) -> None:
-        """Give the queue up; packets without a verdict are dropped."""
+        """Close the queue; packets without a verdict are dropped."""
         self._socket.close()
 
     def _bind(self, number: int) -> bool:
-        """Ask for queue *number*; False when another process has it."""
+        """Bind to queue *number*; return False when another process has it."""
         self.number = number
         try:
             self._send_configuration(_pack_attribute(COMMAND, struct.pack(">BBH", BIND, 0, socket.AF_INET)))
@@ -129,12 +129,12 @@ class Queue:
             self.overflows += 1
 
 
-def enlarge(opened: socket.socket, forced: int, asked: int) -> None:
-    """Give *opened* the largest buffer that we may have: beyond the system's limit only as root of the machine."""
+def enlarge(sock: socket.socket, forced: int, fallback: int) -> None:
+    """Set the receive buffer of *sock* to *forced* bytes, as root, else to *fallback* within the system's limit."""
     try:
-        opened.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
     except PermissionError:
-        opened.setsockopt(socket.SOL_SOCKET, asked, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, fallback, BUFFER_BYTES)
 
 
 def _pack_attribute(kind: int, value: bytes) -> bytes:

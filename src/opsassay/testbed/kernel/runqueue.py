@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def threads_of(pids: Iterable[int]) -> list[int]:
-    """Return the threads of the processes *pids*; of one that has ended, none."""
+    """Return the thread ids of the processes *pids*; ended processes have none."""
     found: list[int] = []
     for pid in pids:
         try:
@@ -28,7 +28,7 @@ class Waits:
         self._sum_ns = 0
 
     def add(self, threads: Iterable[int]) -> float | None:
-        """Return the sum so far, in s, as far as *threads* go on from what was seen; None where the kernel keeps none."""
+        """Return how many seconds *threads* have waited for a processor since they were first seen; None if not counted."""
         now = {thread: ns for thread in threads if (ns := _waited_ns(thread)) is not None}
         if not now:
             return self._sum_ns / 1e9 if self._seen else None
@@ -38,7 +38,7 @@ class Waits:
 
 
 def _waited_ns(thread: int) -> int | None:
-    """Return the second figure of schedstat (kernel, Documentation/scheduler/sched-stats), None once it has ended."""
+    """Return the run-queue wait of *thread* in ns, the second figure of its schedstat; None once it has ended."""
     try:
         return int(Path(f"/proc/{thread}/schedstat").read_text(encoding="utf-8").split()[1])
     except (OSError, IndexError):

@@ -61,16 +61,16 @@ class Shaping:
             remove_class(self._peer_interface, self._arriving)
 
     def counts(self) -> dict[str, int]:
-        """Return nothing: the kernel shapes without asking."""
+        """Return {}: the kernel shapes the packets, so none are counted here."""
         return {}
 
-    def run(self, ended: int) -> None:
-        """Wait until the descriptor *ended* becomes readable or its other end closes."""
-        select.select([ended], [], [])
+    def run(self, end_descriptor: int) -> None:
+        """Wait until *end_descriptor* becomes readable or its other end closes."""
+        select.select([end_descriptor], [], [])
 
 
 def leaf(impairment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the discipline that does what *impairment* says, and its parameters as the netlink library names them."""
+    """Return the queueing discipline for *impairment*, with its parameters as the netlink library names them."""
     match impairment:
         case {"kind": "bandwidth", "bytes_per_s": rate}:
             burst = max(LEAST_BURST, int(rate / 100))
@@ -91,7 +91,7 @@ def leaf(impairment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def add_class(interface: str, addresses: Sequence[str], offset: int, discipline: tuple[str, dict[str, Any]]) -> int:
     """Send packets with one of *addresses* at *offset* of their header through *discipline*; return the class's number.
 
-    *interface* is one of the calling thread's namespace; what no class of ours catches passes as before.
+    *interface* is one of the calling thread's namespace; packets that match no class pass as before.
     """
     kind, numbers = discipline
     with IPRoute() as netlink:
@@ -134,7 +134,7 @@ def remove_class(interface: str, number: int) -> None:
 
 
 def unshape(interface: str) -> None:
-    """Remove OpsAssay's disciplines from *interface* of the calling thread's namespace; none, or no interface, is fine."""
+    """Remove OpsAssay's queueing disciplines from *interface* of the calling thread's namespace, if there are any."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:

@@ -33,11 +33,11 @@ class Streams:
         }
 
     def addresses(self, *, leaving: bool) -> list[str]:
-        """Return the peers' addresses of the streams that leave the replica (*leaving*), or of those that arrive."""
+        """Return the peers' addresses of the streams that leave the replica (*leaving*) or that arrive at it."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
     def stream_of(self, packet: Packet) -> PacketStream | None:
-        """Return the stream of *packet* when it carries TCP payload, else None.
+        """Return the stream that *packet* belongs to; None for a packet without TCP payload.
 
         Two replicas that call one another have a stream of each link in either direction: the caller's end of a
         connection is the one with the higher port, since services listen below the ephemeral ports.
@@ -71,7 +71,7 @@ def _ip_header(data: bytes) -> int:
 
 
 def _payload(data: bytes) -> int:
-    """Return where the payload of the IP packet *data* begins; its size when it is neither TCP nor UDP."""
+    """Return the offset of the payload in the IP packet *data*; its size when it is neither TCP nor UDP."""
     header = _ip_header(data)
     match data[9]:
         case 6 if len(data) > header + 12:

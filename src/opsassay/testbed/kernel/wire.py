@@ -31,7 +31,7 @@ class Outward:
         self._sockets: dict[int, socket.socket] = {}
 
     def send(self, data: bytes, mark: int) -> None:
-        """Send the IP packet *data*, which bore *mark*; one that the kernel refuses is counted and lost."""
+        """Send the IP packet *data* with its former *mark*; a packet that the kernel refuses is counted as lost."""
         try:
             self._socket_for_mark(mark | self._mark).sendto(data, (socket.inet_ntoa(data[16:20]), 0))
         except OSError:
@@ -67,7 +67,7 @@ class Inward:
         self._expected: Counter[bytes] = Counter()
 
     def address(self) -> None:
-        """Learn the hardware address of the replica's interface."""
+        """Read the hardware address of the replica's interface."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             answer = ioctl(control, SIOCGIFHWADDR, struct.pack("40s", DATA_INTERFACE.encode()))
         self._head = answer[18:24] + SENDER + ETHERTYPE_IPV4
@@ -82,7 +82,7 @@ class Inward:
             self._expected[data] += 1
 
     def is_copy(self, data: bytes) -> bool:
-        """Tell whether *data* is a copy that was sent here; each is recognised once."""
+        """Return whether *data* is a copy that `send` sent; each is recognised once."""
         if not self._expected[data]:
             del self._expected[data]
             return False

@@ -45,7 +45,7 @@ class AlertWatch(Background):
         """Why the latest reading is missing; None when it is there."""
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
-        """Return which of *rules* have not fired in a reading since *since_ns*, in words; without rules whether none has.
+        """Return in words which of *rules* have not fired since *since_ns*; without rules, whether nothing has fired.
 
         One that fired on a busy machine before anything was broken says nothing of what was broken.
         """
@@ -56,9 +56,9 @@ class AlertWatch(Background):
         return [" ".join(rule).strip() for rule in desired if not any(_is(rule, one) for one in seen)]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
-        """Return for how long *rules*, or all that have fired, have been quiet: 0 while one of them fires.
+        """Return for how many seconds *rules*, or all that have fired, have been quiet: 0 while one of them fires.
 
-        What has never fired is quiet since the watch began.
+        A rule that has never fired is quiet since the watch began.
         """
         since = self.quiet_since
         desired = [(rule.service, rule.signal) for rule in rules]
@@ -86,8 +86,8 @@ class AlertWatch(Background):
             due = max(due + TICK_S, time.monotonic())
             self.pause(due - time.monotonic())
 
-    def _note_alerts(self, at_ns: int, found: Sequence[Alert]) -> None:
-        firing = {(alert.service, alert.signal) for alert in found}
+    def _note_alerts(self, at_ns: int, alerts: Sequence[Alert]) -> None:
+        firing = {(alert.service, alert.signal) for alert in alerts}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
         self.quiet_since = {**quiet, **dict.fromkeys(firing, math.inf)}
@@ -95,10 +95,10 @@ class AlertWatch(Background):
         since = {(alert.service, alert.signal): alert.time_ns for alert in self.firing}
         self.firing = tuple(
             alert.model_copy(update={"time_ns": since.get((alert.service, alert.signal), alert.time_ns)})
-            for alert in found
+            for alert in alerts
         )
 
 
 def _is(rule: Rule, alert: Rule) -> bool:
-    """Tell whether *alert* is what *rule* means; a rule without a service means that of anybody."""
+    """Return whether *alert* matches *rule*; a rule without a service matches any service."""
     return rule[1] == alert[1] and rule[0] in ("", alert[0])

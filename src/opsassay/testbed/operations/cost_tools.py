@@ -113,38 +113,38 @@ class LiveCostToolSession(OperatorToolSession):
         self.watch, self.kubeconfig = inner.watch, inner.kubeconfig
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with the names that a scenario leaves open in their places."""
+        """Return *value* with the scenario's placeholders replaced by real names."""
         return self._inner.fill(value)
 
     def close(self) -> None:
-        """Let no further call through, and end a wait of the inner tools that is under way."""
+        """Refuse all further calls, and end a wait of the inner tools that is under way."""
         super().close()
         self._inner.close()
 
-    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
-        """Tell whether a call may change something."""
-        return self._inner.changes(tool, given)
+    def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call of *tool* may change something."""
+        return self._inner.changes(tool, arguments)
 
-    def carry_out(self, tool: Tool, asked: Written) -> Done:
-        """Return what came of a call; raises OpsAssayError."""
+    def carry_out(self, tool: Tool, arguments: Written) -> Done:
+        """Carry out a call of *tool* and return its result; raises OpsAssayError."""
         if tool not in COST_TOOLS.values():
-            return self._inner.carry_out(tool, asked)
-        if isinstance(asked, Costs | PriceBookShow | AutoscalerShow):
-            return Done(telemetry_queries.as_json(self._spending_fields(asked)))
-        if isinstance(asked, ReportCostCause):
-            self._require_service(asked.service)
-            line = ReportedCause(time_ns=time.time_ns(), service=asked.service, cause=asked.cause)
+            return self._inner.carry_out(tool, arguments)
+        if isinstance(arguments, Costs | PriceBookShow | AutoscalerShow):
+            return Done(telemetry_queries.as_json(self._spending_fields(arguments)))
+        if isinstance(arguments, ReportCostCause):
+            self._require_service(arguments.service)
+            line = ReportedCause(time_ns=time.time_ns(), service=arguments.service, cause=arguments.cause)
             append_line(self._run_dir / COST_CAUSES, line)
             return Done("Taken.")
-        touched = self._apply_change(asked)
-        return Done(telemetry_queries.as_json({"done": asked.model_dump()}), touched)
+        touched = self._apply_change(arguments)
+        return Done(telemetry_queries.as_json({"done": arguments.model_dump()}), touched)
 
-    def _spending_fields(self, asked: Written) -> dict[str, Any]:
+    def _spending_fields(self, arguments: Written) -> dict[str, Any]:
         account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
-        if isinstance(asked, PriceBookShow):
+        if isinstance(arguments, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
             return {**account.prices.model_dump(), "rule": rule}
-        if isinstance(asked, AutoscalerShow):
+        if isinstance(arguments, AutoscalerShow):
             return {
                 "autoscalers": [one.model_dump() for one in system.autoscalers().values()],
                 "requests_per_replica": {name: one.model_dump() for name, one in system.requests().items()},
@@ -155,34 +155,36 @@ class LiveCostToolSession(OperatorToolSession):
             "budget": None if budget is None else budget.model_dump(),
         }
 
-    def _apply_change(self, asked: Written) -> tuple[str, ...]:
+    def _apply_change(self, arguments: Written) -> tuple[str, ...]:
         account, system = self._cost_watch.account, self._cost_watch.system
-        if isinstance(asked, BudgetSet):
+        if isinstance(arguments, BudgetSet):
             if account.budget is None:
                 raise UserError("There is no budget that could be set; it was deleted.")
             most = account.budget.most_usd  # the flexible part is used up by what is raised
-            account.budget = CostBudget(hourly_usd=asked.hourly_usd, flexible_usd=max(0.0, most - asked.hourly_usd))
-        elif isinstance(asked, BudgetDelete):
+            account.budget = CostBudget(
+                hourly_usd=arguments.hourly_usd, flexible_usd=max(0.0, most - arguments.hourly_usd)
+            )
+        elif isinstance(arguments, BudgetDelete):
             account.budget = None
-        elif isinstance(asked, CostAlertSet):
-            account.alert = CostAlertRule(ratio=asked.ratio)
-        elif isinstance(asked, CostAlertDelete):
+        elif isinstance(arguments, CostAlertSet):
+            account.alert = CostAlertRule(ratio=arguments.ratio)
+        elif isinstance(arguments, CostAlertDelete):
             account.alert = None
-        elif isinstance(asked, AutoscalerSet):
-            self._require_service(asked.service)
-            if asked.max_replicas < asked.min_replicas:
+        elif isinstance(arguments, AutoscalerSet):
+            self._require_service(arguments.service)
+            if arguments.max_replicas < arguments.min_replicas:
                 raise UserError("max_replicas is below min_replicas; give a range.")
-            system.set_autoscaler(AutoscalerSettings.model_validate(asked.model_dump()))
-            return (asked.service,)
-        elif isinstance(asked, AutoscalerDelete):
-            if asked.service not in (known := system.autoscalers()):
-                raise NotFoundError("autoscaler", asked.service, known)
-            system.delete_autoscaler(asked.service)
-            return (asked.service,)
-        elif isinstance(asked, RequestsSet):
-            self._require_service(asked.service)
-            system.set_requests(asked.service, ResourceRequest(cpu=asked.cpu, memory_mb=asked.memory_mb))
-            return (asked.service,)
+            system.set_autoscaler(AutoscalerSettings.model_validate(arguments.model_dump()))
+            return (arguments.service,)
+        elif isinstance(arguments, AutoscalerDelete):
+            if arguments.service not in (known := system.autoscalers()):
+                raise NotFoundError("autoscaler", arguments.service, known)
+            system.delete_autoscaler(arguments.service)
+            return (arguments.service,)
+        elif isinstance(arguments, RequestsSet):
+            self._require_service(arguments.service)
+            system.set_requests(arguments.service, ResourceRequest(cpu=arguments.cpu, memory_mb=arguments.memory_mb))
+            return (arguments.service,)
         return ()
 
     def _require_service(self, service: str) -> None:

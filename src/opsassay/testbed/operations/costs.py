@@ -42,7 +42,7 @@ class Allocation(NamedTuple):
 
     @classmethod
     def for_replicas(cls, replicas: int, request: ResourceRequest) -> Allocation:
-        """Return what so many *replicas* request of which each requests the same."""
+        """Return the total of *replicas* replicas that each request *request*."""
         return cls(replicas, replicas * request.cpu, replicas * request.memory_mb * 2**20 / GB)
 
 
@@ -54,28 +54,28 @@ class CostedSystem(Protocol):
 
     @property
     def scales_itself(self) -> bool:
-        """Whether something else acts by the autoscalers already, such as a cluster's own controller."""
+        """Whether something else runs the autoscalers already, such as a cluster's own controller."""
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return what is scheduled of each service, whatever its replicas do: that is paid for."""
+        """Return service to its scheduled resources, which are paid for whatever its replicas do."""
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return what a replica of each service requests; those that request nothing are left out."""
+        """Return service to what each of its replicas requests; services without a request are left out."""
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
         """Change what each replica of *service* requests."""
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return the autoscalers by their services."""
+        """Return service to the settings of its autoscaler."""
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
-        """Make the autoscaler of a service, or change it."""
+        """Create or change the autoscaler with *settings*."""
 
     def delete_autoscaler(self, service: str) -> None:
-        """Delete the autoscaler of *service*; its replicas stay as they are."""
+        """Delete the autoscaler of *service*; the number of its replicas stays."""
 
     def scale(self, service: str, replicas: int) -> None:
-        """Bring *service* to so many replicas without a record: for what acts beside the operator."""
+        """Set the number of *replicas* of *service*, unrecorded: it is no change by the operator."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ class CostAccount:
     last_week_usd: float | None = None
 
     def of_service(self, requested: Allocation, cpu: float, memory_bytes: float, handled_rps: float) -> ServiceCost:
-        """Return the cost of a service whose replicas *requested* so much and use *cpu* cores and *memory_bytes*.
+        """Return the cost of a service that *requested* resources and uses *cpu* cores and *memory_bytes*.
 
         Each replica is charged for the larger of its request and its share of what is used.
         """
@@ -110,7 +110,7 @@ class CostAccount:
     def read(
         self, services: Mapping[str, ServiceCost], time_ns: int, most_replicas: Mapping[str, int] | None = None
     ) -> CostReading:
-        """Return the reading that *services* make at *time_ns*, with the limits of their autoscalers."""
+        """Return the cost reading of *services* at *time_ns*; *most_replicas* are the limits of their autoscalers."""
         cpu, memory = (sum(getattr(one, name) for one in services.values()) for name in ("cpu_usd", "memory_usd"))
         budget, rule, usual = self.budget, self.alert, self.last_week_usd
         beyond = rule is not None and usual is not None and cpu + memory > rule.ratio * usual
@@ -138,17 +138,17 @@ class CostWatch(Background):
 
     @property
     def latest(self) -> CostReading | None:
-        """The last reading, None before the first."""
+        """The last cost reading, None before the first."""
         return self.readings[-1] if self.readings else None
 
     def utilization(self, service: str) -> tuple[int, float] | None:
-        """Return how many replicas a service has and how much of their request they use; None while unknown."""
+        """Return the number of replicas of *service* and the used share of their request; None while unknown."""
         if (reading := self.latest) is None or (cost := reading.services.get(service)) is None:
             return None
         return cost.replicas, cost.cpu / cost.cpu_request if cost.cpu_request else 0.0
 
     def work(self) -> None:
-        """Read the cost, every `EVERY_S` seconds."""
+        """Read the cost every `EVERY_S` seconds until the block ends."""
         while self.pause(EVERY_S):
             with suppress(OpsAssayError):  # a reading that could not be had is missing from the record
                 scalers = self.system.autoscalers().items()
@@ -166,7 +166,7 @@ class CostWatch(Background):
 
 
 def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[float, float, float]]:
-    """Return per service the cores and bytes that its pods used over the last seconds, and requests handled per second."""
+    """Return service to (cores, bytes, requests per second) that its pods used over the last seconds."""
     since = now_ns - int(WINDOW_S * 1e9)
     recent = tables["metrics"].filter(pl.col("time").cast(pl.Int64) >= since)
     found: dict[str, list[float]] = {}
@@ -194,7 +194,7 @@ SCALE_EVERY_S, STABLE_S = 3.0, 9.0
 
 
 def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
-    """Return how many replicas *settings* ask for while *current* ones use *utilization* of what they request.
+    """Return the replicas that *settings* ask for when *current* ones use the share *utilization* of their request.
 
     A service that was scaled to nothing stays there: there is no usage to follow.
     """
@@ -217,7 +217,7 @@ class Autoscaler(Background):
         self._proposed: dict[str, deque[tuple[float, int]]] = {}
 
     def work(self) -> None:
-        """Decide for every service, every `SCALE_EVERY_S` seconds."""
+        """Scale the services every `SCALE_EVERY_S` seconds until the block ends."""
         while self.pause(SCALE_EVERY_S):
             with suppress(OpsAssayError):  # what cannot be asked or scaled now is tried again
                 for service, settings in self._system.autoscalers().items():

@@ -32,12 +32,12 @@ class VerbCall(NamedTuple):
 
     @property
     def mutating(self) -> bool:
-        """Whether it may change something: also a request that is more than a look."""
+        """Whether the call may change something; a request other than a read counts."""
         return self.tool in CHANGES or self.arguments.get("method", "GET") != "GET"
 
 
 def parse_docker(words: Sequence[str]) -> list[VerbCall]:
-    """Return the calls that `docker` with *words* stands for, `docker compose` likewise; raises UserError for others."""
+    """Parse the arguments *words* of `docker` (or `docker compose`) as calls; raises UserError for unsupported ones."""
     verb, *rest = words[1:] if words[0] in ("compose", "container") and len(words) > 1 else words
     if verb not in _COMMANDS:
         raise UserError(f"There is no `docker {verb[:40]}` here; there are {', '.join(_COMMANDS)}.")
@@ -46,7 +46,7 @@ def parse_docker(words: Sequence[str]) -> list[VerbCall]:
 
 
 def changes_something(words: Any) -> bool:
-    """Tell whether `docker` with *words* may change something; what is refused changes nothing."""
+    """Return whether `docker` with *words* may change something; a refused command changes nothing."""
     try:
         return any(call.mutating for call in parse_docker(Docker.model_validate({"args": words}).args))
     except (ValidationError, UserError):
@@ -54,7 +54,7 @@ def changes_something(words: Any) -> bool:
 
 
 def _parse(name: str, parameters: Sequence[click.Parameter], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of *parameters* in *words*; options end at the first name, as docker's do for `exec`."""
+    """Parse *words* as click *parameters*; options end at the first name, as docker's do for `exec`."""
     command = click.Command(name, params=list(parameters), add_help_option=False)
     command.allow_interspersed_args = name != "docker exec"
     try:
@@ -63,14 +63,14 @@ def _parse(name: str, parameters: Sequence[click.Parameter], words: Sequence[str
         raise UserError(f"{name}: {error.format_message().rstrip('.')}.") from error
 
 
-def _read_update(given: Mapping[str, Any]) -> list[VerbCall]:
-    limits = {"cpu_limit": given["cpus"], "memory_limit_mb": _parse_megabytes(given["memory"])}
+def _read_update(options: Mapping[str, Any]) -> list[VerbCall]:
+    limits = {"cpu_limit": options["cpus"], "memory_limit_mb": _parse_megabytes(options["memory"])}
     changed = [(key, value) for key, value in limits.items() if value is not None]
     if not changed:
         raise UserError("docker update: say --cpus or --memory.")
     return [
         VerbCall("config_set", {"target": name, "key": key, "value": f"{value:g}"})
-        for name in given["names"]
+        for name in options["names"]
         for key, value in changed
     ]
 
@@ -84,13 +84,13 @@ def _parse_megabytes(size: str | None) -> int | None:
     return int(int(parts[1]) * MEGABYTES[parts[2]])
 
 
-def _read_exec(given: Mapping[str, Any]) -> list[VerbCall]:
-    program, *words = given["command"]
+def _read_exec(options: Mapping[str, Any]) -> list[VerbCall]:
+    program, *words = options["command"]
     if program != "curl":
         raise UserError(f"docker exec: {program[:40]} is not run here; curl is.")
     asked = _parse("curl", _CURL, words)
     limit = {} if asked["max_time"] is None else {"timeout_s": asked["max_time"]}
-    called = {"source": given["name"], "url": asked["url"], "method": asked["request"], **limit}
+    called = {"source": options["name"], "url": asked["url"], "method": asked["request"], **limit}
     return [VerbCall("exec_curl", called)]
 
 

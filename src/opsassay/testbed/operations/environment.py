@@ -27,22 +27,22 @@ class Environment(Protocol[Session_co]):
     """What one task happens in; the verbs are called in this order, `remove` and `verify` whatever happened before."""
 
     def prepare(self) -> None:
-        """Deploy what the task happens on, and wait until it is healthy."""
+        """Deploy the system of the task and wait until it is healthy."""
 
     def start(self) -> None:
-        """Break it, and wait until the agent's first alert can be seen."""
+        """Apply the fault and wait until the agent can see its first alert."""
 
     def session(self) -> Session_co:
-        """Return the tools of the agent."""
+        """Return the tool session of the agent."""
 
     def settle(self) -> None:
-        """Record until the system has settled after the agent's end, and undo what was broken."""
+        """Record until the system has settled after the agent's end, then undo the fault."""
 
     def remove(self) -> None:
-        """Remove all of it."""
+        """Remove the system of the task."""
 
     def verify(self) -> Sequence[str]:
-        """Return what is not as it was before `prepare`, each in words, and record it."""
+        """Return in words, and record, what differs from the state before `prepare`."""
 
 
 class LiveEnvironment(ABC):
@@ -69,21 +69,21 @@ class LiveEnvironment(ABC):
         self._deployment.enter_context(self.deployed())
 
     def start(self) -> None:
-        """Apply the trigger."""
+        """Apply the trigger of the scenario."""
         self._trigger.enter_context(self.broken())
 
     def session(self) -> OperatorToolSession:
-        """Return the operator's tools, the same at every call."""
+        """Return the operator's tool session, the same at every call."""
         if self._session is None:
             self._session = self._deployment.enter_context(self.operated())
         return self._session
 
     def settle(self) -> None:
-        """Undo what of the trigger would outlive the system."""
+        """Undo those parts of the trigger that would outlive the system."""
         self._trigger.close()
 
     def remove(self) -> None:
-        """Remove the system, and what of the trigger would outlive it."""
+        """Remove the system, and those parts of the trigger that would outlive it."""
         error = sys.exc_info()
         try:
             self._trigger.__exit__(*error)
@@ -92,7 +92,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def verify(self) -> list[str]:
-        """Return what is still there of the system when it should be gone, each in words."""
+        """Return in words what still exists of the removed system."""
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[None]:
@@ -100,15 +100,15 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def operated(self) -> AbstractContextManager[OperatorToolSession]:
-        """Provide the tools while the block runs, and watch the alerts."""
+        """Provide the operator's tool session while the block runs, and watch the alerts."""
 
     @abstractmethod
     def broken(self) -> AbstractContextManager[None]:
-        """Apply the trigger, and undo with the block what would outlive the system."""
+        """Apply the trigger while the block runs, then undo those parts that would outlive the system."""
 
     @abstractmethod
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Have the observer, a process of its own, write the timeline; its last look comes before the block has ended."""
+        """Run the observer process, which writes the timeline; its last observation is before the block's end."""
 
     @abstractmethod
     def health_problem(self) -> str | None:
@@ -116,22 +116,22 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def read_settings(self) -> SettingsReading:
-        """Return how everything is set, what no repair may switch off apart from the rest, and what waits for a restart."""
+        """Return all settings, separately those that protect the system, and the changes that wait for a restart."""
 
     @abstractmethod
     def require_alive(self) -> None:
-        """Raise LostError when the system ended during the trial: the machinery failed, and no agent is graded."""
+        """Raise LostError when the system ended during the trial, since no agent may be graded then."""
 
     def start_agent(self) -> None:  # noqa: B027 - most substrates have nothing to do
-        """Attribute changes to the agent from now on; a substrate whose tools record every change does nothing."""
+        """Attribute all changes to the agent from now on; nothing to do where tools record every change."""
 
     def stop_agent(self) -> None:  # noqa: B027 - as above
-        """End what `start_agent` began."""
+        """Stop attributing changes to the agent."""
 
     def costed(
         self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]
     ) -> CostedSystem:
-        """Return the system as its cost sees it, once it *requests* that and has these *autoscalers*."""
+        """Return the system with its costs, after *requests* and *autoscalers* are set."""
         del requests, autoscalers
         raise OperationError("Live cost tasks need a substrate that tells what its systems request and use.")
 
@@ -157,7 +157,7 @@ ENVIRONMENTS = Registry(
 def environment_for(
     scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any] | None = None
 ) -> LiveEnvironment:
-    """Return the environment of *scenario* on its substrate; raises RefusedError where no trial happens there."""
+    """Return the environment that runs *scenario* on its substrate; raises RefusedError where that is not supported."""
     substrate = scenario.environment.substrate
     if substrate not in (known := ENVIRONMENTS.names()):
         raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(known)} are performed here.")

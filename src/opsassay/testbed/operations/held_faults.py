@@ -13,10 +13,9 @@ from opsassay.testbed.core.substrate import RunningSystem
 
 @contextmanager
 def hold_faults(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
-    """Inject *plan* into *running* and undo it with the block, after *longest_s* at the latest.
+    """Inject *plan* into *running* and undo it at the end of the block, after *longest_s* seconds at the latest.
 
-    What acts in a process is gone with its pod, as it would be outside of a testbed: so it can be repaired.
-
+    A fault inside a process ends with its pod, as it would be outside of a testbed: so it can be repaired.
     Its own duration holds for a plan without a fault alone: what ends by itself needs no repair. Raises what kept it from
     being applied; what ends it later is not raised, since an agent may have taken away what the fault was applied to.
     """

@@ -64,7 +64,7 @@ class LiveTelemetry:
             self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return all modalities as far as they have arrived, in the datapack's columns.
+        """Return modality to the table of all telemetry that has arrived, with the datapack's columns.
 
         Histograms are as they came, for `histogram_deltas`. Raises OpsAssayError when the receiver cannot be asked.
         """
@@ -104,7 +104,7 @@ class LiveAlerts:
         self._saturated: frozenset[str] = frozenset()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
+        """Return (time, alerts): the latest time in ns of UTC for which all telemetry has arrived, and what fires then."""
         at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
         tables = self._telemetry.tables()
         baseline = self._baseline
@@ -125,7 +125,7 @@ SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
 
 @contextmanager
 def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]:
-    """Read what *receiver* accepts while the block runs; nothing of it stays in *run_dir*."""
+    """Yield the telemetry that *receiver* gets while the block runs; files in *run_dir* are removed at its end."""
     folder = run_dir / LIVE
     try:
         with LiveTelemetry(receiver, folder) as telemetry:
@@ -135,7 +135,7 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all requests that users sent in the last seconds were answered well and in time.
+    """Return whether nearly all user requests of the last seconds were answered well and in time.
 
     Where only spans of the services *seen_at* say so, and there have never been any, nothing says the contrary.
     """

@@ -21,31 +21,33 @@ IS_SET = "set"
 
 
 def is_protected(key: str) -> bool:
-    """Tell by the name of a setting whether it protects something."""
+    """Return whether the setting *key*, by its name, protects the system."""
     return _PROTECTED.search(key) is not None
 
 
-def is_secret(written: str) -> bool:
-    """Tell whether what is *written* down of a setting stands for a secret."""
-    return written == IS_SET or written.startswith(f"{IS_SET} ")
+def is_secret(stored_value: str) -> bool:
+    """Return whether *stored_value* of a setting is a placeholder for a secret."""
+    return stored_value == IS_SET or stored_value.startswith(f"{IS_SET} ")
 
 
-def written_down(key: str, value: str, reader: str = "") -> str:
-    """Return what is written down of a setting: its *value*; of a secret that it is set, and its digest under *reader*.
+def written_down(key: str, value: str, digest_key: str = "") -> str:
+    """Return the *value* of the setting *key* for storage; a secret becomes a digest under *digest_key*.
 
-    The key *reader* is a secret of the process that reads settings and is kept nowhere, so that two readings of one trial
+    *digest_key* is a secret of the process that reads settings and is kept nowhere, so that two readings of one trial
     can be compared and nothing can be guessed from them.
     """
     if not value or not (_SECRET.search(key) or _CREDENTIALS.search(value)):
         return value
-    return f"{IS_SET} {derived_secret(reader, value)[:16]}" if reader else IS_SET
+    return f"{IS_SET} {derived_secret(digest_key, value)[:16]}" if digest_key else IS_SET
 
 
-def protected_of(owner: str, settings: Mapping[str, str], reader: str = "") -> dict[str, str]:
-    """Return those of the *settings* of *owner* that protect something, as ``OWNER KEY``, as they are `written_down`."""
-    return {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items() if is_protected(key)}
+def protected_of(owner: str, settings: Mapping[str, str], digest_key: str = "") -> dict[str, str]:
+    """Return ``OWNER KEY`` to value, as `written_down`, of the *settings* of *owner* that protect the system."""
+    return {
+        f"{owner} {key}": written_down(key, value, digest_key) for key, value in settings.items() if is_protected(key)
+    }
 
 
 def content_digest(content: str) -> str:
-    """Return what tells *content* from any other, and not what it is."""
+    """Return a short hash of *content*, which does not reveal it."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]

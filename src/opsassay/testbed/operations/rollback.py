@@ -32,27 +32,27 @@ class RollbackJournal:
         self._operate = operate
         self._made: list[tuple[str, Change | None]] = []
 
-    def inverse(self, verb: str, given: Mapping[str, Any]) -> Change | None:
-        """Return what takes the change *verb* back, read before it is made; None where nothing does."""
+    def inverse(self, verb: str, arguments: Mapping[str, Any]) -> Change | None:
+        """Return the change that undoes *verb* with *arguments*, computed before it is made; None without one."""
         if verb in ("config set", "config unset"):
-            about = {"target": given["target"], "key": given["key"]}
-            former = self._operate("config get", {"target": given["target"]})["settings"]
-            known = given["key"] in former
-            return ("config set", about | {"value": former[given["key"]]}) if known else ("config unset", about)
+            about = {"target": arguments["target"], "key": arguments["key"]}
+            former = self._operate("config get", {"target": arguments["target"]})["settings"]
+            known = arguments["key"] in former
+            return ("config set", about | {"value": former[arguments["key"]]}) if known else ("config unset", about)
         if verb in ("scale", "release"):
-            rows = self._operate("describe", {"target": given["service"]})["replicas"]
+            rows = self._operate("describe", {"target": arguments["service"]})["replicas"]
             releases = {row["release"] for row in rows}
             if verb == "scale":
-                return verb, {"service": given["service"], "replicas": len(rows)}
-            return (verb, {"service": given["service"], "version": releases.pop()}) if len(releases) == 1 else None
+                return verb, {"service": arguments["service"], "replicas": len(rows)}
+            return (verb, {"service": arguments["service"], "version": releases.pop()}) if len(releases) == 1 else None
         return None
 
     def note(self, verb: str, inverse: Change | None) -> None:
-        """Note that *verb* was carried out, and what takes it back."""
+        """Record that *verb* was carried out, and its *inverse*."""
         self._made.append((verb, inverse))
 
     def undo(self) -> tuple[Change, dict[str, Any]]:
-        """Take the last change back and return what was done and its result; raises RefusedError, OpsAssayError."""
+        """Undo the last change; return the inverse change and its result; raises RefusedError, OpsAssayError."""
         if not self._made:
             raise RefusedError("Nothing of yours is left that could be taken back.")
         verb, inverse = self._made[-1]

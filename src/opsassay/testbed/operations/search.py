@@ -42,16 +42,16 @@ class Composition(Written):
 
     @property
     def name(self) -> str:
-        """The verbs with their targets, for people."""
+        """The verbs of the composition with their targets, as text for people."""
         return " + ".join(_format_call(change) for change in self.changes) or "nothing"
 
     def text(self) -> str:
-        """Return the YAML of this composition, which `parse` reads back."""
+        """Return this composition as YAML, which `parse` reads."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 def parse(text: str, name: str = "candidate") -> Composition:
-    """Return the composition in *text*; raises ConfigError naming line and field."""
+    """Parse the YAML *text* of a composition; raises ConfigError naming line and field."""
     return parse_yaml(text, Composition, name)
 
 
@@ -71,13 +71,13 @@ class Repair(NamedTuple):
     healthy: bool
 
 
-def repair_what_shows(settled: Callable[[], bool], treat: Callable[[], list[str]]) -> Repair:
-    """Look, repair, look again, until the surface is *settled* or *treat* knows nothing more to try."""
+def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], list[str]]) -> Repair:
+    """Repair and check in turn until *settled* holds or *apply_repairs* returns no more repairs."""
     actions: list[str] = []
     for _ in range(PASSES):
         if settled():
             return Repair(tuple(actions), healthy=True)
-        done = treat()
+        done = apply_repairs()
         if not done:
             break
         actions += done
@@ -98,11 +98,11 @@ class SearchEnvironment(ABC):
         self._deployment = ExitStack()
 
     def prepare(self) -> None:
-        """Deploy the system, unbroken."""
+        """Deploy the system without a fault."""
         self._deployment.enter_context(self.deployed())
 
     def session(self) -> CandidateToolSession:
-        """Return the session in which the changes of a candidate are calls."""
+        """Return the session whose calls are the changes of a candidate."""
         return CandidateToolSession(self.make)
 
     def remove(self) -> None:
@@ -110,16 +110,16 @@ class SearchEnvironment(ABC):
         self._deployment.close()
 
     def verify(self) -> list[str]:
-        """Return the system when it still runs."""
+        """Return a sentence when the removed system still runs."""
         return [f"the system {self.name} still runs"] if self.name in self.running_names() else []
 
     @abstractmethod
     def start(self) -> None:
-        """Wait for the clean baseline; raises OperationError when it does not hold."""
+        """Wait until the system is healthy; raises OperationError when it does not become so."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Restore the clean baseline, and wait for it; raises OperationError."""
+        """Undo all changes and wait until the system is healthy; raises OperationError."""
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[None]:
@@ -131,23 +131,23 @@ class SearchEnvironment(ABC):
 
     @abstractmethod
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* may not be applied at all, None when it may."""
+        """Return why *composition* must not be applied at all, None when it may."""
 
     @abstractmethod
     def make(self, change: OpsCall) -> None:
-        """Make one change; raises UserError when it is none of this system's."""
+        """Apply one *change*; raises UserError when this system has no such change."""
 
     @abstractmethod
     def violation(self) -> str | None:
-        """Return which precondition does not hold now that a candidate is applied, None when all hold."""
+        """Return which precondition is violated while a candidate is applied, None when all hold."""
 
     @abstractmethod
     def repair(self) -> Repair:
-        """Have the scripted operator work."""
+        """Let the scripted operator repair the system; return what it did."""
 
     @abstractmethod
     def observed(self, timeline: Path) -> AbstractContextManager[Any]:
-        """Observe the system into *timeline* while the block runs, without a request but the last one."""
+        """Record the system in *timeline* while the block runs, with user requests at the end only."""
 
 
 class CandidateToolSession:
@@ -157,11 +157,11 @@ class CandidateToolSession:
         self._make = make
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return no tool: a candidate's verbs are those of its substrate's `task`."""
+        """Return (): the verbs of a candidate are listed in its substrate's `task`."""
         return ()
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Make the change; a UserError is the output of the call."""
+        """Apply the change *tool* with *arguments*; a UserError becomes the output of the call."""
         del step_id
         try:
             self._make(OpsCall(verb=tool, arguments=dict(arguments)))
@@ -198,7 +198,7 @@ FAULT_SEARCHES = Registry(
 
 
 def fault_search_for(scenario: Scenario) -> FaultSearch:
-    """Return the search of the scenario's substrate; raises RefusedError where no faults are searched."""
+    """Return the fault search of the scenario's substrate; raises RefusedError where it has none."""
     substrate = scenario.environment.substrate
     if substrate not in (known := FAULT_SEARCHES.names()):
         raise RefusedError(f"{scenario.id} needs {substrate}; faults are searched on {' and '.join(known)}.")

@@ -68,7 +68,7 @@ class ObservedState:
     budgets: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, tick: Tick) -> None:
-        """Take in what *tick* says; a reading without an answer says nothing."""
+        """Update the state by *tick*; readings that failed change nothing."""
         self.entities.update((entity.id, entity) for entity in tick.entities)
         for name in tick.gone:
             self.entities.pop(name, None)
@@ -80,12 +80,12 @@ class ObservedState:
         self.unreachable |= {probe.target: not probe.reachable for probe in tick.probes}
 
     def take_health(self, reading: ControlPlaneReading) -> None:
-        """Take in what a cluster's control plane says."""
+        """Update the state by the *reading* of a cluster's control plane."""
         self.nodes_not_ready = reading.nodes_not_ready
         self.latencies_s.append(reading.latency_s)
 
     def take_cost(self, reading: CostReading) -> None:
-        """Take in what the system costs, what it may cost, and what its autoscalers have reached."""
+        """Update the state by the cost *reading*: costs, budget, and autoscalers at their limits."""
         self.autoscalers = {
             service: (reading.services[service].replicas, most)
             for service, most in reading.most_replicas.items()
@@ -94,7 +94,7 @@ class ObservedState:
         self.budgets = {} if reading.budget_usd is None else {"budget": (reading.hourly_usd, reading.budget_usd)}
 
     def ready(self) -> Counter[str]:
-        """Return how many replicas of each workload are ready."""
+        """Return workload to the number of its ready replicas."""
         return Counter(entity.service for entity in self.entities.values() if entity.ready)
 
 
@@ -112,7 +112,7 @@ class AlertSource(Protocol):
     """What can be asked which alerts fire."""
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return the latest instant that is known of, ns of UTC, and what fires then; raises OpsAssayError."""
+        """Return (time, alerts): the latest known time in ns of UTC, and what fires then; raises OpsAssayError."""
 
 
 class StateAlerts:
@@ -135,7 +135,7 @@ class StateAlerts:
         self.state = ObservedState()
 
     def findings(self, at_ns: int) -> list[StateFinding]:
-        """Return every condition that holds at *at_ns*."""
+        """Return every alert condition that holds at *at_ns*."""
         for tick in self._ticks.read_until(at_ns):
             self.state.take(tick)
             if _last_end_ns(tick) <= self._usual_until_ns:
@@ -187,7 +187,7 @@ class AlertRules:
         self._lock = threading.Lock()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return the latest instant of which everything has arrived, in ns of UTC, and what fires then."""
+        """Return (time, alerts): the latest time in ns of UTC for which all data has arrived, and what fires then."""
         with self._lock:
             at_ns, golden = (time.time_ns() - int(self._delay_s * 1e9), list[Alert]())
             if self._live is not None:
@@ -195,8 +195,8 @@ class AlertRules:
             held = [_make_alert(one, at_ns) for one in self._state.findings(at_ns)]
             return at_ns, self._keep_lasting([*golden, *held], at_ns)
 
-    def _keep_lasting(self, found: Iterable[Alert], at_ns: int) -> list[Alert]:
-        present = {(alert.service, alert.signal): alert for alert in found}
+    def _keep_lasting(self, alerts: Iterable[Alert], at_ns: int) -> list[Alert]:
+        present = {(alert.service, alert.signal): alert for alert in alerts}
         self._since = {key: self._since.get(key, at_ns) for key in present}
         return [
             alert.model_copy(update={"severity": definition.severity})
@@ -253,7 +253,7 @@ def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | N
     return StateFinding(rule.service, "placement", len(hosts), rule.min_hosts, words)
 
 
-def _make_alert(found: StateFinding, at_ns: int) -> Alert:
-    message = f"{found.service}: {found.words}"
-    return Alert(time_ns=at_ns, service=found.service, signal=found.signal, value=found.value, threshold=found.threshold,
-                 message=message)  # fmt: skip
+def _make_alert(finding: StateFinding, at_ns: int) -> Alert:
+    message = f"{finding.service}: {finding.words}"
+    return Alert(time_ns=at_ns, service=finding.service, signal=finding.signal, value=finding.value,
+                 threshold=finding.threshold, message=message)  # fmt: skip

@@ -17,26 +17,26 @@ Tables = Mapping[str, pl.DataFrame]
 SERIES_LIMIT, POINTS_LIMIT, CHILDREN_LIMIT = 40, 12, 40
 
 
-def tell_alerts(found: Iterable[Alert]) -> str:
-    """Return what fires, one line each."""
-    lines = [f"- {alert.severity or 'alert'}: {alert.message} [{alert.signal}]" for alert in found]
+def tell_alerts(alerts: Iterable[Alert]) -> str:
+    """Return *alerts* as text, one line each."""
+    lines = [f"- {alert.severity or 'alert'}: {alert.message} [{alert.signal}]" for alert in alerts]
     return "\n".join(lines) or "No alert fires."
 
 
-def tell_metrics(tables: Tables, asked: Metrics, now_ns: int) -> str:
-    """Return the series of one metric, or which metrics there are."""
+def tell_metrics(tables: Tables, query: Metrics, now_ns: int) -> str:
+    """Return the series of one metric as text, or without one the names of all metrics."""
     points = pl.concat(
-        [_select_recent(tables[name], asked.since_s, now_ns) for name in ("metrics", "metrics_sum")],
+        [_select_recent(tables[name], query.since_s, now_ns) for name in ("metrics", "metrics_sum")],
         how="diagonal_relaxed",
     )
-    if asked.service is not None:
-        points = points.filter(pl.col("service_name") == asked.service)
-    if asked.metric is None:
+    if query.service is not None:
+        points = points.filter(pl.col("service_name") == query.service)
+    if query.metric is None:
         return "\n".join(points["metric"].unique().sort().to_list()) or "No metric has arrived."
-    chosen = points.filter(pl.col("metric") == asked.metric)
+    chosen = points.filter(pl.col("metric") == query.metric)
     if chosen.is_empty():
         return (
-            f"No readings of {asked.metric!r} in the last {asked.since_s:g} s; call it without a metric for the names."
+            f"No readings of {query.metric!r} in the last {query.since_s:g} s; call it without a metric for the names."
         )
     value = pl.col("value")
     series = (
@@ -51,40 +51,40 @@ def tell_metrics(tables: Tables, asked: Metrics, now_ns: int) -> str:
         f"{row['low']:.4g}..{row['high']:.4g}; {' '.join(f'{one:.4g}' for one in row['recent'])}"
         for row in series.iter_rows(named=True)
     ]
-    return "\n".join([asked.metric, *lines])
+    return "\n".join([query.metric, *lines])
 
 
-def tell_traces(tables: Tables, asked: Traces, now_ns: int) -> str:
-    """Return the slowest or the failed requests that a service handled, each with the spans below it."""
-    spans = _select_recent(tables["traces"], asked.since_s, now_ns)
+def tell_traces(tables: Tables, query: Traces, now_ns: int) -> str:
+    """Return the slowest or the failed requests of a service as text, each with the spans below it."""
+    spans = _select_recent(tables["traces"], query.since_s, now_ns)
     handled = spans.filter(
-        (pl.col("service_name") == asked.service) & pl.col("attr.span_kind").is_in(["Server", "Consumer"])
+        (pl.col("service_name") == query.service) & pl.col("attr.span_kind").is_in(["Server", "Consumer"])
     )
-    if asked.failed:
+    if query.failed:
         handled = handled.filter(pl.col("attr.status_code") == "Error")
     chosen = (
         handled.sort("duration", descending=True)
         .unique("trace_id", keep="first", maintain_order=True)
-        .head(asked.limit)
+        .head(query.limit)
     )
     if chosen.is_empty():
-        return f"{asked.service} handled no {'failed ' if asked.failed else ''}request in the last {asked.since_s:g} s."
+        return f"{query.service} handled no {'failed ' if query.failed else ''}request in the last {query.since_s:g} s."
     return "\n\n".join(_tree(spans.filter(pl.col("trace_id") == trace)) for trace in chosen["trace_id"])
 
 
-def tell_logs(tables: Tables, asked: SearchLogs, now_ns: int) -> str:
-    """Return log records, the latest last; raises UserError for a pattern that is none."""
-    found = _select_recent(tables["logs"], asked.since_s, now_ns)
-    if asked.service is not None:
-        found = found.filter(pl.col("service_name") == asked.service)
-    if asked.level is not None:
-        found = found.filter(pl.col("level") == asked.level)
-    if asked.pattern:
+def tell_logs(tables: Tables, query: SearchLogs, now_ns: int) -> str:
+    """Return matching log records as text, the latest last; raises UserError for an invalid pattern."""
+    found = _select_recent(tables["logs"], query.since_s, now_ns)
+    if query.service is not None:
+        found = found.filter(pl.col("service_name") == query.service)
+    if query.level is not None:
+        found = found.filter(pl.col("level") == query.level)
+    if query.pattern:
         try:  # Rust's regular expressions take linear time: no pattern of an agent can hang us
-            found = found.filter(pl.col("message").str.contains(asked.pattern))
+            found = found.filter(pl.col("message").str.contains(query.pattern))
         except pl.exceptions.PolarsError as error:
-            raise UserError(f"{asked.pattern!r} is no regular expression that can be searched for.") from error
-    rows = found.sort("time").tail(asked.limit).select("time", "service_name", "attr.k8s.pod.name", "level", "message")
+            raise UserError(f"{query.pattern!r} is no regular expression that can be searched for.") from error
+    rows = found.sort("time").tail(query.limit).select("time", "service_name", "attr.k8s.pod.name", "level", "message")
     lines = [
         f"{time:%H:%M:%S} {pod or service} {level} {message[:300]}"
         for time, service, pod, level, message in rows.iter_rows()
@@ -92,9 +92,9 @@ def tell_logs(tables: Tables, asked: SearchLogs, now_ns: int) -> str:
     return "\n".join([f"{found.height} records, the last {len(lines)}:", *lines])
 
 
-def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
-    """Return how each service does and what the commonest errors say."""
-    spans = _select_recent(tables["traces"], asked.since_s, now_ns)
+def tell_summary(tables: Tables, query: Summarise, now_ns: int) -> str:
+    """Return requests, errors and latency of each service, and the most frequent error messages, as text."""
+    spans = _select_recent(tables["traces"], query.since_s, now_ns)
     handled = spans.filter(pl.col("attr.span_kind").is_in(["Server", "Consumer"]))
     services = handled.group_by("service_name").agg(
         count=pl.len(),
@@ -103,22 +103,22 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
         p99=pl.col("duration").quantile(0.99) / 1e6,
     )
     lines = [
-        f"{service}: {count / asked.since_s:.1f}/s, {failed / count:.0%} failed, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+        f"{service}: {count / query.since_s:.1f}/s, {failed / count:.0%} failed, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         for service, count, failed, p50, p99 in services.sort("service_name").iter_rows()
     ]
-    errors = _select_recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
+    errors = _select_recent(tables["logs"], query.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
     common = (
         errors.group_by("service_name", "message")
         .len()
         .sort("len", "service_name", "message", descending=[True, False, False])
     )
     said = [f"{count} x {service}: {message[:200]}" for service, message, count in common.head(8).iter_rows()]
-    return "\n".join([f"Last {asked.since_s:g} s:", *lines, "Errors:", *(said or ["none"])])
+    return "\n".join([f"Last {query.since_s:g} s:", *lines, "Errors:", *(said or ["none"])])
 
 
-def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
-    """Return who called whom: pairs of services whose spans are parent and child, with calls and failures."""
-    spans = _select_recent(tables["traces"], asked.since_s, now_ns).select(
+def tell_topology(tables: Tables, query: CallTopology, now_ns: int) -> str:
+    """Return (caller, callee) pairs of services with their calls and failures as text."""
+    spans = _select_recent(tables["traces"], query.since_s, now_ns).select(
         "trace_id", "span_id", "parent_span_id", "service_name", failed=pl.col("attr.status_code") == "Error"
     )
     callers = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
@@ -129,17 +129,17 @@ def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
         .agg(count=pl.len(), failed=pl.col("failed").sum())
         .sort("caller", "service_name")
     )
-    if asked.service is not None:
-        calls = calls.filter((pl.col("caller") == asked.service) | (pl.col("service_name") == asked.service))
+    if query.service is not None:
+        calls = calls.filter((pl.col("caller") == query.service) | (pl.col("service_name") == query.service))
     lines = [
         f"{caller} -> {callee}: {count} calls, {failed} failed"
         for caller, callee, count, failed in calls.head(SERIES_LIMIT * 4).iter_rows()
     ]
-    return "\n".join(lines) or f"No call between services was traced in the last {asked.since_s:g} s."
+    return "\n".join(lines) or f"No call between services was traced in the last {query.since_s:g} s."
 
 
 def as_json(result: object) -> str:
-    """Return what a verb answered as indented JSON."""
+    """Return the result of a verb as indented JSON."""
     return json_text(result, indent=1)
 
 

@@ -34,17 +34,17 @@ class TelemetryView:
     alerts: AlertSource
     mask: Mask = field(default_factory=Mask)
 
-    def answer_query(self, asked: Look) -> str:
-        """Return what *asked* is answered with; raises OpsAssayError when the telemetry cannot be had."""
-        if isinstance(asked, args.Alerts):
+    def answer_query(self, query: Look) -> str:
+        """Return the answer to *query* as text; raises OpsAssayError when there is no telemetry."""
+        if isinstance(query, args.Alerts):
             return telemetry_queries.tell_alerts(self.alerts.firing()[1])
         tables, now_ns = seen_of(self.telemetry.tables(), self.mask), time.time_ns()
-        if isinstance(asked, args.CallTopology):
-            return telemetry_queries.tell_topology(tables, asked, now_ns)
-        if isinstance(asked, args.Metrics):
-            return telemetry_queries.tell_metrics(tables, asked, now_ns)
-        if isinstance(asked, args.Traces):
-            return telemetry_queries.tell_traces(tables, asked, now_ns)
-        if isinstance(asked, args.SearchLogs):
-            return telemetry_queries.tell_logs(tables, asked, now_ns)
-        return telemetry_queries.tell_summary(tables, asked, now_ns)
+        if isinstance(query, args.CallTopology):
+            return telemetry_queries.tell_topology(tables, query, now_ns)
+        if isinstance(query, args.Metrics):
+            return telemetry_queries.tell_metrics(tables, query, now_ns)
+        if isinstance(query, args.Traces):
+            return telemetry_queries.tell_traces(tables, query, now_ns)
+        if isinstance(query, args.SearchLogs):
+            return telemetry_queries.tell_logs(tables, query, now_ns)
+        return telemetry_queries.tell_summary(tables, query, now_ns)

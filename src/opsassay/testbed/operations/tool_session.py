@@ -51,7 +51,7 @@ class Done(NamedTuple):
 
 
 def specs_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple[ToolSpec, ...]:
-    """Return *tools* as a model sees them, without those that change something unless *changing*."""
+    """Return the descriptions of *tools* for a model; without *changing*, only of tools that change nothing."""
     return tuple(
         ToolSpec(name=name, description=(tool.arguments.__doc__ or "").strip(), parameters=_schema(tool.arguments))
         for name, tool in tools.items()
@@ -80,34 +80,34 @@ class OperatorToolSession(ABC):
         self._closed = threading.Event()
 
     def allow_undo(self) -> None:
-        """Let the agent take its own changes back; raises RefusedError where no journal of them is kept."""
+        """Give the agent the tool that undoes its own changes; raises RefusedError where they are not journalled."""
         raise RefusedError(
             "Only an operator of a system on this machine has undo_last; leave `rollback` out of the plan."
         )
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with the names that a scenario leaves open in their places; on this machine none is open."""
+        """Return *value* with the scenario's placeholders replaced by real names; a local system has none."""
         return value
 
     @abstractmethod
-    def carry_out(self, tool: Tool, asked: Written) -> Done:
-        """Return what came of a call whose arguments are sound; raises OpsAssayError for what is refused or fails."""
+    def carry_out(self, tool: Tool, arguments: Written) -> Done:
+        """Carry out a call of *tool* with valid *arguments*; raises OpsAssayError when it is refused or fails."""
 
-    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
-        """Tell whether a call may change something."""
-        del given
+    def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call of *tool* may change something."""
+        del arguments
         return tool.mutating
 
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
-        """Return the tools as a model sees them, without those that change something unless *changing*."""
+        """Return the descriptions of the tools for a model; without *changing*, only of tools that change nothing."""
         return specs_of(self.tools, changing=changing)
 
     def close(self) -> None:
-        """Let no further call through, and end a wait that is under way: the agent's time is over."""
+        """End the agent's time: refuse all further calls, and end a wait that is under way."""
         self._closed.set()
 
     def finish(self, timeout_s: float) -> str | None:
-        """Wait until the call that is under way is done and recorded; return which tool it was, None when there is none."""
+        """Wait until the running call is recorded; return the name of a tool that exceeds *timeout_s*, else None."""
         under_way = self._under_way
         if self._turn.acquire(timeout=timeout_s):
             self._turn.release()
@@ -115,12 +115,12 @@ class OperatorToolSession(ABC):
 
     @property
     def call_count(self) -> int:
-        """How many calls there were, refused ones included."""
+        """The number of calls, refused ones included."""
         return self._calls
 
     @property
     def late_calls(self) -> int:
-        """How many of them came when the agent's time was over."""
+        """The number of calls that came after the agent's time."""
         return self._late
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
@@ -154,21 +154,21 @@ class OperatorToolSession(ABC):
             self._under_way = None
             return call
 
-    def _attempt_call(self, name: str, given: Mapping[str, Any]) -> Done:
+    def _attempt_call(self, name: str, arguments: Mapping[str, Any]) -> Done:
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")
         if tool is None:
             return _error_result(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
         try:
-            return self.carry_out(tool, tool.arguments.model_validate(dict(given), strict=True))
+            return self.carry_out(tool, tool.arguments.model_validate(dict(arguments), strict=True))
         except ValidationError as error:
             return _error_result(f"invalid arguments of {name}: {problem(error, 'the arguments')[:200]}.")
         except OpsAssayError as error:
             return _error_result(str(error))
 
     def pause(self, seconds: float) -> str:
-        """Wait, at most until the agent's time is over; return what hears of it."""
+        """Wait *seconds*, at most until the agent's time is over; return a sentence on it for the agent."""
         self._closed.wait(seconds)
         return f"Waited {seconds:g} s."
 
@@ -183,18 +183,18 @@ def _shorten_output(output: str) -> str:
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"
 
 
-def recorded_arguments(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
-    """Return the arguments as they are recorded: whole unless they are longer than *limit* characters, or no JSON."""
+def recorded_arguments(arguments: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
+    """Return *arguments* for the record: cut when longer than *limit* characters, as text if they are no JSON."""
     try:
-        if len(telemetry_queries.as_json(dict(given))) <= limit:
-            return dict(given)
+        if len(telemetry_queries.as_json(dict(arguments))) <= limit:
+            return dict(arguments)
     except (TypeError, ValueError, RecursionError):
         return {"unreadable": True}
-    return {str(key)[:64]: str(value)[:200] for key, value in list(given.items())[:20]}
+    return {str(key)[:64]: str(value)[:200] for key, value in list(arguments.items())[:20]}
 
 
 def _schema(model: type[Written]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments without what only repeats the name."""
+    """Return the JSON schema of a tool's arguments, without titles that only repeat names."""
     schema = model.model_json_schema()
     schema.pop("description", None)
     schema.pop("title", None)

@@ -49,7 +49,7 @@ NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_de
 
 
 def operator_tools(system: System) -> Mapping[str, Tool]:
-    """Return the tools that an operator of *system* has."""
+    """Return name to tool for an operator of *system*."""
     if not system.programs():
         return TOOLS
     if system.compose is None:
@@ -61,7 +61,7 @@ class OperatedSystem(Protocol):
     """A system that carries out an operator's verbs."""
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out *verb* and return what came of it; raises OpsAssayError."""
+        """Carry out *verb* with *arguments* and return its result; raises OpsAssayError."""
         ...
 
 
@@ -80,35 +80,36 @@ class VerbToolSession(OperatorToolSession):
         self.journal: RollbackJournal | None = None
 
     def allow_undo(self) -> None:
-        """Let the agent take its own changes back."""
+        """Give the agent the tool that undoes its own changes."""
         self.tools, self.journal = {**self.tools, **UNDO}, RollbackJournal(self.running.operate)
 
-    def carry_out(self, tool: Tool, asked: Written) -> Done:
-        """Return what the system or its telemetry answers."""
-        if isinstance(asked, args.Wait):
-            return Done(self.pause(asked.seconds))
-        if isinstance(asked, Look):
+    def carry_out(self, tool: Tool, arguments: Written) -> Done:
+        """Return the answer of the system, or of its telemetry, to a call of *tool*."""
+        if isinstance(arguments, args.Wait):
+            return Done(self.pause(arguments.seconds))
+        if isinstance(arguments, Look):
             assert self.view is not None
-            return Done(self.view.answer_query(asked))
-        if isinstance(asked, Docker):
-            return self._run_docker(asked)
-        if isinstance(asked, UndoLast):
+            return Done(self.view.answer_query(arguments))
+        if isinstance(arguments, Docker):
+            return self._run_docker(arguments)
+        if isinstance(arguments, UndoLast):
             return self._undo_last()
         assert tool.verb is not None
         journal = self.journal if tool.mutating else None
-        inverse = journal.inverse(tool.verb, asked.model_dump()) if journal is not None else None
-        result = self._operate_verb(tool.verb, asked)
+        inverse = journal.inverse(tool.verb, arguments.model_dump()) if journal is not None else None
+        result = self._operate_verb(tool.verb, arguments)
         if journal is not None:
             journal.note(tool.verb, inverse)
         return Done(
-            telemetry_queries.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ()
+            telemetry_queries.as_json(result),
+            _touched(arguments, result) if self.changes(tool, arguments.model_dump()) else (),
         )
 
-    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
-        """Tell whether a call may change something: also a request that is more than a look."""
+    def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call of *tool* may change something; a request other than a read counts."""
         if tool.arguments is Docker:
-            return changes_something(given.get("args", ()))
-        return tool.mutating or given.get("method", "GET") != "GET"
+            return changes_something(arguments.get("args", ()))
+        return tool.mutating or arguments.get("method", "GET") != "GET"
 
     def _undo_last(self) -> Done:
         assert self.journal is not None
@@ -116,9 +117,9 @@ class VerbToolSession(OperatorToolSession):
         asked = next(tool.arguments for tool in self.tools.values() if tool.verb == verb).model_validate(given)
         return Done(telemetry_queries.as_json({"undone by": verb, **given, **result}), _touched(asked, result))
 
-    def _run_docker(self, asked: Docker) -> Done:
-        """Carry out each call that the command stands for; a container stands for its service where only that is known."""
-        calls = parse_docker(asked.args)
+    def _run_docker(self, command: Docker) -> Done:
+        """Carry out each call that *command* consists of; a container name may stand for its service."""
+        calls = parse_docker(command.args)
         of_service = {row["replica"]: row["service"] for row in self.running.operate("ps", {})["replicas"]}
         done = []
         for named in (call.arguments.get("target", call.arguments.get("source")) for call in calls):
@@ -133,26 +134,26 @@ class VerbToolSession(OperatorToolSession):
             "\n".join(one.output for one in done), tuple(sorted({name for one in done for name in one.touched}))
         )
 
-    def _operate_verb(self, verb: str, asked: Written) -> dict[str, Any]:
-        return self.running.operate(verb, without_url(asked.model_dump()))
+    def _operate_verb(self, verb: str, arguments: Written) -> dict[str, Any]:
+        return self.running.operate(verb, without_url(arguments.model_dump()))
 
 
 def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* as a system takes them: those of a request with the parts of its URL in its place."""
+    """Return *arguments* in the form a system takes: the URL of a request replaced by its parts."""
     if "url" not in arguments:
         return dict(arguments)
     payload = args.ExecCurl.model_validate(arguments).model_dump()
     return payload | args.parse_url(payload.pop("url"))._asdict()
 
 
-def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the entities that a change concerned: its target, and the replicas that were stopped, started or added.
+def _touched(arguments: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the entities that a change concerned: its target, and replicas that were stopped, started or added.
 
     Of a request it is the service that was called: what that does with it is its own affair.
     """
-    if isinstance(asked, args.ExecCurl):
-        return (args.parse_url(asked.url).service,)
-    named = {str(value) for key, value in asked.model_dump().items() if key in ("target", "service")}
+    if isinstance(arguments, args.ExecCurl):
+        return (args.parse_url(arguments.url).service,)
+    named = {str(value) for key, value in arguments.model_dump().items() if key in ("target", "service")}
     named |= {str(result[key]) for key in ("service", "client") if key in result}
     for key in ("restarted", "started", "stopped", "added", "removed"):
         named.update(result.get(key, ()))

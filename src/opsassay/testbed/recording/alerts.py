@@ -26,23 +26,23 @@ _TICK_NS = int(TICK_S * 1e9)
 _WINDOW_NS = int(WINDOW_S * 1e9)
 
 
-def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window, end_ns: int) -> list[Alert]:
-    """Return the first firing of every (service, signal) between the end of *usual* and *end_ns*, in order of time.
+def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, baseline_window: Window, end_ns: int) -> list[Alert]:
+    """Return the first alert of every (service, signal) from the end of *baseline_window* to *end_ns*, by time.
 
-    *traces* and *metrics* have the datapack's columns; *usual* is the stretch that tells what is normal.
+    *traces* and *metrics* have the datapack's columns; *baseline_window* tells what is normal.
     Every TICK_S a tick looks at the requests that ended in the WINDOW_S before it. With count, errors and p99 (ms) of a
     service in them and u its `usual_values`, these fire:
-
         error_rate      count >= MIN_COUNT, errors >= MIN_ERRORS, errors / count > u.errors + slo.error_rate
         latency_p99_ms  count >= MIN_COUNT, p99 > min(max(LATENCY_FLOOR_MS, u.p99 * slo.latency_ratio), slo.latency_p99_ms)
         traffic_rps     u.count >= 2 * MIN_COUNT, count < u.count * slo.traffic_ratio
         saturation      least of three readings in a row of a pod's share of its CPU or memory limit > slo.saturation
-
     The rules are ours. Values are a share, ms, requests per second and a share; *end_ns* is UTC.
     """
-    ticks = pl.DataFrame({"tick": range(usual.end_ns + _TICK_NS, end_ns + 1, _TICK_NS)}, schema={"tick": pl.Int64})
+    ticks = pl.DataFrame(
+        {"tick": range(baseline_window.end_ns + _TICK_NS, end_ns + 1, _TICK_NS)}, schema={"tick": pl.Int64}
+    )
     handled = _handled(traces)
-    baseline = usual_values(traces, usual)
+    baseline = usual_values(traces, baseline_window)
     fired = [*_request_alerts(_windows(handled, ticks, baseline), slo), *_saturation_alerts(metrics, ticks, slo)]
     first: dict[tuple[str, str], Alert] = {}
     for alert in sorted(fired, key=lambda a: (a.time_ns, a.service, a.signal)):
@@ -51,51 +51,55 @@ def alerts(traces: pl.DataFrame, metrics: pl.DataFrame, slo: Slo, usual: Window,
 
 
 def firing(
-    tables: Mapping[str, pl.DataFrame], slo: Slo, baseline: pl.DataFrame, at_ns: int, saturated: Collection[str] = ()
+    tables: Mapping[str, pl.DataFrame],
+    slo: Slo,
+    baseline: pl.DataFrame,
+    at_ns: int,
+    saturated_services: Collection[str] = (),
 ) -> list[Alert]:
-    """Return what fires at the instant *at_ns*, over the window that trails it, in order of service and signal.
+    """Return the alerts that fire at *at_ns*, by the window that ends there, sorted by service and signal.
 
     The rules are those of `alerts`, over the datapack's *tables* traces, metrics and metrics_sum. *baseline* is what
-    `usual_values` reported when the healthy stretch was still in them. For the services that were *saturated* at the
-    last look what a pod waits for a processor counts as used, and its latest readings in the window hold: a machine
+    `usual_values` reported when the healthy stretch was still in them. For the services that were saturated at the
+    last reading what a pod waits for a processor counts as used, and its latest readings in the window hold: a machine
     that lends less than the limit, or a reading that comes late, does not show that what exhausted the limit has ended.
     """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
     recent = _handled(tables["traces"]).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
-    full = {alert.service: alert for alert in _still_saturated(tables, set(saturated), slo, at_ns)}
+    full = {alert.service: alert for alert in _still_saturated(tables, set(saturated_services), slo, at_ns)}
     full |= {alert.service: alert for alert in _saturation_alerts(tables["metrics"], ticks, slo)}
     found = [*_request_alerts(_windows(recent, ticks, baseline), slo), *full.values()]
     return sorted(found, key=lambda alert: (alert.service, alert.signal))
 
 
-def usual_values(traces: pl.DataFrame, usual: Window) -> pl.DataFrame:
-    """Return what is usual for each service in the stretch *usual*.
+def usual_values(traces: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Return the normal values of each service in the healthy *window*.
 
     Columns: service_name; usual_p99, ms; usual_errors, share of the requests; usual_count, requests in WINDOW_S
     seconds.
     """
     return (
         _handled(traces)
-        .filter(pl.col("ended_ns").is_between(usual.start_ns, usual.end_ns, closed="left"))
+        .filter(pl.col("ended_ns").is_between(window.start_ns, window.end_ns, closed="left"))
         .group_by("service_name")
         .agg(
             usual_p99=pl.col("ms").quantile(0.99, "linear"),
             usual_errors=pl.col("failed").mean(),
-            usual_count=pl.len() * WINDOW_S / usual.seconds,
+            usual_count=pl.len() * WINDOW_S / window.seconds,
         )
     )
 
 
-def describe(found: list[Alert]) -> str:
-    """Return the incident description that an operator would get: what fired, where, when."""
-    if not found:
+def describe(alerts: list[Alert]) -> str:
+    """Return the incident description that an operator would get: which alerts fired, where, when."""
+    if not alerts:
         return "No alert fired. Decide whether anything is wrong in the abnormal window, and if so what and why."
-    lines = [f"- {_format_clock(alert.time_ns)} {alert.message}" for alert in found]
+    lines = [f"- {_format_clock(alert.time_ns)} {alert.message}" for alert in alerts]
     return "\n".join(["These alerts fired (UTC):", *lines, "Find the root cause and how it spread."])
 
 
 def _handled(traces: pl.DataFrame) -> pl.DataFrame:
-    """Return ended_ns, service_name, ms, failed of every request or message that a service handled."""
+    """Return the requests and messages that services handled, with columns ended_ns, service_name, ms, failed."""
     return traces.filter(pl.col("attr.span_kind").is_in(["Server", "Consumer"])).select(
         ended_ns=pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64),
         service_name="service_name",
@@ -105,7 +109,7 @@ def _handled(traces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame) -> pl.DataFrame:
-    """Return per tick and service what the trailing window held, beside what is usual; silent services have a row too."""
+    """Return requests per tick and service in the window before it, with the baseline; silent services have rows too."""
     each = int(WINDOW_S / TICK_S)
     start = ticks.item(0, "tick") if ticks.height else 0
     # A request counts in each of the ticks whose window covers its end.
@@ -170,11 +174,11 @@ def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> 
     return [_make_alert("saturation", at, service, level, slo.saturation) for at, service, level in rows.iter_rows()]
 
 
-def _still_saturated(tables: Mapping[str, pl.DataFrame], saturated: set[str], slo: Slo, at_ns: int) -> list[Alert]:
-    """Return the alerts of those of *saturated* that use or want more than their limit's share by their latest readings."""
+def _still_saturated(tables: Mapping[str, pl.DataFrame], services: set[str], slo: Slo, at_ns: int) -> list[Alert]:
+    """Return the alerts of those of *services* whose latest readings still exceed the share of their limit."""
     names = [CPU_SHARE, MEMORY_SHARE, CPU_USED, CPU_WAITED]
     recent = pl.col("time").cast(pl.Int64).is_between(at_ns - _WINDOW_NS, at_ns)
-    of_them = pl.col("metric").is_in(names) & pl.col("service_name").is_in(list(saturated))
+    of_them = pl.col("metric").is_in(names) & pl.col("service_name").is_in(list(services))
     columns = ["time", "metric", "value", "service_name", "attr.k8s.pod.name"]
     own = pl.concat([tables[name].filter(recent & of_them).select(columns) for name in ("metrics", "metrics_sum")])
     if own.is_empty():

@@ -59,7 +59,7 @@ class Baseline:
     cores: int
 
     def objection(self, slo: Slo) -> str:
-        """Return in words why this is no normal window under *slo*; '' when it is one."""
+        """Return in words why the system was not healthy in this window under *slo*; '' when it was."""
         found = []
         if self.due >= FEWEST_DUE and self.answered < SENT_SHARE * self.due:
             found.append(f"{self.answered} of {self.due:.0f} user requests were answered")
@@ -75,7 +75,7 @@ class Baseline:
 
 
 def user_requests(traces: pl.DataFrame, seen_at: Collection[str]) -> pl.DataFrame:
-    """Return the rows of the table *traces* that are requests of users: spans of the load generator that have no parent.
+    """Return the rows of *traces* that are user requests: spans of the load generator without a parent.
 
     Where the load is a command, nobody writes these: then they are what reached the services *seen_at* from outside.
     """
@@ -91,14 +91,14 @@ def measure(
     slo: Slo,
     window: Window,
     *,
-    usual: Window,
+    reference: Window,
     rate_rps: float | None,
     free_cores: float | None,
     seen_at: Collection[str] = (),
 ) -> Baseline:
     """Return the baseline in *window*, UTC ns, of *frames* (tables traces and metrics with the datapack's columns).
 
-    *usual* is the first part of the window: alerts compare what follows with it. *rate_rps* is the rate of the load;
+    *reference* is the first part of the window: alerts compare what follows with it. *rate_rps* is the rate of the load;
     *seen_at* are the services whose spans alone tell what users got (`user_requests`).
     """
     end_ns = window.end_ns - int(EXPORT_LAG_S * 1e9)
@@ -112,7 +112,7 @@ def measure(
         answered=users.height,
         failed=failed or 0.0,
         p99_ms=p99 or 0.0,
-        alerts=tuple(alerts(frames["traces"], frames["metrics"], slo, usual, end_ns)),
+        alerts=tuple(alerts(frames["traces"], frames["metrics"], slo, reference, end_ns)),
         free_cores=free_cores,
         cores=os.cpu_count() or 1,
     )

@@ -53,7 +53,7 @@ class SystemCheck:
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
-    """Watch *running*, once warm, under its load for some *seconds* and return what was seen; nothing is broken."""
+    """Observe *running* under its load for *seconds*, once warm, and report on its telemetry; no fault is injected."""
     time.sleep(WARM_UP_S)
     with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
         spool = Path(folder) / "check"
@@ -84,7 +84,7 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
 
 
 def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
-    """Yield what cannot be known of *system* with what it has, and what follows."""
+    """Yield sentences on what the telemetry of *system* cannot show, and what follows from that."""
     if silent := _silent(system, traces) if _attached(system) else []:
         yield (
             f"No spans of {', '.join(silent)}: containers that run are given no variables. Start them with "
@@ -99,7 +99,7 @@ def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
 def _service_check(
     name: str, spans: int, logs: int, callers: tuple[str, ...], faults: tuple[str, ...], *, sidecar: bool | None
 ) -> ServiceCheck:
-    """Return what was seen of a service; *sidecar* says whether requests passed its own, None where it has none."""
+    """Return the report on one service; *sidecar* tells whether requests passed its sidecar, None without one."""
     if sidecar is None:
         return ServiceCheck(name, spans, logs, callers, faults)
     state = "passes requests" if sidecar else "no request yet"
@@ -108,7 +108,7 @@ def _service_check(
 
 
 def _lasting(running: RunningSystem, system: System) -> Iterator[tuple[str, Service]]:
-    """Yield the services of *system* but for jobs that have ended."""
+    """Yield the services of *system*, without jobs that have ended."""
     left = {replica.rpartition("-")[0] for replica in running.status().pids}
     for name, service in system.services.items():
         if service.program is None or service.program.restarts or name in left:
@@ -131,7 +131,7 @@ def _count(frame: pl.DataFrame) -> dict[str, int]:
 
 
 def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
-    """Return the (caller, callee) pairs of services between which a span has its parent."""
+    """Return the (caller, callee) pairs of services by spans and their parents."""
     parents = traces.select("trace_id", parent_span_id="span_id", caller="service_name")
     pairs = traces.join(parents, on=["trace_id", "parent_span_id"]).select("caller", "service_name").unique()
     return {(caller, callee) for caller, callee in pairs.iter_rows() if caller != callee}
@@ -142,7 +142,7 @@ def _attached(system: System) -> bool:
 
 
 def _silent(system: System, traces: pl.DataFrame) -> list[str]:
-    """Return the services, stores left out, that sent no span."""
+    """Return the services, without stores, that sent no span."""
     seen = set(traces["service_name"])
     stores = {
         name

@@ -14,7 +14,7 @@ from opsassay.testbed.workload.runtime.ledger import GAVE_UP, LOAD_RECORD
 def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
     """Return the ledger lines of all processes since *since_ns*; a line torn by a kill or a full disk is dropped.
 
-    Who gave up on a callee that a fault kept busy in the same trace has waited for it; who gave up on another has no line.
+    A caller that gave up on a callee that the fault kept busy in the same trace has waited for it; others have no line.
     Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
     span_id; null where a kind has no such thing.
     *since_ns* and time_ns are UTC. ns is what the fault itself introduced, or how long a caller waited because of it;
@@ -37,7 +37,7 @@ def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
 
 
 def _with_given_up(lines: pl.DataFrame) -> pl.DataFrame:
-    """Return *lines* with the waits among those that gave up, callers of callers included."""
+    """Return *lines* with the waiting times of callers that gave up, and of their callers."""
     known, open_ = lines.filter(pl.col("kind") != GAVE_UP), lines.filter(pl.col("kind") == GAVE_UP)
     while open_.height:
         busy = known.filter(pl.col("trace_id").is_not_null()).select("trace_id", callee="service").unique()

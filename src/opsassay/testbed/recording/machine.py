@@ -64,7 +64,7 @@ class MachineWatch(Background):
         self._sample_machine()
 
     def work(self) -> None:
-        """Look again and again."""
+        """Read load and clocks of the machine again and again until the block ends."""
         while self.pause(self.every_s):
             self._sample_machine()
 
@@ -75,29 +75,29 @@ class MachineWatch(Background):
         self.looks.append(Look(self.wall(), self.steady(), queued, used, systems))
 
 
-def others(looks: Iterable[Look]) -> list[str]:
-    """Return the other systems that were seen."""
-    return sorted(frozenset().union(*(look.systems for look in looks)))
+def others(readings: Iterable[Look]) -> list[str]:
+    """Return the names of other systems that ran at any of the *readings*."""
+    return sorted(frozenset().union(*(look.systems for look in readings)))
 
 
-def jumps_s(looks: Iterable[Look]) -> list[float]:
-    """Return by how many seconds the wall clock jumped against the monotonic one, for each jump over JUMP_LIMIT_S."""
-    offsets = [look.wall_ns - look.steady_ns for look in looks]
+def jumps_s(readings: Iterable[Look]) -> list[float]:
+    """Return the jumps of the wall clock against the monotonic clock in s, each over JUMP_LIMIT_S."""
+    offsets = [look.wall_ns - look.steady_ns for look in readings]
     steps = [(later - earlier) / 1e9 for earlier, later in pairwise(offsets)]
     return [step for step in steps if abs(step) > JUMP_LIMIT_S]
 
 
-def notes(looks: Iterable[Look]) -> list[str]:
-    """Return a sentence for everything that was not as it should be."""
-    looks = list(looks)
+def notes(readings: Iterable[Look]) -> list[str]:
+    """Return a sentence for everything wrong with the machine in *readings*."""
+    readings = list(readings)
     found = [
         f"the wall clock jumped by {jump:+.3f} s during the recording: times before and after do not compare"
-        for jump in jumps_s(looks)
+        for jump in jumps_s(readings)
     ]
-    if (queued := round(max(look.queued for look in looks), 1)) > 0:
+    if (queued := round(max(look.queued for look in readings), 1)) > 0:
         found.append(f"the machine was busy: {queued:.1f} more runnable tasks than cores")
-    if (used := max(look.memory_share for look in looks)) > FULL_SHARE:
+    if (used := max(look.memory_share for look in readings)) > FULL_SHARE:
         found.append(f"the memory of the machine was {used:.0%} full")
-    if seen := others(looks):
+    if seen := others(readings):
         found.append(f"other systems ran on this machine: {', '.join(seen)}")
     return found

@@ -90,7 +90,7 @@ class Observer:
         self._count = 0
 
     async def run(self) -> None:
-        """Observe until asked to stop, then look once more unless that was done; raises what keeps it from that."""
+        """Observe the system until asked to stop, with a last observation at the end; raises what prevents it."""
         async with self.probes:
             calibration = await calibrate()
             self._reachable_within_s *= calibration.slowdown
@@ -107,7 +107,7 @@ class Observer:
             _log.info("stopped", ticks=index)
 
     async def _goes_on(self) -> bool:
-        """Say that it has looked, and wait; return False when it is to stop instead of going on."""
+        """Report that an observation is done, and wait; return False when the observer is to stop."""
         self.asked.clear()
         print(LOOKED, flush=True)
         await self.asked.wait()
@@ -115,7 +115,7 @@ class Observer:
         return not self.stopping
 
     async def _until_asked(self, index: int) -> int:
-        """Probe and tick on schedule, from tick *index* on; return the index of the next one."""
+        """Observe on schedule from tick *index* until asked to stop; return the index of the next tick."""
         probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
         started = time.monotonic() - index * self.cadence_s
         while not self.asked.is_set():
@@ -128,12 +128,12 @@ class Observer:
         return index
 
     def stop(self) -> None:
-        """Have it look once more, unless that is what it did last, and stop."""
+        """Let the observer make a last observation, unless it just made one, and stop."""
         self.stopping = True
         self.asked.set()
 
     async def tick(self, index: int) -> None:
-        """Read the system and write the tick *index*."""
+        """Read the system and write tick *index* to the timeline."""
         began = time.time_ns()
         reading, pressure = await asyncio.gather(self.probes.read(), self._pressure.read(self._late_s))
         depths: tuple[tuple[Depth, DepthReading], ...] = (
@@ -145,7 +145,7 @@ class Observer:
         self._append_tick(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
-        """Sleep until the next turn; write those that have passed as missed."""
+        """Sleep until the next scheduled tick and return its index; missed ticks are written as missed."""
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
             self._append_tick(index, [_make_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
@@ -159,7 +159,7 @@ class Observer:
         return index
 
     def _changes(self, reading: SystemReading) -> dict[str, Any]:
-        """Return entities, gone and load of a tick: what is not as the last reading that knew them had it."""
+        """Return entities, gone and load of a tick: what differs from the last reading of each."""
         changes: dict[str, Any] = {}
         if reading.entities is not None:
             entities = {entity.id: entity for entity in reading.entities}
@@ -172,7 +172,7 @@ class Observer:
         return changes
 
     async def _probe_on_schedule(self, every_s: float) -> None:
-        """Probe at every turn; one that comes while the last probes are still under way is left out.
+        """Probe the services every *every_s* seconds; a turn is left out while the last probes still run.
 
         The first turn is over when everything has answered.
         """

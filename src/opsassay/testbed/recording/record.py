@@ -225,7 +225,7 @@ def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCor
     cores = free.mean if status.cores is None else None
     frames = decode_spool(spool)
     seen = measure(
-        frames, slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores, seen_at=system.seen_at()
+        frames, slo, window, reference=usual, rate_rps=status.rate_rps, free_cores=cores, seen_at=system.seen_at()
     )
     return seen.objection(slo) or (steady(frames["traces"], window) if steady is not None else "")
 

@@ -75,38 +75,38 @@ class ClusterToolSession(OperatorToolSession):
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with the names of the cluster's nodes and namespaces in their places."""
+        """Return *value* with the names of the cluster's nodes and namespaces in place of placeholders."""
         return self._names.fill(value)
 
-    def carry_out(self, tool: Tool, asked: Written) -> Done:
-        """Return what kubectl, the command for nodes or the telemetry answers."""
+    def carry_out(self, tool: Tool, arguments: Written) -> Done:
+        """Return the answer of kubectl, of the command for nodes or of the telemetry to a call of *tool*."""
         del tool
-        if isinstance(asked, Wait):
-            return Done(self.pause(asked.seconds))
-        if isinstance(asked, Look):
+        if isinstance(arguments, Wait):
+            return Done(self.pause(arguments.seconds))
+        if isinstance(arguments, Look):
             assert self.view is not None
-            return Done(self.view.answer_query(asked))
-        if isinstance(asked, NodeCall):
-            if asked.op not in self._granted:
-                raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")
-            node = self._names.known_node(asked.node)
-            return Done(self._nodes.do(node, asked.op) or f"{asked.op} of {node}: done.", (node,))
-        if isinstance(asked, KubectlRead):
-            request = parse_kubectl(asked.args)
+            return Done(self.view.answer_query(arguments))
+        if isinstance(arguments, NodeCall):
+            if arguments.op not in self._granted:
+                raise UserError(f"{arguments.op} is not granted; there are {', '.join(self._granted)}.")
+            node = self._names.known_node(arguments.node)
+            return Done(self._nodes.do(node, arguments.op) or f"{arguments.op} of {node}: done.", (node,))
+        if isinstance(arguments, KubectlRead):
+            request = parse_kubectl(arguments.args)
             if request.changes:
                 raise UserError(f"kubectl {request.verb} may change something; use the tool kubectl for that.")
             return Done(self._kubectl.run(request))
-        assert isinstance(asked, KubectlCall)
-        request = parse_kubectl(asked.args, has_input=asked.input is not None)
+        assert isinstance(arguments, KubectlCall)
+        request = parse_kubectl(arguments.args, has_input=arguments.input is not None)
         touched = touched_by(request.arguments) if request.verb == "exec" else ()
-        return Done(self._kubectl.run(request, asked.input, asked.timeout_s), touched)
+        return Done(self._kubectl.run(request, arguments.input, arguments.timeout_s), touched)
 
-    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
-        """Tell whether a call may change something: for kubectl the verb tells."""
+    def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call of *tool* may change something; for kubectl its verb decides."""
         if tool.arguments is not KubectlCall:
             return tool.mutating
         try:
-            request = parse_kubectl([str(word) for word in given.get("args") or ()], has_input=True)
+            request = parse_kubectl([str(word) for word in arguments.get("args") or ()], has_input=True)
             return bool(touched_by(request.arguments)) if request.verb == "exec" else request.changes
         except (UserError, TypeError):
             return False  # refused: nothing was run
