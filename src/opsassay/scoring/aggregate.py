@@ -59,15 +59,15 @@ def summarise(
     long = _verdicts_as_long_table(verdicts, None if names is None else frozenset(names))
     rows: list[dict[str, Any]] = []
     for solver, of_solver in _split_by_column(long, "solver"):
-        rows += _rows(of_solver, solver=solver, scope="all", group="", macro=False)
-        rows += _rows(of_solver, solver=solver, scope="macro", group="", macro=True)
+        rows += _summary_rows(of_solver, solver=solver, scope="all", group="", macro=False)
+        rows += _summary_rows(of_solver, solver=solver, scope="macro", group="", macro=True)
         for group, part in _split_by_column(of_solver, "system"):
-            rows += _rows(part, solver=solver, scope="system", group=group, macro=False)
+            rows += _summary_rows(part, solver=solver, scope="system", group=group, macro=False)
         for scope, group_of in scopes.items():
             items = pl.col("item").replace_strict(dict(group_of), default=None, return_dtype=pl.String)
             inside = of_solver.with_columns(group=items).drop_nulls("group").sort("group", maintain_order=True)
             for group, part in _split_by_column(inside, "group"):
-                rows += _rows(part, solver=solver, scope=scope, group=group, macro=False)
+                rows += _summary_rows(part, solver=solver, scope=scope, group=group, macro=False)
     return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
 
 
@@ -84,7 +84,7 @@ def _verdicts_as_long_table(verdicts: Iterable[Verdict], names: frozenset[str] |
 
 
 def is_zero(verdict: Verdict, metric: str) -> bool:
-    """Return whether *metric* counts as 0 because the run gave no answer, which was to be given."""
+    """Return whether *metric* counts as 0 because the run owed an answer and gave none."""
     whole = verdict.metrics.keys() >= {"any_service", "exact_match"}
     unanswered = whole and not any(m.status is MetricStatus.SCORED for m in verdict.metrics.values())
     return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
@@ -95,15 +95,15 @@ def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl
         yield str(key[0]), part
 
 
-def _rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one group: every metric in the order of a verdict, then the ratio PR / AnySvc."""
+def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
+    """Yield one summary row for each metric of a group of verdicts, then one for path_reachability / any_service."""
     by_metric = dict(_split_by_column(frame, "metric"))
     names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
     about = {"solver": solver, "scope": scope, "group": group}
     for name in names:
         yield {**about, "metric": name, **_summarise_metric(name, by_metric[name], macro=macro)}
     if {"path_reachability", "any_service"} <= by_metric.keys():
-        ratio = _of_ratio(by_metric["path_reachability"], by_metric["any_service"], macro=macro)
+        ratio = _summarise_ratio(by_metric["path_reachability"], by_metric["any_service"], macro=macro)
         yield {**about, "metric": GROUNDED_SHARE, **ratio}
 
 
@@ -114,14 +114,14 @@ def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str
         strata = [part.get_column("value").to_numpy() for part in _split_into_strata(cases, by_system=macro)]
         return {**_interval_as_row(mean_of(strata), "bootstrap"), "cases": len(values), **_count_statuses(rows)}
     return {
-        **_interval_as_row(share_of(values, _weights(cases, macro=macro)), "wilson"),
+        **_interval_as_row(share_of(values, _case_weights(cases, macro=macro)), "wilson"),
         "cases": len(values),
         **_count_statuses(rows),
     }
 
 
-def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
-    """Return the row of the ratio: the mean, over the cases weighted by how often the service was right, of the paths."""
+def _summarise_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    """Return the summary row of the ratio path_reachability / any_service, from the rows of both metrics."""
     both = (
         _mean_per_case(reached)
         .join(_mean_per_case(named), on=["system", "item"], suffix="_named")
@@ -129,27 +129,27 @@ def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dic
     )
     tops, bottoms = (both.get_column(name).to_numpy() for name in ("value", "value_named"))
     shares = np.divide(tops, bottoms, out=np.zeros(len(tops)), where=bottoms > 0)
-    found = share_of(shares, bottoms * _weights(both, macro=macro))
+    found = share_of(shares, bottoms * _case_weights(both, macro=macro))
     return {**_interval_as_row(found, "wilson"), "cases": both.height, **_count_statuses(reached)}
 
 
-def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
-    """Return what each case weighs: alike, or with *macro* so that every system does."""
+def _case_weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
+    """Return the weight of each case: equal, or with *macro* such that every system weighs the same."""
     if not macro:
         return np.ones(cases.height)
     return cases.select(1 / pl.len().over("system")).to_series().to_numpy()
 
 
-def _interval_as_row(found: MeanFigure | None, interval: str) -> dict[str, Any]:
-    if found is None:
+def _interval_as_row(figure: MeanFigure | None, interval: str) -> dict[str, Any]:
+    if figure is None:
         return {"mean": None, "low": None, "high": None, "interval": None}
     return {
-        "mean": found.value, "low": found.low, "high": found.high, "interval": None if found.low is None else interval
+        "mean": figure.value, "low": figure.low, "high": figure.high, "interval": None if figure.low is None else interval
     }  # fmt: skip
 
 
 def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
-    """Return the figure of a row of a summary, None where it has none."""
+    """Return the mean and its interval from a row of `summarise`; None when the row or its mean is missing."""
     if row is None or row["mean"] is None:
         return None
     return MeanFigure(row["mean"], row["low"], row["high"], row["cases"], share=is_share(row["metric"], ""))

@@ -37,7 +37,7 @@ class Bound:
     budget: TimeBudget
 
     def score(self, expectation: Expectation, service: str, services: Sequence[str]) -> BoundResult:
-        """Return how well it supports *expectation* of *service* among *services* (names as the data has them).
+        """Return how well the query supports *expectation* for *service*, compared with the other *services*.
 
         score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those
         for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when there is no other
@@ -45,7 +45,7 @@ class Bound:
         """
         if reason := self.statement.why_not_bound():
             return BoundResult(0.0, reason)
-        controls = _pick_evenly([name for name in services if name != service])
+        controls = _pick_controls([name for name in services if name != service])
         if not controls:
             return BoundResult(0.0, "there is no other service to try the query on")
         own = self._period_values(service)
@@ -61,7 +61,7 @@ class Bound:
         return BoundResult(1 - shared / len(controls), finding)
 
     def _period_values(self, service: str) -> tuple[float, float] | str:
-        """Return the numbers of the normal and the abnormal period, or why there is none."""
+        """Return the query's number for *service* in the normal and the abnormal period, or why there is none."""
         found = []
         for period in ("normal", "abnormal"):
             answer = self.budget.query(self.sql, self.executed, {"service": service, "period": period})
@@ -79,7 +79,7 @@ class Bound:
 
 
 def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
-    """Return whether the number moved as expected, with r the ratio of the *expectation*.
+    """Return whether the number moved from *normal* to *abnormal* as expected; r is the ratio of *expectation*.
 
     up: abnormal > normal and abnormal >= r normal; down: abnormal < normal and normal >= r abnormal; gone: normal > 0
     and abnormal = 0.
@@ -98,13 +98,13 @@ def _as_float(value: float | None) -> float:
         return math.inf
 
 
-def _pick_evenly(names: Sequence[str]) -> list[str]:
+def _pick_controls(names: Sequence[str]) -> list[str]:
     step = max(1, math.ceil(len(names) / MAX_CONTROLS))
     return sorted(names)[::step]
 
 
-def _format_means(moved: tuple[float, float]) -> str:
-    return f"{moved[0]:.4g} normal, {moved[1]:.4g} abnormal"
+def _format_means(means: tuple[float, float]) -> str:
+    return f"{means[0]:.4g} normal, {means[1]:.4g} abnormal"
 
 
 def _format_expectation(expectation: Expectation) -> str:

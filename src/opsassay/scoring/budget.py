@@ -27,7 +27,7 @@ class TimeBudget:
 
     @property
     def left_s(self) -> float:
-        """What is left; never below 0."""
+        """The seconds that are left; never below 0."""
         return max(0.0, self._until - time.monotonic())
 
     def query(
@@ -40,7 +40,7 @@ class TimeBudget:
         max_rows: int | None = None,
         with_tree: bool = False,
     ) -> QueryResult:
-        """Return what `LockedSql.query` gives within what is left, a timeout when nothing is left.
+        """Run *statement* with `LockedSql.query` within the time left; the status is timeout when none is left.
 
         Raises GradingEndedError when the grading was cancelled.
         """

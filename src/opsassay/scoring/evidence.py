@@ -41,7 +41,7 @@ class EvidenceItem:
 
     @property
     def about(self) -> str:
-        """The services in words."""
+        """The services of the item as text for a reader."""
         return " -> ".join(self.services)
 
 
@@ -135,7 +135,7 @@ class _EvidenceGrader:
             claim=evidence.claim,
             status=answer.status,
             columns=tuple(answer.columns),
-            rows=tuple(tuple(_cell(value) for value in row) for row in answer.rows[:ROWS_KEPT]),
+            rows=tuple(tuple(_cell_as_json(value) for value in row) for row in answer.rows[:ROWS_KEPT]),
             message=answer.message[:TEXT_KEPT],
             about=item.about,
             **judged,
@@ -144,7 +144,7 @@ class _EvidenceGrader:
     def _judge_statement(
         self, item: EvidenceItem, statement: Statement, answer: QueryResult, parameters: dict[str, str]
     ) -> dict[str, Any]:
-        """Return relevant, vacuous and finding of a statement that ran."""
+        """Return "relevant", "vacuous" and "finding" of a statement that ran."""
         if item.evidence.expectation is not None and is_nothing(answer.rows):  # what is gone now was there before
             parameters = {**parameters, "period": "normal"}
             answer = self._budget.query(self._sql, answer.executed, parameters)
@@ -154,7 +154,7 @@ class _EvidenceGrader:
         restricted = statement.restricted(lambda text: self._is_about(item, text.strip("%-")))
         if not restricted:
             return {**_NOT_RUN, "vacuous": False, "finding": f"it is not restricted to {item.about}"}
-        self._sql.about(self._rows_of(item))
+        self._sql.about(self._subject_of(item))
         if not runs.is_about(restricted, statement.feeding):
             return {**_NOT_RUN, "vacuous": False, "finding": f"its result does not follow from {item.about}"}
         return {"relevant": True, "vacuous": False, "finding": ""}
@@ -167,21 +167,21 @@ class _EvidenceGrader:
             if service
         )
 
-    def _rows_of(self, item: EvidenceItem) -> Subject:
-        """Return the rows of the services that *item* is about; a name that begins with two is the longer one's."""
+    def _subject_of(self, item: EvidenceItem) -> Subject:
+        """Return the telemetry rows of the item's services; of nested service names the longest owns a row."""
         if self._names is None:
             self._names = names_in(self._sql)
-        named = [name for name in self._names if self._is_about(item, self._find_owner(name) or name)]
+        named = [name for name in self._names if self._is_about(item, self._find_service(name) or name)]
         return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)))
 
-    def _find_owner(self, name: str) -> str | None:
+    def _find_service(self, name: str) -> str | None:
         lowered = name.lower()
         owners = [s for s in self._services if lowered == s.lower() or lowered.startswith(f"{s.lower()}-")]
         return max(owners, key=len, default=None)
 
 
 def _why_vacuous(statement: Statement, answer: QueryResult, runs: Executions) -> str:
-    """Return why no telemetry has a say in what *statement* gave, '' when it has."""
+    """Return why the result of *statement* does not depend on telemetry, '' when it does."""
     if not statement.reads:
         return "no telemetry table is read"
     if statement.is_constant:
@@ -196,8 +196,8 @@ def _why_vacuous(statement: Statement, answer: QueryResult, runs: Executions) ->
 _NOT_RUN: Mapping[str, Any] = MappingProxyType({"relevant": False, "vacuous": None, "finding": ""})
 
 
-def _cell(value: Any) -> str | int | float | bool | None:
-    """Return *value* as JSON can hold it, the same when it is read back."""
+def _cell_as_json(value: Any) -> str | int | float | bool | None:
+    """Return a cell of a result as a value that JSON keeps unchanged."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -17,26 +17,26 @@ class MeanFigure:
 
     @property
     def text(self) -> str:
-        """The figure as tables and pages write it: ``15.4% [6.2, 33.5]``, and ``2.5 [1.9, 3.1]`` of what is no share."""
+        """The mean with its interval: ``15.4% [6.2, 33.5]`` for a share, else ``2.5 [1.9, 3.1]``."""
         write = _format_percent_number if self.share else _format_number
         ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
         return f"{write(self.value)}{'%' if self.share else ''}{ends}"
 
     @property
     def text_with_n(self) -> str:
-        """The figure with the number of its cases behind it: ``15.4% [6.2, 33.5] (26)``."""
+        """The mean with its interval and the number of cases: ``15.4% [6.2, 33.5] (26)``."""
         return f"{self.text} ({self.n})"
 
 
 def difference_text(value: float, low: float | None, high: float | None, *, share: bool) -> str:
-    """Return a difference as it is written: ``-8.3 pp [-20.0, +4.1]`` of shares, in percentage points; else in its unit."""
+    """Return a difference with its interval: ``-8.3 pp [-20.0, +4.1]`` (percentage points) of a *share*, else plain."""
     shown = [None if one is None else f"{100 * one:+.1f}" if share else f"{one:+,.3g}" for one in (value, low, high)]
     ends = f" [{shown[1]}, {shown[2]}]" if low is not None and high is not None else ""
     return f"{shown[0]}{' pp' if share else ''}{ends}"
 
 
 def percent(value: float | None) -> str | None:
-    """Return a fraction as percent, None as None."""
+    """Return a fraction as percent text, None for None."""
     return None if value is None else f"{_format_percent_number(value)}%"
 
 

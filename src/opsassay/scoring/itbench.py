@@ -49,7 +49,7 @@ class ItbenchAnswer:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """Every entity that it names, once."""
+        """The names of all entities in the answer, each once."""
         return tuple(dict.fromkeys([*self.roots, *(end for edge in self.edges for end in edge)]))
 
 
@@ -80,7 +80,7 @@ class ItbenchTruth:
 
     @classmethod
     def read(cls, folder: Path, files: Sequence[str] = (V1, V2)) -> ItbenchTruth:
-        """Return the first of *files* in *folder* that names a root cause; raises UserError where none does."""
+        """Read the truth from the first of *files* in *folder* that names a root cause; raises UserError for none."""
         notes: list[str] = []
         try:
             file, truth = graded_truth(folder, notes, files)
@@ -89,7 +89,7 @@ class ItbenchTruth:
         return cls(folder.name, truth, file, tuple(notes))
 
     def score(self, answer: ItbenchAnswer, parameters: Parameters = TABLE_33) -> ItbenchScore:
-        """Return how *answer* matches, NTAM with *parameters*."""
+        """Score *answer* against this truth, with *parameters* for the topology-aware match (NTAM)."""
         groups = {name: self.group_of(name) for name in answer.all_names}
         topology = self._build_topology(groups)
         edges = [(edge.source, edge.target) for edge in self.truth.annotation.graph.edges]
@@ -104,20 +104,25 @@ class ItbenchTruth:
             ntam.propagation(true, said),
             bool(right),
             len(right) / len(claimed) if claimed else None,
-            tuple(name for name, group in groups.items() if group is None and not self._owned(name)),
+            tuple(name for name, group in groups.items() if group is None and not self._owned_pod_groups(name)),
             self.file,
         )
 
-    def _build_topology(self, groups: Mapping[str, str | None]) -> Topology:
+    def _build_topology(self, group_of_name: Mapping[str, str | None]) -> Topology:
         edges = self.truth.annotation.graph.edges
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
-        owns = frozenset((name, pod) for name, group in groups.items() if group is None for pod in self._owned(name))
+        owns = frozenset(
+            (name, pod)
+            for name, group in group_of_name.items()
+            if group is None
+            for pod in self._owned_pod_groups(name)
+        )
         known = frozenset(self.truth.groups)
         return Topology(owns, calls, known | {name for name, _ in owns}, self.aliases)
 
     @cached_property
     def aliases(self) -> tuple[frozenset[str], ...]:
-        """Groups that the truth calls aliases, and those that no name can tell apart."""
+        """The groups of entities that count as one: declared as aliases, or impossible to tell apart by name."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, of in self.truth.groups.items():
             alike[str(of.get("kind")).lower(), str(of.get("namespace")), *map(str, filters_of(of) or [name])].append(
@@ -127,20 +132,20 @@ class ItbenchTruth:
         return tuple(map(frozenset, [*said, *(names for names in alike.values() if len(names) > 1)]))
 
     def group_of(self, name: str) -> str | None:
-        """Return the group that *name* means: by its id, else the nearest of those of its kind and namespace.
+        """Return the id of the truth's group that the entity *name* belongs to, None when there is none.
 
         Nearest is a group of that name, then one whose filter matches it as a whole, then one whose filter matches its
         beginning; of several the one whose filter says most.
         """
         if name in self.truth.groups:
             return name
-        namespace, kind, base = _parts(name)
+        namespace, kind, base = _split_entity_name(name)
         near = [(self.distance(one, base), one) for one in self.truth.groups if self._group_fits(one, namespace, kind)]
         found = min(((distance, one) for distance, one in near if base and distance is not None), default=None)
         return found[1] if found else None
 
     def distance(self, group: str, base: str) -> tuple[int, int, bool, int] | None:
-        """Return how near the name *base* is to *group*, less being nearer; None where no filter of it matches."""
+        """Return how well the name *base* fits *group* as a sort key, lowest best; None when no filter matches it."""
         filters = filters_of(self.truth.groups[group])
         place = list(self.truth.groups).index(group)
         exact = base == group or any(base in {pattern, stem_of(pattern)} for pattern in filters)
@@ -151,9 +156,9 @@ class ItbenchTruth:
         says = max((len(stem_of(pattern)) for pattern in filters), default=0)
         return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
 
-    def _owned(self, name: str) -> list[str]:
-        """Return the groups of pods that the workload *name* owns."""
-        namespace, kind, base = _parts(name)
+    def _owned_pod_groups(self, name: str) -> list[str]:
+        """Return the pod groups that the workload *name* owns."""
+        namespace, kind, base = _split_entity_name(name)
         if kind not in OWNERS:
             return []
         pods = [one for one in self.truth.groups if self._group_fits(one, namespace, "pod")]
@@ -162,20 +167,20 @@ class ItbenchTruth:
 
     def _group_fits(self, group: str, namespace: str, kind: str) -> bool:
         of = self.truth.groups[group]
-        own_kind, own_namespace = _singular(str(of.get("kind") or "")), str(of.get("namespace") or "")
+        own_kind, own_namespace = _singular_kind(str(of.get("kind") or "")), str(of.get("namespace") or "")
         anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
         return (not kind or not own_kind or own_kind == kind) and (anywhere or own_namespace == namespace)
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    """Return namespace, kind as `_singular` has it and name of NAMESPACE/KIND/NAME; '' for what is not said."""
+def _split_entity_name(name: str) -> tuple[str, str, str]:
+    """Return (namespace, kind, name) of "NAMESPACE/KIND/NAME", the kind in singular; '' for a missing part."""
     *before, base = name.split("/")
-    kind = _singular(before[-1]) if before else ""
+    kind = _singular_kind(before[-1]) if before else ""
     return before[-2] if len(before) > 1 else "", kind, base
 
 
-def _singular(kind: str) -> str:
-    """Return *kind* in small letters, of one object: pod of Pods, policy of policies; what ends in -ss stays."""
+def _singular_kind(kind: str) -> str:
+    """Return *kind* in lower case and singular: "Pods" as "pod", "policies" as "policy"; a final -ss stays."""
     small = kind.lower()
     if small.endswith("ies"):
         return f"{small[:-3]}y"
@@ -183,7 +188,7 @@ def _singular(kind: str) -> str:
 
 
 def read_itbench_answer(path: Path) -> ItbenchAnswer:
-    """Return the answer in *path*; raises UserError for what is no answer in ITBench's form."""
+    """Return the answer in the file *path*; raises UserError when it is not in ITBench's form."""
     try:
         given = json.loads(read_plain(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:

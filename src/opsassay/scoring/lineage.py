@@ -36,7 +36,7 @@ class Column:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the telemetry columns."""
+        """The names of the telemetry columns that it is made of."""
         return frozenset(name for _, name in self.origins)
 
 
@@ -44,7 +44,7 @@ _LITERAL, _UNKNOWN = Column(), Column(is_known=False)
 
 
 def _merge_columns(first: Column, second: Column) -> Column:
-    """Return what a column is that has its values from either, as in a UNION."""
+    """Return the column that takes its values from both *first* and *second*, as in a UNION."""
     return Column(
         first.origins | second.origins,
         first.is_plain and second.is_plain,
@@ -77,7 +77,7 @@ class _Scope:
     aliases: dict[str, Node] = field(default_factory=dict)
 
     def find(self, path: Sequence[str]) -> Column | None:
-        """Return what the reference *path* means in this scope alone."""
+        """Return the column that the dotted reference *path* names in this scope, None when it is not there."""
         relations = self.relations
         if len(path) > 1:
             qualifier = path[-2] if path[0] == MAIN and len(path) > 2 else path[0]
@@ -90,7 +90,7 @@ class _Scope:
         if found:
             return reduce(_merge_columns, found)
         whole = [column for relation in relations if relation.alias == path[0] for _, column in relation.columns]
-        return _folded(whole) if whole else None
+        return _combine_columns(whole) if whole else None
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Query:
 
     @property
     def is_over_telemetry(self) -> bool:
-        """Whether each row that it looks at is made of rows of telemetry."""
+        """Whether every row that it reads is made of telemetry rows."""
         return bool(self.relations) and all(relation.is_telemetry for relation in self.relations)
 
 
@@ -118,28 +118,28 @@ class Lineage:
         self._columns: dict[int, Column] = {}
         self._rows: dict[int, frozenset[int]] = {}
         self.queries: list[Query] = []
-        columns, _ = self._query(tree["statements"][0]["node"], {}, None, outermost=True)
-        self.output = _folded(column for _, column in columns)
+        columns, _ = self._resolve_query(tree["statements"][0]["node"], {}, None, outermost=True)
+        self.output = _combine_columns(column for _, column in columns)
         """What the result as a whole comes from."""
 
     def resolve_column(self, reference: Node) -> Column:
-        """Return what the column reference, a node of the tree, means."""
+        """Return the telemetry columns behind *reference*, a column reference in the syntax tree."""
         return self._columns.get(id(reference), _UNKNOWN)
 
     def rows_of(self, subquery: Node) -> frozenset[int]:
-        """Return the reads whose rows are those of *subquery*, an expression."""
+        """Return the numbers of the table reads that give the rows of *subquery*, a subquery expression."""
         return self._rows.get(id(subquery), frozenset())
 
     def is_correlated(self, subquery: Node) -> bool:
-        """Return whether *subquery*, an expression, refers to rows outside of it."""
+        """Return whether the subquery expression refers to columns of a query around it."""
         inside = {self._reads[id(node)] for node in tree_nodes(subquery) if id(node) in self._reads}
         origins = (self.resolve_column(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
         return any(read not in inside | self.rows_of(subquery) for each in origins for read, _ in each)
 
-    def _query(
+    def _resolve_query(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool = False
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
-        """Return the columns of a query with the reads whose rows are its rows, and look at everything in it."""
+        """Resolve a query node; return its (name, column) pairs and the numbers of the reads its rows come from."""
         ctes = self._resolve_ctes(node, ctes, outer)
         kind = node.get("type")
         if kind == "SELECT_NODE":
@@ -147,7 +147,7 @@ class Lineage:
         parts = [part for part in (node.get("left"), node.get("right"), *node.get("children", ())) if part]
         if kind == "RECURSIVE_CTE_NODE":
             ctes = {**ctes, str(node.get("cte_name", "")).lower(): _NO_TABLE}
-        done = [self._query(part, ctes, outer, outermost=outermost) for part in parts]
+        done = [self._resolve_query(part, ctes, outer, outermost=outermost) for part in parts]
         scope = _Scope([], outer)
         self._resolve_references(node.get("modifiers"), scope, ctes)
         rows = frozenset[int]().union(*(rows for _, rows in done))
@@ -174,7 +174,7 @@ class Lineage:
         self, query: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, alias: str, names: Sequence[str]
     ) -> _Relation:
         before = len(self.queries)
-        columns, rows = self._query(query, ctes, outer)
+        columns, rows = self._resolve_query(query, ctes, outer)
         own = self.queries[before:]
         is_telemetry = bool(own) and all(query.is_over_telemetry for query in own)
         return _Relation(alias.lower(), _rename_columns(columns, names), rows, is_telemetry)
@@ -182,7 +182,7 @@ class Lineage:
     def _resolve_select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
-        relations = self._from(node.get("from_table") or {}, ctes, outer, [])
+        relations = self._resolve_from(node.get("from_table") or {}, ctes, outer, [])
         scope = _Scope(relations, outer)
         chosen = node.get("select_list") or ()
         scope.aliases = {str(e["alias"]).lower(): e for e in chosen if e.get("alias")}
@@ -191,19 +191,19 @@ class Lineage:
         rows = frozenset[int]().union(*(relation.rows for relation in relations))
         columns: list[tuple[str, Column]] = []
         for expression in chosen:
-            columns += self._selected(expression, relations, rows)
-        self.queries.append(Query(node, tuple(relations), _folded(column for _, column in columns), outermost))
+            columns += self._columns_of_select_entry(expression, relations, rows)
+        self.queries.append(Query(node, tuple(relations), _combine_columns(column for _, column in columns), outermost))
         return columns, rows
 
-    def _from(
+    def _resolve_from(
         self, table: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, left: list[_Relation]
     ) -> list[_Relation]:
-        """Return the tables of a FROM clause; *left* are those that a lateral subquery sees."""
+        """Return the relations of a FROM clause; *left* are those that a lateral subquery may refer to."""
         kind, alias = table.get("type"), str(table.get("alias") or "").lower()
         names = table.get("column_name_alias") or ()
         if kind == "JOIN":
-            first = self._from(table["left"], ctes, outer, left)
-            second = self._from(table["right"], ctes, outer, [*left, *first])
+            first = self._resolve_from(table["left"], ctes, outer, left)
+            second = self._resolve_from(table["right"], ctes, outer, [*left, *first])
             self._resolve_references(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
             return [*first, *second]
         if kind == "SUBQUERY":
@@ -232,9 +232,9 @@ class Lineage:
             return _Relation(alias or name, _rename_columns(made.columns, names), made.rows, made.is_telemetry)
         return _Relation(alias or name, (), is_telemetry=False)
 
-    def _resolve_references(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
-        """Resolve every reference in the expressions of *part*."""
-        waiting = [(part, scope)]
+    def _resolve_references(self, tree: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
+        """Resolve every column reference and subquery in the expressions below *tree*."""
+        waiting = [(tree, scope)]
         while waiting:
             node, around = waiting.pop()
             if isinstance(node, list):
@@ -244,8 +244,8 @@ class Lineage:
             elif node.get("class") == "COLUMN_REF":
                 self._columns[id(node)] = self._resolve_column(node, around, ctes)
             elif node.get("class") == "SUBQUERY":
-                columns, self._rows[id(node)] = self._query(node["subquery"]["node"], ctes, around)
-                self._columns[id(node)] = _as_derived_column(_folded(column for _, column in columns))
+                columns, self._rows[id(node)] = self._resolve_query(node["subquery"]["node"], ctes, around)
+                self._columns[id(node)] = _as_derived_column(_combine_columns(column for _, column in columns))
                 waiting.append((node.get("child"), around))
             elif node.get("class") == "LAMBDA":
                 named = [
@@ -267,19 +267,19 @@ class Lineage:
                 meant = at.aliases.pop(path[0])  # so that an alias does not stand for itself
                 self._resolve_references(meant, at, ctes)
                 rows = frozenset[int]().union(*(relation.rows for relation in at.relations))
-                value = self._value(meant, at.relations, rows)
+                value = self._column_of_expression(meant, at.relations, rows)
                 at.aliases[path[0]] = meant
                 return value
             at = at.outer
         return _UNKNOWN
 
-    def _selected(
+    def _columns_of_select_entry(
         self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]
     ) -> list[tuple[str, Column]]:
-        """Return the columns that one entry of a select list gives."""
+        """Return the (name, column) pairs that one entry of a SELECT list adds; a star adds several."""
         if expression.get("class") != "STAR":
             name = str(expression.get("alias") or (expression.get("column_names") or [""])[-1]).lower()
-            return [(name, self._value(expression, relations, rows))]
+            return [(name, self._column_of_expression(expression, relations, rows))]
         of = str(expression.get("relation_name") or "").lower()
         columns = [c for relation in relations if of in {"", relation.alias} for c in relation.columns]
         unclear = any(expression.get(key) for key in ("expr", "columns", "rename_list", "qualified_exclude_list"))
@@ -288,13 +288,13 @@ class Lineage:
         left_out = {str(name).lower() for name in expression.get("exclude_list") or ()}
         replaced = {str(e["key"]).lower(): e["value"] for e in expression.get("replace_list") or ()}
         return [
-            (name, self._value(replaced[name], relations, rows) if name in replaced else column)
+            (name, self._column_of_expression(replaced[name], relations, rows) if name in replaced else column)
             for name, column in columns
             if name not in left_out
         ]
 
-    def _value(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
-        """Return what the value of an expression comes from."""
+    def _column_of_expression(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
+        """Return the telemetry columns that the value of an expression is computed from."""
         if expression.get("class") == "COLUMN_REF":
             return self.resolve_column(expression)
         text = (expression.get("literal") or {}).get("text")
@@ -303,24 +303,24 @@ class Lineage:
             is_period = text in PERIODS and periods == {text} and all(r.is_telemetry for r in relations)
             return Column(is_period=is_period)
         parts, origins = [], frozenset[Origin]()
-        for node in _outside_subqueries(expression):
+        for node in _nodes_outside_subqueries(expression):
             if node.get("class") in {"COLUMN_REF", "SUBQUERY"}:
                 parts.append(self.resolve_column(node))
             elif node.get("class") == "WINDOW" or counts_rows(node):
                 origins |= {(read, ANY) for read in rows}
             elif node.get("class") == "STAR":
                 parts += [column for relation in relations for _, column in relation.columns]
-        found = _folded(parts)
+        found = _combine_columns(parts)
         return Column(found.origins | origins, is_known=found.is_known)
 
 
 def counts_rows(node: Node) -> bool:
-    """Return whether *node* counts the rows."""
+    """Return whether the syntax tree node is a count of rows, such as count(*)."""
     return node.get("class") == "FUNCTION" and str(node.get("function_name", "")).lower() in {"count_star", "count"}
 
 
-def _outside_subqueries(expression: Any) -> Iterator[Node]:
-    """Yield the nodes of an expression, of a subquery its own node alone."""
+def _nodes_outside_subqueries(expression: Any) -> Iterator[Node]:
+    """Yield the nodes of an expression, without those inside its subqueries."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
@@ -331,8 +331,8 @@ def _outside_subqueries(expression: Any) -> Iterator[Node]:
             waiting += [value for key, value in node.items() if key != "subquery"]
 
 
-def _folded(columns: Iterable[Column]) -> Column:
-    """Return what an expression over *columns* comes from."""
+def _combine_columns(columns: Iterable[Column]) -> Column:
+    """Return the column of an expression that is computed from *columns*."""
     listed = list(columns)
     return Column(
         frozenset[Origin]().union(*(column.origins for column in listed)),

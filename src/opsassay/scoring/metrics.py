@@ -49,22 +49,22 @@ METRICS = Registry("metric", "opsassay.metrics", {})
 
 @cache
 def further_metrics() -> Mapping[str, FurtherMetric]:
-    """Return the metrics that installed packages add, by name; a name of ALL stays what it is."""
+    """Return the metrics that installed packages add, by name; they cannot replace a built-in one."""
     return {name: METRICS.load(name) for name in METRICS.names() if name not in ALL}
 
 
 def scored(value: float | bool) -> Metric:
-    """Return a metric with a value."""
+    """Return a metric with the status scored and this value."""
     return Metric(value=float(value), status=MetricStatus.SCORED)
 
 
 def not_applicable(names: Iterable[str], reason: str) -> Metrics:
-    """Return *names* as metrics that this case does not ask for."""
+    """Return *names* as metrics with the status not applicable, for *reason*."""
     return {name: Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason) for name in names}
 
 
 def failed(names: Iterable[str], reason: str) -> Metrics:
-    """Return *names* as metrics that could not be graded."""
+    """Return *names* as metrics with the status failed, for *reason*."""
     return {name: Metric(status=MetricStatus.FAILED, reason=reason) for name in names}
 
 

@@ -59,7 +59,7 @@ class Chain:
 
 
 def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: Topology) -> tuple[Chain, ...]:
-    """Return a cascade (cause, effect) with its root causes as chains, names as *topology* has them."""
+    """Return the cascade *edges* (cause, effect) as chains from a root cause on, by canonical names of *topology*."""
     joined = [(topology.canonical_entity(a), topology.canonical_entity(b)) for a, b in edges]
     causes = topology.all_of(roots)
     level = levels(joined, causes)
@@ -80,44 +80,51 @@ class Ntam:
     parameters: Parameters = TABLE_33
 
     def propagation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FPC (NTAM) in [0, 1]: S(G, O) / S(G, G) over the chains as wholes (Appendix F.2), clamped."""
-        return self._divide_and_clamp(self._total(truth, answer, whole=True), self._total(truth, truth, whole=True))
+        """Return FPC (NTAM) in [0, 1]: S(G, O) / S(G, G) over complete chains (Appendix F.2), clamped."""
+        return self._divide_and_clamp(
+            self._total_score(truth, answer, whole=True), self._total_score(truth, truth, whole=True)
+        )
 
     def localisation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FL (NTAM) in [0, 1]: the same over the root causes alone (Appendix F.3), clamped."""
+        """Return FL (NTAM) in [0, 1]: S(G, O) / S(G, G) over root causes only (Appendix F.3), clamped."""
         return self._divide_and_clamp(self.localisation_unclamped(truth, answer), 1.0)
 
     def localisation_unclamped(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FL (NTAM) as printed, which can exceed 1."""
-        return self._total(truth, answer, whole=False) / self._total(truth, truth, whole=False)
+        """Return FL (NTAM) as the paper prints it, not clamped: it can exceed 1."""
+        return self._total_score(truth, answer, whole=False) / self._total_score(truth, truth, whole=False)
 
     def _divide_and_clamp(self, score: float, ideal: float) -> float:
         return min(1.0, max(0.0, score / ideal))
 
-    def _total(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:
-        """Return S(G, O), or its like over root causes: each true chain against the best claimed one."""
+    def _total_score(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:
+        """Return S(G, O): the sum of each true chain's best match; over complete chains, or root causes only."""
         if not answer:
             return 0.0
         mismatch = math.pow(abs(len(truth) - len(answer)) + 1, self.parameters.d)
         return (
-            math.fsum(max(self._match(true, claimed, whole=whole) for claimed in answer) for true in truth) / mismatch
+            math.fsum(max(self._match_chains(true, claimed, whole=whole) for claimed in answer) for true in truth)
+            / mismatch
         )
 
-    def _match(self, true: Chain, claimed: Chain, *, whole: bool) -> float:
-        """Return S(FP_p, FP'_q) (Equation 7), or S(R_p, R'_q), whose second factor uses the whole FP_p as printed."""
+    def _match_chains(self, true_chain: Chain, claimed_chain: Chain, *, whole: bool) -> float:
+        """Return the match of two chains: S(FP_p, FP'_q) (Equation 7) when *whole*, else of their roots, S(R_p, R'_q)."""
         p = self.parameters
-        correct, said = (true.entities, claimed.entities) if whole else (true.roots, claimed.roots)
+        correct, said = (
+            (true_chain.entities, claimed_chain.entities) if whole else (true_chain.roots, claimed_chain.roots)
+        )
         if not correct or not said:
             return 0.0
-        near = [math.pow(max(self._near(true, g, o) for o in said), p.alpha) for g in correct]
-        central = max(math.fsum(self._near(true, g, o) for g in true.entities) for o in said) / len(true.entities)
+        near = [math.pow(max(self._entity_similarity(true_chain, g, o) for o in said), p.alpha) for g in correct]
+        central = max(
+            math.fsum(self._entity_similarity(true_chain, g, o) for g in true_chain.entities) for o in said
+        ) / len(true_chain.entities)
         mismatch = math.pow(abs(len(said) - len(correct)) + 1, p.c)
         return math.fsum(near) * math.pow(central, p.beta) / mismatch
 
-    def _near(self, true: Chain, entity: str, said: str) -> float:
-        """Return the importance-weighted inverse topology distance, 0 where no path leads."""
-        distance = 0.0 if entity == said else self.topology.distance(entity, said, self.parameters.zeta)
+    def _entity_similarity(self, true_chain: Chain, entity: str, claimed: str) -> float:
+        """Return the inverse topology distance of *entity* and *claimed*, weighted by importance; 0 without a path."""
+        distance = 0.0 if entity == claimed else self.topology.distance(entity, claimed, self.parameters.zeta)
         if math.isinf(distance):
             return 0.0
-        weight = true.importance(entity, self.parameters.gamma)
+        weight = true_chain.importance(entity, self.parameters.gamma)
         return float(weight * (1 / (distance + 1)) ** self.parameters.delta)

@@ -35,7 +35,7 @@ class Match:
 
 
 def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
-    """Return the root causes of *truth*, none when nothing was broken.
+    """Return the true root causes as claims are compared with them; none when nothing was broken.
 
     They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
     fault on a host at any service that runs there.
@@ -57,7 +57,7 @@ def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
 
 
 def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> tuple[Match, ...]:
-    """Pair claims and roots one to one: as many full hits as can be, and among those as many service hits as can be.
+    """Pair claims with root causes one to one: the most full hits first, then the most service hits.
 
     A maximum-weight assignment, so the counts do not depend on the order of either side. The public scorer takes pairs
     greedily instead, full hits first and each in the order of claims, then roots: ``compat``.
@@ -71,14 +71,14 @@ def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: 
         return _match_greedily(service_hit, full_hit)
     # One full hit outweighs every service hit that it could displace.
     weight = service_hit.astype(float) + full_hit * float(len(claims) + len(roots))
-    rows, columns = _assigned(weight)
+    rows, columns = _assign_maximum(weight)
     return tuple(
         Match(int(i), int(j), bool(full_hit[i, j])) for i, j in zip(rows, columns, strict=True) if service_hit[i, j]
     )
 
 
-def _assigned(weight: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows of *weight* and the columns that they are given, for the most weight together."""
+def _assign_maximum(weight: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the row and column indices of the one-to-one assignment with the greatest total *weight*."""
     from scipy.optimize import linear_sum_assignment  # half of what a command that grades imports, and seldom needed
 
     rows, columns = linear_sum_assignment(weight, maximize=True)
@@ -160,7 +160,7 @@ def entity_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Prof
     if not named:
         return {"precision_at_full_recall": scored(0.0)}
     hits = np.array([[service in root for service in named] for root in roots])
-    rows, columns = _assigned(hits)
+    rows, columns = _assign_maximum(hits)
     found_all = int(hits[rows, columns].sum()) == len(roots)
     return {"precision_at_full_recall": scored(len(roots) / len(named) if found_all else 0.0)}
 
@@ -183,7 +183,7 @@ def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Pro
 
 
 def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile) -> bool:
-    """Return whether a claimed service is a root cause of any kind (Equation 4), among those that `counted_claims` has."""
+    """Return whether one of the `counted_claims` names the service of a root cause (Equation 4)."""
     counted = counted_claims(claims, roots, profile)
     return any(profile.service(claim.service) in root.services for claim in counted for root in roots)
 
@@ -191,10 +191,7 @@ def any_service_hit(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot],
 def counted_claims(
     claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile
 ) -> tuple[RootCauseClaim, ...]:
-    """Return the claims of the first services: as many as the profile counts, or as there are roots where these are more.
-
-    Who names every service has named a root; without a bound that would be an answer.
-    """
+    """Return the claims for the first k services: k is the limit of *profile*, or the number of roots if that is more."""
     if profile.most_services is None:
         return tuple(claims)
     services = dict.fromkeys(profile.service(claim.service) for claim in claims)
@@ -205,10 +202,7 @@ def counted_claims(
 def correct_services(
     claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile, *, full: bool
 ) -> frozenset[str]:
-    """Return the claimed services, in normal form, that are root causes; with *full*, of the claimed kind.
-
-    The public scorer counts, of full hits, only those that it matched: ``compat``.
-    """
+    """Return the claimed services, in normal form, that are root causes; *full*: also of the right fault kind."""
     if full and profile.public_graph_rules:
         return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
     return frozenset(

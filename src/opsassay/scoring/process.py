@@ -29,14 +29,14 @@ class ServiceGraph:
 
 
 def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
-    """Return the verified cascade between services; nodes are those that the graph lists."""
+    """Return the verified cascade as a graph of services, in normal form."""
     edges = [(profile.service(a), profile.service(b)) for a, b in graph.service_edges()]
     nodes = frozenset(profile.service(name) for name in graph.services())
-    return ServiceGraph(_without_load(nodes, profile), _drop_loops_and_load(edges, profile))
+    return ServiceGraph(_drop_load_generators(nodes, profile), _drop_loops_and_load(edges, profile))
 
 
 def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
-    """Return the claimed cascade: nodes are claimed root causes and the ends of claimed edges.
+    """Return the claimed cascade; its nodes are the claimed root causes and the ends of claimed edges.
 
     An edge at a load generator goes as a whole, as G.2 says; the public scorer drops the edge but counts its other end.
     """
@@ -46,7 +46,7 @@ def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
     nodes = {profile.service(claim.service) for claim in diagnosis.root_causes} | {
         end for edge in counted for end in edge
     }
-    return ServiceGraph(_without_load(nodes, profile), edges)
+    return ServiceGraph(_drop_load_generators(nodes, profile), edges)
 
 
 def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) -> Metrics:
@@ -78,7 +78,7 @@ def path_metrics(
     when no alarm is raised beyond the true root services. (The public scorer counts it always: ``compat``.)
     """
     alarms = {profile.service(name) for name in graph.alarm_services()}
-    reachable_alarms = _without_load(alarms, profile)
+    reachable_alarms = _drop_load_generators(alarms, profile)
     if not (alarms if profile.public_graph_rules else reachable_alarms):
         return metrics.not_applicable(metrics.PATH, "the verified cascade ends in no alarm")
     roots = true_roots(truth, profile)
@@ -109,7 +109,7 @@ def path_metrics(
 def path_exists(
     edges: Iterable[tuple[str, str]], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
-    """Return whether *edges*, *undirected* or not, lead from one of *starts* to another service among *ends*."""
+    """Return whether *edges* lead from one of *starts* to a different service among *ends*."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     index: dict[str, int] = {}
     for source, target in sorted(edges):
@@ -132,5 +132,5 @@ def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
     return any(profile.is_load_generator(end) for end in edge)
 
 
-def _without_load(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
+def _drop_load_generators(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
     return frozenset(node for node in nodes if not profile.is_load_generator(node))

@@ -66,7 +66,7 @@ class Profile(Noun):
     )
 
     def same_kind(self, claimed: FaultKind | None, true: FaultKind | None) -> bool:
-        """Return whether the claim names the true kind or one that is declared equivalent to it."""
+        """Return whether the claimed fault kind is the true one, or one that the profile declares equivalent."""
         if claimed is None or true is None:
             return False
         return claimed == true or any(claimed in group and true in group for group in self.equivalent_kinds)
@@ -102,7 +102,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 def profile_named(name: str) -> Profile:
-    """Return the profile called *name*; raises NotFoundError."""
+    """Return the grading profile called *name*; raises NotFoundError."""
     if name not in PROFILES:
         raise NotFoundError("grading profile", name, PROFILES)
     return PROFILES[name]

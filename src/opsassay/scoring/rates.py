@@ -64,14 +64,14 @@ def mean_of(strata: Sequence[Sequence[float] | Floats]) -> MeanFigure | None:
     mean, n = float(np.mean([stratum.mean() for stratum in given])), sum(map(len, given))
     if all(np.ptp(stratum) == 0 for stratum in given):
         return MeanFigure(mean, None, None, n, share=False)
-    drawn = np.mean([_draws(len(s), place) @ s / len(s) for place, s in enumerate(given)], axis=0)
+    drawn = np.mean([_draw_resamples(len(s), place) @ s / len(s) for place, s in enumerate(given)], axis=0)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, (tail, 1 - tail))
     return MeanFigure(mean, float(low), float(high), n, share=False)
 
 
 def estimate_of(values: Sequence[float] | Floats, *, share: bool) -> MeanFigure | None:
-    """Return the figure of one value per case: that of a *share*, if all lie in [0, 1] indeed, else a mean in its unit."""
+    """Return the mean of one value per case with its interval: of shares in [0, 1] when *share*, else in their unit."""
     of = np.asarray(values, dtype=np.float64)
     if share and (not len(of) or (of.min() >= 0 and of.max() <= 1)):
         return share_of(of)
@@ -79,8 +79,8 @@ def estimate_of(values: Sequence[float] | Floats, *, share: bool) -> MeanFigure 
 
 
 @lru_cache(maxsize=8)
-def _draws(cases: int, stratum: int) -> NDArray[np.unsignedinteger]:
-    """Return RESAMPLES rows of how often each of *cases* was drawn with replacement; every stratum has its own."""
+def _draw_resamples(cases: int, stratum: int) -> NDArray[np.unsignedinteger]:
+    """Return a matrix (RESAMPLES, *cases*): how often each case is drawn with replacement; seeded by *stratum*."""
     draw = np.random.default_rng((SEED, stratum))
     counts = draw.multinomial(cases, np.full(cases, 1 / cases), size=RESAMPLES)
     return counts.astype(np.min_scalar_type(cases))

@@ -34,18 +34,18 @@ class Executions:
 
     @property
     def is_steady(self) -> bool:
-        """Whether it gives the same rows when it is run again."""
-        return self._run_and_read_rows(self._schema_for_all_reads(MAIN)) in {None, _comparable(self.first)}
+        """Whether the statement gives the same rows when it is run again."""
+        return self._run_and_read_rows(self._schema_for_all_reads(MAIN)) in {None, _comparable_rows(self.first)}
 
     @property
     def says_nothing(self) -> bool:
-        """Whether it gives the same without any telemetry."""
+        """Whether the statement gives the same rows when all telemetry is removed."""
         return self._run_and_read_rows(self._schema_for_all_reads("view_none")) == self._run_and_read_rows(
             self._schema_for_all_reads(MAIN)
         )
 
     def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
-        """Return whether the result follows from the rows of the subject (`LockedSql.about` set it).
+        """Return whether the result depends on the rows of the subject that `LockedSql.about` set.
 
         Either the result as a whole is the same from those rows alone, and another one without them; or one of the reads
         that are *restricted* and that the result is fed by (*feeding*) gives the same from those rows alone, and another
@@ -56,19 +56,19 @@ class Executions:
             return False
         if self._run_and_read_rows(self._schema_for_all_reads("view_only")) == whole:
             return self._run_and_read_rows(self._schema_for_all_reads("view_without")) != whole
-        return any(self._read_moves_rows(read, whole) for read in sorted(set(restricted) & feeding))
+        return any(self._depends_on_read(read, whole) for read in sorted(set(restricted) & feeding))
 
-    def _read_moves_rows(self, read: int, whole: Rows) -> bool:
+    def _depends_on_read(self, read: int, whole: Rows) -> bool:
         if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (
             self._run_on_schemas(self._schema_of_read(read, view))
             for view in ("view_changed", "view_without_even", "view_without_odd")
         )
-        return any(not is_nothing(other.rows) and _comparable(other) not in {None, whole} for other in others)
+        return any(not is_nothing(other.rows) and _comparable_rows(other) not in {None, whole} for other in others)
 
     def _run_and_read_rows(self, schemas: tuple[str, ...]) -> Rows | None:
-        return _comparable(self._run_on_schemas(schemas))
+        return _comparable_rows(self._run_on_schemas(schemas))
 
     def _run_on_schemas(self, schemas: tuple[str, ...]) -> QueryResult:
         if schemas not in self._known:
@@ -85,20 +85,20 @@ class Executions:
 
 
 def is_nothing(rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether *rows* hold nothing but zeros, empty text, nulls and, beside them, names of periods."""
+    """Return whether *rows* hold only zeros, empty text, nulls and names of periods."""
     return all(value is None or value == 0 or value in {"", "normal", "abnormal"} for row in rows for value in row)
 
 
 def names_in(sql: LockedSql) -> tuple[str, ...]:
-    """Return every name that a name column of *sql* holds, sorted."""
+    """Return every value of the name columns of *sql*, sorted."""
     columns = [(table, column) for table in sql.tables() for column in sql.schema(table) if column in NAME_COLUMNS]
     each = " UNION ".join(f'SELECT DISTINCT "{column}" AS name FROM "{table}"' for table, column in columns)  # noqa: S608 - ours
     answer = sql.query(f"SELECT list(name) FROM ({each}) WHERE name IS NOT NULL")  # noqa: S608 - columns are ours
     return tuple(sorted(answer.rows[0][0] or ())) if answer.rows else ()
 
 
-def _comparable(answer: QueryResult) -> Rows | None:
-    """Return the rows of an answer in an order that follows from them, None when there is no answer."""
+def _comparable_rows(answer: QueryResult) -> Rows | None:
+    """Return the rows of an answer in canonical order, None when it failed."""
     if answer.status not in {"ok", "empty"}:
         return None
     return tuple(sorted(repr([_round_float(value) for value in row]) for row in answer.rows))

@@ -29,7 +29,7 @@ class StepReward:
 
     @property
     def reward(self) -> float:
-        """The parts together: edges + evidence + answer - wasted, in [-1, 3]."""
+        """The sum edges + evidence + answer - wasted, in [-1, 3]."""
         return self.edges + self.evidence + self.answer - self.wasted
 
 
@@ -77,11 +77,11 @@ def _list_successful_calls(step: TraceStep) -> Iterable[ToolCall]:
     return (call for call in step.tool_logs if call.status == "ok")
 
 
-def _newly_covered_edges(looked: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
+def _newly_covered_edges(services_by_step: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
     goals = [frozenset(edge) for edge in cascade.edges] or [frozenset({node}) for node in cascade.nodes]
     known: set[str] = set()
     shares = []
-    for services in looked:
+    for services in services_by_step:
         before = sum(goal <= known for goal in goals)
         known |= services
         shares.append((sum(goal <= known for goal in goals) - before) / len(goals) if goals else 0.0)

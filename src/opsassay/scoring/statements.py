@@ -35,17 +35,17 @@ class Statement:
 
     @cached_property
     def reads(self) -> int:
-        """How many reads of a telemetry table it holds."""
+        """The number of reads of telemetry tables in the statement."""
         return len(self._own_lineage.tables)
 
     @cached_property
     def is_constant(self) -> bool:
-        """Whether a branch of the result comes from no column of telemetry and no count of its rows."""
+        """Whether a branch of the result uses no telemetry column and no count of telemetry rows."""
         results = [query.result for query in self._own_lineage.queries if query.is_outermost]
         return any(result.is_known and not result.origins for result in results)
 
     def restricted(self, matches: Matches) -> frozenset[int]:
-        """Return the reads of telemetry of which a part is filtered, by a name column of theirs, to what *matches*.
+        """Return the numbers of the table reads that a name column of theirs filters to names that fit *matches*.
 
         The filter is a WHERE, HAVING, QUALIFY, JOIN ... ON or FILTER; under OR every branch must restrict.
         """
@@ -54,7 +54,7 @@ class Statement:
 
     @cached_property
     def feeding(self) -> frozenset[int]:
-        """The reads that the result is made of, or whose rows choose the rows of which it is made one by one."""
+        """The numbers of the table reads whose values or rows decide the result."""
         fed = {read for read, _ in self._own_lineage.output.origins}
         for node in tree_nodes(self.tree):
             by_row = node.get("subquery_type") == "ANY" and (node.get("child") or {}).get("class") == "COLUMN_REF"
@@ -73,25 +73,25 @@ class Statement:
         outermost = [query for query in self._own_lineage.queries if query.is_outermost]
         names = {node["identifier"] for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER"}
         made_up = any(not q.is_over_telemetry for q in self._own_lineage.queries if q not in outermost or q.relations)
-        free = sorted(self._used_freely(outermost))
+        free = sorted(self._freely_used_columns(outermost))
         whys = {
             "the query must use $service and $period, and no other parameter": names != {"service", "period"},
             "a bound query reads rows of telemetry, none that it makes up": made_up,
-            "CASE, if, NATURAL and POSITIONAL joins, COLUMNS, PIVOT and #1 are not allowed": self._is_strange,
+            "CASE, if, NATURAL and POSITIONAL joins, COLUMNS, PIVOT and #1 are not allowed": self._may_hide_names,
             f"{free[:1]} may only be compared with its parameter, or with itself in a join": bool(free),
             "$service is compared with a name of telemetry, $period with the literal beside its rows": (
                 not self._parameters_compared()
             ),
-            "both periods must be asked the same": not _asks_both_alike(self._own_lineage.queries),
+            "both periods must be asked the same": not _asks_periods_alike(self._own_lineage.queries),
         }
         return next((why for why, holds in whys.items() if holds), "")
 
     @property
-    def _is_strange(self) -> bool:
-        """Whether it holds what names, or reads, a column without saying which, or may hide a name."""
+    def _may_hide_names(self) -> bool:
+        """Whether the statement uses a construct that reads columns without naming them, or can hide a name."""
         listed = {id(entry) for node in tree_nodes(self.tree) for entry in node.get("select_list") or ()}
         return any(
-            _is_strange(node) or (node.get("class") == "STAR" and id(node) not in listed)
+            _may_hide_names(node) or (node.get("class") == "STAR" and id(node) not in listed)
             for node in tree_nodes(self.tree)
         )
 
@@ -106,21 +106,21 @@ class Statement:
             return reduce(frozenset.union if kind.endswith("AND") else frozenset.intersection, each)
         if kind == "COMPARE_EQUAL":
             left, right = condition["left"], condition["right"]
-            return self._names(left, [right], matches) | self._names(right, [left], matches)
+            return self._reads_named(left, [right], matches) | self._reads_named(right, [left], matches)
         if kind == "COMPARE_IN":
             column, *others = condition["children"]
-            return self._names(column, others, matches)
+            return self._reads_named(column, others, matches)
         if kind == "FUNCTION" and condition.get("function_name") in _LIKE:
             operands = [argument.get("expression", argument) for argument in condition.get("arguments", ())]
-            return self._names(operands[0], operands[1:], matches) if len(operands) == 2 else frozenset()
+            return self._reads_named(operands[0], operands[1:], matches) if len(operands) == 2 else frozenset()
         return frozenset()
 
-    def _names(self, column: Node, others: Iterable[Node], matches: Matches) -> frozenset[int]:
-        """Return the reads whose name column *column* is, if all *others* name the service."""
-        given = list(others)
-        if not given or not self._is_name(column) or not all(_names_service(other, matches) for other in given):
+    def _reads_named(self, node: Node, values: Iterable[Node], matches: Matches) -> frozenset[int]:
+        """Return the numbers of the table reads whose name column is *node*, if all *values* name the service."""
+        given = list(values)
+        if not given or not self._is_name(node) or not all(_names_service(other, matches) for other in given):
             return frozenset()
-        return frozenset(read for read, _ in self._own_lineage.resolve_column(column).origins)
+        return frozenset(read for read, _ in self._own_lineage.resolve_column(node).origins)
 
     def _is_name(self, node: Node) -> bool:
         column = self._own_lineage.resolve_column(node)
@@ -130,10 +130,10 @@ class Statement:
         column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
-    def _used_freely(self, outermost: Iterable[Query]) -> set[str]:
-        """Return the identifying columns that are used elsewhere than where a bound query may use them.
+    def _freely_used_columns(self, outermost: Iterable[Query]) -> set[str]:
+        """Return the identifying columns that the *outermost* queries use in ways a bound query may not.
 
-        That is: compared with ``$service`` or ``$period``, with each other, or passed on as they are by a subquery.
+        Allowed is a comparison with ``$service`` or ``$period`` or with each other, and a subquery that passes them on.
         """
         at_top = {id(query.node) for query in outermost}
         allowed: set[int] = set()
@@ -157,7 +157,7 @@ class Statement:
         return free
 
     def _parameters_compared(self) -> bool:
-        """Return whether every parameter is one side of an equality whose other side is its column."""
+        """Return whether each parameter stands on one side of an equality with its column on the other."""
         compared = set()
         for node in tree_nodes(self.tree):
             if node.get("type") == "COMPARE_EQUAL":
@@ -189,15 +189,15 @@ def _names_service(node: Node, matches: Matches) -> bool:
     return literal.get("kind") == "STRING" and matches(str(literal.get("text", "")))
 
 
-def _is_strange(node: Node) -> bool:
+def _may_hide_names(node: Node) -> bool:
     star = node.get("class") == "STAR" and (node.get("expr") or node.get("columns"))
     join = node.get("ref_type") in {"NATURAL", "POSITIONAL"} or node.get("type") in _STRANGE_TABLES
     hiding = node.get("class") in {"CASE", "POSITIONAL_REFERENCE"} or node.get("function_name") in {"if", "error"}
     return bool(star) or join or hiding
 
 
-def _asks_both_alike(queries: Iterable[Query]) -> bool:
-    """Return whether the SELECTs that bear the literal of a period are the same for both but for the period."""
+def _asks_periods_alike(queries: Iterable[Query]) -> bool:
+    """Return whether the SELECTs for the normal and the abnormal period differ in the period only."""
     asked: dict[str, set[str]] = {period: set() for period in PERIODS}
     for query in queries:
         texts = {(e.get("literal") or {}).get("text") for e in query.node.get("select_list") or ()}
@@ -207,12 +207,12 @@ def _asks_both_alike(queries: Iterable[Query]) -> bool:
     return bool(first) and all(other == first for other in others)
 
 
-def _without_period(part: Any, period: str) -> Any:
-    if isinstance(part, dict):
+def _without_period(tree: Any, period: str) -> Any:
+    if isinstance(tree, dict):
         left_out = {"query_location", "query_location_length"}
-        return {key: _without_period(value, period) for key, value in part.items() if key not in left_out}
-    if isinstance(part, list):
-        return [_without_period(value, period) for value in part]
-    if isinstance(part, str) and (part == period or part.startswith(f"{period}_")):
-        return "$period" + part.removeprefix(period)
-    return part
+        return {key: _without_period(value, period) for key, value in tree.items() if key not in left_out}
+    if isinstance(tree, list):
+        return [_without_period(value, period) for value in tree]
+    if isinstance(tree, str) and (tree == period or tree.startswith(f"{period}_")):
+        return "$period" + tree.removeprefix(period)
+    return tree

@@ -29,15 +29,15 @@ class Topology:
     _distances: dict[tuple[str, float], Mapping[str, float]] = field(default_factory=dict, repr=False)
 
     def canonical_entity(self, entity: str) -> str:
-        """Return the entity that stands for *entity* and all its aliases."""
+        """Return the one name that stands for *entity* and all its aliases."""
         return self._representative_of_alias.get(entity, entity)
 
     def all_of(self, entities: Iterable[str]) -> tuple[str, ...]:
-        """Return the distinct entities that *entities* stand for, in order."""
+        """Return the canonical names of *entities*, each once, in order."""
         return tuple(dict.fromkeys(self.canonical_entity(entity) for entity in entities))
 
     def distance(self, source: str, target: str, calls_cost: float) -> float:
-        """Return the cheapest walk from *source* to *target* over edges in both directions, infinite without one.
+        """Return the cost of the cheapest walk between two entities, edges taken either way; infinite without one.
 
         A step costs c * `subtree_size` of the node that is entered, c being 1 along owns and *calls_cost* along calls
         (ITBench, F.1.3).
@@ -122,7 +122,7 @@ def topology_of(view: Datapack, normal_form: Callable[[str], str] = str) -> Topo
 
 
 def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int) -> tuple[tuple[str, ...], ...]:
-    """Return the cascade *edges* (cause, effect) as chains from a root to a leaf, by name; at most *at_most*.
+    """Return the cascade *edges* (cause, effect) as chains of names from a root to a leaf; at most *at_most*.
 
     Cycles are contracted: entities of one cycle follow each other by name within a chain. A root without an edge is a
     chain of its own; where no root is given, the nodes that nothing causes are.
@@ -149,7 +149,7 @@ def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int)
 
 
 def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, int]:
-    """Return the level of every entity: 1 at a leaf, one more than its highest effect elsewhere; a cycle has one level."""
+    """Return the level of each entity: 1 for a leaf, else one above its highest effect; a cycle shares one level."""
     graph, _ = _build_graph(edges, roots)
     level: dict[str, int] = {}
     # Strongly connected components come with effects before causes.

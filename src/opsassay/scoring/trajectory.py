@@ -22,9 +22,9 @@ _INVALID = re.compile(
 
 
 def visited_services(calls: Iterable[ToolCall], services: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return which of *services*, in normal form, one of *calls* names: in an argument, or in a literal of its query."""
+    """Return which of *services*, in normal form, the *calls* name in an argument or in a literal of an SQL query."""
     known = {profile.service(name) for name in services}
-    words = {profile.service(word) for call in calls for word in _list_words(call)}
+    words = {profile.service(word) for call in calls for word in _words_in_arguments(call)}
     return frozenset(known & words)
 
 
@@ -61,7 +61,7 @@ def trajectory_metrics(
 
 
 def tool_failures(calls: Iterable[ToolCall]) -> Counter[str]:
-    """Return how many *calls* failed, as invalid (tool or arguments unknown), syntax or other, and were repeated.
+    """Return how many *calls* failed ("invalid": unknown tool or arguments, "syntax", "other") and were "repeated".
 
     Repeated is a call that equals an earlier one word for word.
     """
@@ -83,7 +83,7 @@ def _list_tool_calls(trace: Trace) -> Iterable[ToolCall]:
     return (call for step in trace.steps for call in step.tool_logs)
 
 
-def _list_words(call: ToolCall) -> Iterable[str]:
+def _words_in_arguments(call: ToolCall) -> Iterable[str]:
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if name.lower() in _SQL_ARGUMENTS:

@@ -29,7 +29,7 @@ from opsassay.telemetry.sql import LockedSql
 def level_metrics(
     claims: Sequence[RootCauseClaim], truth: Truth, annotation: Annotation | None, profile: Profile
 ) -> Metrics:
-    """Return component_match: of the claims that go below the service, the share that is right at the level it gives.
+    """Return component_match: the share right of the claims that name a component below the service.
 
     Right is one whose component is a true one of that level at a root that its service names too. The truth's own labels
     count, and those of the *annotation*. Not applicable to claims at a level that no label has, and to answers that stay
@@ -43,7 +43,7 @@ def level_metrics(
     known = [claim for claim in finer if any(_true_components(label, claim) for label in labels)]
     if not known:
         return metrics.not_applicable(metrics.LEVEL, f"the truth names no {finer[0].level}")
-    right = [claim for claim in known if any(_is_right(claim, label, profile) for label in labels)]
+    right = [claim for claim in known if any(_is_right_component(claim, label, profile) for label in labels)]
     return {metrics.LEVEL[0]: scored(len(right) / len(known))}
 
 
@@ -53,7 +53,7 @@ def _true_components(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]
     return names
 
 
-def _is_right(claim: RootCauseClaim, label: RootLabel, profile: Profile) -> bool:
+def _is_right_component(claim: RootCauseClaim, label: RootLabel, profile: Profile) -> bool:
     services = {profile.service(name) for name in label.service}
     component = (claim.component or "").strip().casefold()
     return profile.service(claim.service) in services and component in {
@@ -93,14 +93,14 @@ def grade(
     results: tuple[EvidenceResult, ...] = ()
     further = metrics.further_metrics()
     if run.status is not RunStatus.DONE or diagnosis is None:
-        unnamed = _unnamed(run, Diagnosis(), truth, profile)
+        unnamed = _why_kind_unnamed(run, Diagnosis(), truth, profile)
         asked = outcome_metrics((), truth, profile, unnamed=unnamed)
         asked |= entity_metrics((), truth, profile)
         asked |= _compute_process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
         graded = metrics.failed((*metrics.ALL, *further), _describe_run_status(run))
         graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
-        unnamed = _unnamed(run, diagnosis, truth, profile)
+        unnamed = _why_kind_unnamed(run, diagnosis, truth, profile)
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
         graded |= entity_metrics(diagnosis.root_causes, truth, profile)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
@@ -128,10 +128,10 @@ def grade(
     )
 
 
-def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
-    """Return why the solver cannot name what was broken, by what it declares of itself; '' where it can.
+def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
+    """Return why the solver, by its declaration, cannot name the kind of fault here; '' where it can.
 
-    A declaration that the answer itself goes beyond is none: it would only choose what is graded.
+    A declaration is ignored when the answer itself names more than it allows.
     """
     if run.solver.configuration.get(NAMES_KINDS) is False:
         return "the solver names no fault kinds"
@@ -146,7 +146,7 @@ def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> 
 def _compute_process_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
-    if reason := _no_cascade(truth, annotation):
+    if reason := _why_no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
     assert annotation is not None
     graph = annotation.graph
@@ -159,8 +159,8 @@ def _compute_process_metrics(
 def _topology_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, topology: Topology | None
 ) -> Metrics:
-    """Return ntam_fl and ntam_fpc between services; load generators count on neither side."""
-    reason = _no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
+    """Return ntam_fl and ntam_fpc between services, load generators left out."""
+    reason = _why_no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
     if reason:
         return metrics.not_applicable(metrics.TOPOLOGY, reason)
     assert annotation is not None
@@ -176,22 +176,26 @@ def _topology_metrics(
     return {"ntam_fl": scored(match.localisation(correct, said)), "ntam_fpc": scored(match.propagation(correct, said))}
 
 
-def _time_metrics(run: Run, graded: Metrics) -> Metrics:
-    """Return time_to_diagnosis_s: how long a right answer took; a wrong one has no time (infinite in the paper)."""
-    right = graded["exact_match"].value if graded["exact_match"].value is not None else graded["any_service"].value
+def _time_metrics(run: Run, metrics_so_far: Metrics) -> Metrics:
+    """Return time_to_diagnosis_s: the duration of the run in seconds if the answer is right, else not applicable."""
+    right = (
+        metrics_so_far["exact_match"].value
+        if metrics_so_far["exact_match"].value is not None
+        else metrics_so_far["any_service"].value
+    )
     if not right or run.ended_ns is None:
         return metrics.not_applicable(metrics.TIME, "the diagnosis was not right")
     return {"time_to_diagnosis_s": scored((run.ended_ns - run.started_ns) / 1e9)}
 
 
 def _services_of_cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
-    if annotation is None or _no_cascade(truth, annotation):
+    if annotation is None or _why_no_cascade(truth, annotation):
         return frozenset()
     return true_graph(annotation.graph, profile).nodes
 
 
-def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
-    """Return why there is no verified cascade to hold an answer against, '' when there is one."""
+def _why_no_cascade(truth: Truth, annotation: Annotation | None) -> str:
+    """Return why there is no verified cascade to compare an answer with, '' when there is one."""
     if truth.broken is False:
         return "nothing was broken"
     if annotation is None:

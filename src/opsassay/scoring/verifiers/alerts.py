@@ -38,7 +38,7 @@ class _Firing:
 
 
 def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Judgement, float | None]:
-    """Judge whether what had fired when the agent began has cleared and stayed clear; and the time to repair, seconds.
+    """Judge whether the alerts of the agent's start cleared and stayed clear; return also the time to repair, s.
 
     The hold of `hold_s` seconds counts from the later of the last firing and the agent's last change: readings before
     that change are no evidence of what it did. Time to repair is from the agent's start to the first quiet reading.
@@ -47,7 +47,7 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
     if committed.triggering and not rules:
         return not_applicable(NAME, "its alerts are those of probes, and none were sent"), None
     committed = committed.model_copy(update={"triggering": rules})
-    firing = _required(evidence, committed)
+    firing = _required_rules(evidence, committed)
     if isinstance(firing, str):
         return missing(NAME, f"{firing} fired before the agent was let in"), None
     last = firing.last
@@ -58,7 +58,7 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
         ), None
     cleared_ns = firing.readings[last + 1].time_ns
     times = np.array([reading.time_ns for reading in firing.readings[last + 1 :]])
-    if reason := _not_held(evidence, times, committed.hold_s):
+    if reason := _why_not_held(evidence, times, committed.hold_s):
         return missing(NAME, reason), None
     repair_s = max(0.0, (cleared_ns - evidence.agent_started) / 1e9)
     cleared = ", ".join(map(_format_rule, sorted(firing.rules)))
@@ -75,12 +75,12 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
 
 
 def awaited(committed: AlertsCleared, *, probes_on: bool) -> tuple[TriggeringRule, ...]:
-    """Return the rules that a trial begins with: without probes none that is about them."""
+    """Return the alert rules that must fire before a trial begins; those about probes only with *probes_on*."""
     return tuple(rule for rule in committed.triggering if probes_on or rule.signal != "probe_failed")
 
 
-def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
-    """Return the readings with the rules that must clear: the committed ones, else all that fired; or what had not."""
+def _required_rules(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
+    """Return the alert readings with the rules that must clear (committed, else all that fired), or what is missing."""
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     fired = [{(alert.service, alert.signal) for alert in reading.firing} for reading in readings]
     since = evidence.triggered or 0
@@ -95,8 +95,8 @@ def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
     return _Firing(readings, fired, required) if required else "no alert had"
 
 
-def _not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) -> str:
-    """Return why the quiet readings at *times* (ns) do not show a hold of *hold_s* seconds, '' when they do."""
+def _why_not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) -> str:
+    """Return why the quiet readings at *times* (ns) do not show *hold_s* seconds of quiet, '' when they do."""
     cleared_ns = int(times[0])
     held_from = max(cleared_ns, evidence.final_from if evidence.first_change is not None else cleared_ns)
     held_s = (int(times[-1]) - held_from) / 1e9

@@ -18,12 +18,12 @@ MISHAPS = ("consumer stall", "pool leak", "hang")
 
 
 def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: RightChanges) -> Judgement:
-    """Judge whether the cause is gone: the settings that the trigger changed, and the processes that it broke.
+    """Judge whether the cause is gone: the settings that the trigger changed and the processes that it broke.
 
     Of what the trigger changed counts what every *right* repair changes: it may not be at the end as the agent found it.
     A process that was broken has ended; others that answer beside it do not help it.
     """
-    before, found = _readings(evidence)
+    before, found = _last_readings(evidence)
     now = max(evidence.recording.settings, key=lambda reading: reading.time_ns, default=None)
     mishaps = [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
     if before is None or found is None or now is None or now.time_ns < evidence.agent_ended:
@@ -32,38 +32,38 @@ def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: 
     if not settings and not mishaps:
         return not_applicable(NAME, "what is broken is neither a setting nor a process")
     stands = [f"{name} is as the fault left it" for name in settings if _is_unchanged(name, found, now)]
-    stands += [f"{replica} is the process that was broken" for replica in _survivors(evidence, mishaps)]
+    stands += [f"{replica} is the process that was broken" for replica in _surviving_replicas(evidence, mishaps)]
     if stands:
         return failed(evidence, NAME, f"the cause stands: {'; '.join(stands[:6])}", now.time_ns)
     return passed_judgement(evidence, NAME, f"gone: {', '.join([*settings, *mishaps])}")
 
 
 def broken_settings(evidence: RunEvidence, right: RightChanges) -> list[str]:
-    """Return the settings that the trigger changed and every right repair changes; none where they were not recorded."""
-    before, found = _readings(evidence)
-    changed = _changed(before, found) if before is not None and found is not None else []
+    """Return the settings that the trigger changed and every right repair changes; empty when none were recorded."""
+    before, found = _last_readings(evidence)
+    changed = _changed_settings(before, found) if before is not None and found is not None else []
     return [name for name in changed if right.needs(name)]
 
 
-def _readings(evidence: RunEvidence) -> tuple[SettingsReading | None, SettingsReading | None]:
-    """Return the last readings of the settings before the fault and before the agent, None for one that is missing."""
+def _last_readings(evidence: RunEvidence) -> tuple[SettingsReading | None, SettingsReading | None]:
+    """Return the last settings reading before the fault and the last before the agent, None for a missing one."""
     readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
     before = [one for one in readings if evidence.triggered is not None and one.time_ns <= evidence.triggered]
     found = [one for one in readings if one.time_ns <= evidence.agent_started]
     return before[-1] if before else None, found[-1] if found else None
 
 
-def _changed(before: SettingsReading, found: SettingsReading) -> list[str]:
-    was, came = all_settings(before), all_settings(found)
+def _changed_settings(before: SettingsReading, after_fault: SettingsReading) -> list[str]:
+    was, came = all_settings(before), all_settings(after_fault)
     return sorted(name for name in {*was, *came} if was.get(name) != came.get(name))
 
 
-def _is_unchanged(name: str, found: SettingsReading, now: SettingsReading) -> bool:
-    return all_settings(found).get(name) == all_settings(now).get(name)
+def _is_unchanged(name: str, at_start: SettingsReading, at_end: SettingsReading) -> bool:
+    return all_settings(at_start).get(name) == all_settings(at_end).get(name)
 
 
-def _survivors(evidence: RunEvidence, services: list[str]) -> Iterator[str]:
-    """Yield the replicas of *services* whose processes ran when the fault came and run at the end."""
+def _surviving_replicas(evidence: RunEvidence, services: list[str]) -> Iterator[str]:
+    """Yield the replicas of *services* whose process ran when the fault began and still runs at the end."""
     ticks, triggered = evidence.recording.timeline.ticks, evidence.triggered
     if not services or triggered is None:
         return

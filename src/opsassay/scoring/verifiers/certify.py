@@ -39,14 +39,14 @@ class TrajectoryVerdict(Verdict):
     validity: Validity = Validity()
 
     def judgement(self, predicate: str) -> Judgement:
-        """Return what *predicate* says; raises KeyError for one that was not judged."""
+        """Return the judgement of *predicate*; raises KeyError when it was not judged."""
         return {one.predicate: one for one in self.judgements}[predicate]
 
 
 def judge_run(
     evidence: RunEvidence, scenario: Scenario, *, verification: Verification | None = None
 ) -> tuple[tuple[Judgement, ...], dict[str, float | None]]:
-    """Return what every committed predicate says of a run, and the measured numbers by metric name.
+    """Judge every predicate that the scenario commits; return the judgements and the numbers by metric name.
 
     *verification* stands in for the scenario's own block in a sweep or a what-if.
     """
@@ -91,7 +91,7 @@ def judge_run(
 
 
 def conjunction(judgements: Iterable[Judgement]) -> Judgement:
-    """Return the certificate: it holds when everything that applies holds, and V_depth and V_outcome apply.
+    """Return the certificate: it holds when all applicable judgements hold, and V_depth and V_outcome apply.
 
     The reason is that of the predicate that was decided first; the others that failed are named.
     """
@@ -111,7 +111,7 @@ def conjunction(judgements: Iterable[Judgement]) -> Judgement:
 
 
 def hidden_failure(judgements: Iterable[Judgement]) -> bool:
-    """Return whether the outcome passes and the conjunction fails."""
+    """Return whether the outcome check passes while the conjunction of all checks fails."""
     found = tuple(judgements)
     outcome = next(j for j in found if j.predicate == "v_outcome")
     return outcome.passed and conjunction(found).failed
@@ -145,7 +145,7 @@ def certify(
         certificate = not_applicable("certificate", judged.reason)
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
-    metrics |= {name: _number(name, value) for name, value in numbers.items()}
+    metrics |= {name: _metric_or_reason(name, value) for name, value in numbers.items()}
     metrics |= diagnosis_metrics(recording, scenario) | chain_metrics(recording, scenario, system)
     digest = scenario.digest()
     return TrajectoryVerdict(
@@ -162,7 +162,7 @@ def certify(
     )
 
 
-def _number(name: str, value: float | None) -> Metric:
+def _metric_or_reason(name: str, value: float | None) -> Metric:
     if value is not None:
         return Metric(value=value, status=MetricStatus.SCORED)
     reason = "the alerts did not clear" if name == "time_to_repair_s" else "the evidence for it is missing"

@@ -22,7 +22,7 @@ Edge = tuple[str, str]
 
 
 def chain_metrics(recording: RunRecording, scenario: Scenario, system: System | None) -> Metrics:
-    """Return ntam_fl and ntam_fpc of the last diagnosis; nothing where the operator was not asked for one.
+    """Return ntam_fl and ntam_fpc of the operator's last diagnosis; empty when none was asked for.
 
     One that handed in nothing earns 0. Not applicable where nothing is broken, where the truth names no root cause, and
     without the *system*, whose definition is gone.
@@ -52,23 +52,23 @@ class _Entities:
     system: System
 
     def all_of(self, names: Iterable[str]) -> list[str]:
-        """Return what *names* mean."""
+        """Return the entities that *names* resolve to."""
         return [self.resolve_name(name) for name in names]
 
     def edges_of(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Return *edges* between what their ends mean."""
+        """Return *edges* with both ends resolved to entities."""
         return [(self.resolve_name(a), self.resolve_name(b)) for a, b in edges]
 
     def resolve_name(self, name: str) -> str:
-        """Return what *name* means: as it is where it is known, else its last part: NAMESPACE/KIND/NAME."""
+        """Return the entity that *name* means: itself when known, else the last part of NAMESPACE/KIND/NAME."""
         name = name.strip()
         return name if name in self._alias_names else name.rpartition("/")[2] or name
 
-    def topology(self, named: Iterable[str]) -> Topology:
-        """Return the topology, the pods that are *named* and that some filter says who owns among its entities."""
+    def topology(self, names: Iterable[str]) -> Topology:
+        """Return the topology of the system, with the pods among *names* whose owner a filter of the scenario tells."""
         truth, system = self.scenario.truth, self.system
         owned = {
-            (owner, name) for name in named for owner, patterns in truth.filters.items()
+            (owner, name) for name in names for owner, patterns in truth.filters.items()
             if name not in self._service_names and any(re.fullmatch(pattern, name) for pattern in patterns)
         }  # fmt: skip
         known = self._service_names | set(system.hosts)

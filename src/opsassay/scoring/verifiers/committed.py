@@ -21,7 +21,7 @@ WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
 
 
 def evidence_of(recording: RunRecording, scenario: Scenario) -> RunEvidence:
-    """Return *recording* as columns, its shares over what *scenario* commits as the whole."""
+    """Return *recording* as columns, with readings as shares of the replicas that *scenario* commits."""
     evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
     committed = scenario.verification
     if committed.denominator == "present" or committed.profile == "paper":
@@ -29,7 +29,7 @@ def evidence_of(recording: RunRecording, scenario: Scenario) -> RunEvidence:
     expected = expected_replicas(evidence, scenario)
     if not expected:
         return evidence
-    return replace(evidence, committed=_committed(evidence, expected, committed.protected_services))
+    return replace(evidence, committed=_committed_series(evidence, expected, committed.protected_services))
 
 
 def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, int]:
@@ -52,10 +52,12 @@ def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, in
     return dict(counts)
 
 
-def _committed(evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]) -> dict[Depth, Series]:
-    """Return D1 and D2 as shares of *expected*; a reading that got no answer stays one."""
+def _committed_series(
+    evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]
+) -> dict[Depth, Series]:
+    """Return the D1 and D2 readings as shares of the *expected* replicas; an unanswered reading stays unanswered."""
     first, services = evidence.series["D1"].read, list(expected)
-    states, which = _states(evidence, expected, first)
+    states, which = _states_of_system(evidence, expected, first)
     whole = np.array([expected[service] for service in services], dtype=np.float64)
     ready = np.array([[state.ready.get(s, 0) for s in services] for state in states], dtype=np.float64)
     present = np.minimum(ready.reshape(len(states), len(services)), whole)
@@ -78,8 +80,8 @@ class _State(NamedTuple):
     failing: tuple[str, ...]
 
 
-def _states(evidence: RunEvidence, expected: Mapping[str, int], series: Series) -> tuple[list[_State], Ints]:
-    """Return the states that the system was in, and in which of them it was at each reading of *series*."""
+def _states_of_system(evidence: RunEvidence, expected: Mapping[str, int], series: Series) -> tuple[list[_State], Ints]:
+    """Return the distinct states of the system, and for each reading of *series* the index of its state."""
     states, current = [_State({}, ())], dict[int, int]()
     known: dict[str, Entity] = {}
     for tick in evidence.recording.timeline.ticks:
@@ -92,23 +94,23 @@ def _states(evidence: RunEvidence, expected: Mapping[str, int], series: Series) 
     return states, np.array([current[tick] for tick in series.ticks.tolist()], dtype=np.int64)
 
 
-def _read_state(known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
-    ready = Counter(e.service for e in known.values() if e.ready)
-    there = Counter(e.service for e in known.values())
-    failing = [e.id for e in known.values() if not e.ready and e.service in expected and e.id not in standing]
+def _read_state(entities: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
+    ready = Counter(e.service for e in entities.values() if e.ready)
+    there = Counter(e.service for e in entities.values())
+    failing = [e.id for e in entities.values() if not e.ready and e.service in expected and e.id not in standing]
     failing += [f"{s} ({count - there[s]} missing)" for s, count in expected.items() if there[s] < count]
     return _State(ready, tuple(sorted(failing)))
 
 
-def _name_failures(series: Series, states: Sequence[_State], which: Ints) -> Series:
-    """Return *series* with what fails in the state at each reading: as it was read where there was no answer."""
+def _name_failures(series: Series, states: Sequence[_State], state_index: Ints) -> Series:
+    """Return *series* with the failing names of the state at each reading; unanswered readings keep their own."""
     silent = np.isnan(series.values)
     names = tuple(sorted({*series.names, *(name for state in states for name in state.failing)}))
     column = {name: i for i, name in enumerate(names)}
     of_states = np.zeros((len(states), len(names)), dtype=bool)
     for i, state in enumerate(states):
         of_states[i, [column[name] for name in state.failing]] = True
-    failing: Flags = of_states[which]
+    failing: Flags = of_states[state_index]
     failing[silent] = False
     own = np.array([column[name] for name in series.names], dtype=np.int64)
     failing[np.ix_(np.flatnonzero(silent), own)] = series.failing[silent]

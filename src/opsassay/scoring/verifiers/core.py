@@ -19,10 +19,10 @@ ROUNDING = 1e-9
 
 
 def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the incumbent check: enough replicas ready at the end and no critical part failing."""
+    """Judge the usual check: at the end enough replicas are ready and no critical part fails."""
     name, limit, raw = "v_outcome", committed.final_availability, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted("D1", "D4")
-    ready = _final(evidence, "D1", raw=raw)
+    ready = _final_reading(evidence, "D1", raw=raw)
     if isinstance(ready, str):
         return missing(name, ready, subtracted)
     series, row = ready
@@ -34,7 +34,7 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
         )
         return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
     if evidence.control_plane:
-        critical = _final(evidence, "D4", raw=raw)
+        critical = _final_reading(evidence, "D4", raw=raw)
         if isinstance(critical, str):
             return missing(name, critical, subtracted)
         parts, at = critical
@@ -47,12 +47,12 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the committed depth on the final state; D3 needs a probe that was sent after the agent's last change."""
+    """Judge the final state at the committed depth; D3 needs a probe sent after the agent's last change."""
     name, depth, raw = "v_depth", committed.committed_depth, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted(depth)
     if depth == "D3" and len(evidence.probes):
-        return _final_probes(evidence, committed, subtracted)
-    found = _final(evidence, depth, raw=raw)
+        return _judge_final_probes(evidence, committed, subtracted)
+    found = _final_reading(evidence, depth, raw=raw)
     if isinstance(found, str):
         return missing(name, found, subtracted)
     series, row = found
@@ -79,7 +79,7 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the whole stretch: no tick under the floor and under what the fault had left, no newly critical part.
+    """Judge the time from the agent's start until the system settled: no tick below the floor, no newly failing part.
 
     It goes from the agent's start until the system has settled after its end; one that does not settle is not passed.
     Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
@@ -87,7 +87,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     subtracted = () if paper else evidence.subtracted(depth, "D4")
     until = Responsibility(evidence.agent_ended, "") if paper else settled(evidence, committed)
-    judged = _share_of_ticks if depth == "D3" else _lowest_tick
+    judged = _judge_share_of_ticks if depth == "D3" else _judge_lowest_tick
     broken = judged(evidence, committed, until.time_ns)
     if broken.failed and broken.time_ns is None:
         return broken.model_copy(update={"subtracted": subtracted})
@@ -108,7 +108,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the verifier, where *probes_on*: no critical part first fails within the window of a probe; none is slow.
+    """Judge the probes: no critical part may first fail within the window of a probe, and no probe may be slow.
 
     On a machine that was slow before the first tick a probe may take longer in proportion.
     """
@@ -120,7 +120,9 @@ def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool =
     counted = probes.started >= (evidence.triggered if evidence.triggered is not None and not paper else 0)
     limit = evidence.slowdown * committed.probe_latency_limit_s
     slow = np.flatnonzero((probes.latency_s > limit) & counted)
-    attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper) if evidence.control_plane else None
+    attributed = (
+        _first_probe_failure(evidence, committed.probe_attribution_s, paper=paper) if evidence.control_plane else None
+    )
     first_slow = int(slow[0]) if len(slow) else None
     slowest = float(probes.latency_s.max())
     measured = {"value": slowest, "limit": limit}
@@ -148,8 +150,8 @@ def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool =
 # --- the final state ------------------------------------------------------------------------------------------------
 
 
-def _final(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
-    """Return the last reading of *depth* that is evidence of the final state, or why there is none."""
+def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
+    """Return the series of *depth* and the row of its last reading, or why that says nothing of the final state."""
     series = evidence.readings(depth, raw=raw)
     if not len(series):
         return f"{depth} was never read"
@@ -161,8 +163,8 @@ def _final(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, i
     return series, row
 
 
-def _final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
-    """Judge D3 by the last probe of each protected service, sent after the agent's end and its last change."""
+def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
+    """Judge D3 by the last probe of each protected service after the agent's end and its last change."""
     name, probes = "v_depth", evidence.probes
     protected = committed.protected_services or tuple(sorted(set(probes.targets)))
     asked = [service for service in protected if service not in subtracted]
@@ -192,8 +194,8 @@ def _final_probes(evidence: RunEvidence, committed: Verification, subtracted: tu
 # --- the way there --------------------------------------------------------------------------------------------------
 
 
-def _window(series: Series, start: int, end: int) -> Ints:
-    """Return the rows that overlap [start, end], and the first one after: it says how things stood at the end."""
+def _rows_in_window(series: Series, start: int, end: int) -> Ints:
+    """Return the rows that overlap [*start*, *end*] ns, and the first one after, which shows the state at the end."""
     inside = (series.ended > start) & (series.started < end)
     after = np.flatnonzero(series.started >= end)
     if len(after):
@@ -201,21 +203,21 @@ def _window(series: Series, start: int, end: int) -> Ints:
     return np.flatnonzero(inside)
 
 
-def _before(series: Series, time_ns: int) -> int | None:
-    """Return the row of the last reading that was whole by *time_ns*."""
+def _last_row_before(series: Series, time_ns: int) -> int | None:
+    """Return the row of the last reading that was complete by *time_ns*, None when there is none."""
     rows = np.flatnonzero(series.ended <= time_ns)
     return int(rows[-1]) if len(rows) else None
 
 
-def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
-    """Judge D1, D2 or D4: the lowest reading until *end*, when the agent no longer answers for the system."""
+def _judge_lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
+    """Judge D1, D2 or D4 by the lowest reading until *end*, ns, when the agent's responsibility ends."""
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     series = evidence.readings(depth, raw=paper)
     start = evidence.agent_started
-    rows = np.arange(len(series)) if paper else _window(series, start, end)
+    rows = np.arange(len(series)) if paper else _rows_in_window(series, start, end)
     if not len(rows):
         return missing(name, f"no {depth} reading in the agent's time")
-    before = None if paper else _before(series, start)
+    before = None if paper else _last_row_before(series, start)
     standing = 1.0 if before is None or np.isnan(series.values[before]) else float(series.values[before])
     floor = committed.floor_availability
     limit = floor if paper else min(floor, standing)
@@ -225,7 +227,7 @@ def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Ju
     measured = {"predicate": name, "value": least, "limit": limit}
     if not len(broken):
         longest = max(committed.gap_s, 3 * evidence.cadence_s)
-        if gap := _gap(series, rows, None if paper else (start, end), longest):
+        if gap := _first_gap(series, rows, None if paper else (start, end), longest):
             return missing(name, f"no {depth} reading for {gap:.1f} s")
         reason = f"{depth} was never under {limit:.0%}; the least was {least:.1%}"
         return Judgement(status=Judged.PASSED, reason=reason, **measured)
@@ -239,8 +241,8 @@ def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Ju
     )  # fmt: skip
 
 
-def _share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
-    """Judge D3: the share of its ticks until *end* that are up, those that the standing fault costs not counted as lost.
+def _judge_share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
+    """Judge D3 by the share of time until *end*, ns, that was up; downtime of the standing fault does not count.
 
     The share is of the agent's own time, of the hold time where that is longer: waiting for a system to settle dilutes
     nothing.
@@ -252,10 +254,14 @@ def _share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) ->
     series = evidence.readings("D3", raw=paper)
     start = evidence.agent_started
     until = end if committed.temporal_window_s is None else start + int(committed.temporal_window_s * 1e9)
-    rows = np.arange(len(series)) if paper else np.union1d(_window(series, start, end), _window(series, start, until))
+    rows = (
+        np.arange(len(series))
+        if paper
+        else np.union1d(_rows_in_window(series, start, end), _rows_in_window(series, start, until))
+    )
     if not len(rows):
         return missing(name, "no D3 reading in the time that is judged")
-    weights = np.ones(len(rows)) if paper else _seconds(series, rows, start)
+    weights = np.ones(len(rows)) if paper else _reading_durations(series, rows, start)
     whole = float(weights.sum()) if paper or committed.temporal_window_s is None else committed.temporal_window_s
     if not paper and committed.temporal_window_s is None and committed.settling is not None:
         whole = min(whole, max((evidence.agent_ended - start) / 1e9, committed.settling.hold_s))
@@ -277,11 +283,8 @@ def _share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) ->
     )  # fmt: skip
 
 
-def _seconds(series: Series, rows: Ints, start: int) -> Floats:
-    """Return how long each reading stands: from its start, or that of the judged time, to the start of the next one.
-
-    The last one stands for as long as one usually does.
-    """
+def _reading_durations(series: Series, rows: Ints, start: int) -> Floats:
+    """Return how many seconds each reading stands: until the next one starts; the last gets the usual duration."""
     starts = series.started.astype(np.float64) / 1e9
     lengths = np.diff(starts)
     usual = float(np.median(lengths)) if len(lengths) else 1.0
@@ -291,7 +294,7 @@ def _seconds(series: Series, rows: Ints, start: int) -> Floats:
 
 
 def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
-    """Return which of *rows* are down because of the fault alone.
+    """Return a flag for each of *rows*: whether it is down because of the fault alone.
 
     So they are until the agent first changes something, and after that as long as D3 has not been up since and neither
     D1 nor D2 shows an outage around the reading that did not stand at the agent's start.
@@ -304,14 +307,14 @@ def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Fla
 
 
 def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: float) -> Flags:
-    """Return around which of *rows* replicas fall below floor and standing, or a protected service newly has no backend."""
+    """Return for each of *rows* whether, near it, replicas fall below *floor* or a protected service loses its backends."""
     found = np.zeros(len(rows), dtype=bool)
     slack = int(evidence.cadence_s * 1e9)
     for depth in ("D1", "D2"):
         other = evidence.judged[depth]
         if not len(other):
             continue
-        before = _before(other, evidence.agent_started)
+        before = _last_row_before(other, evidence.agent_started)
         if depth == "D1":
             standing = 1.0 if before is None or np.isnan(other.values[before]) else float(other.values[before])
             outage = ~(other.values >= min(floor, standing) - ROUNDING)
@@ -326,15 +329,15 @@ def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: flo
 
 
 def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
-    """Return when, at which tick and which critical parts first fail, None when none does."""
+    """Return (time ns, tick, names) of the first new failure of critical parts until *end*, None without one."""
     series = evidence.readings("D4", raw=paper)
     if not len(series) or not series.names:
         return None
     known = np.zeros(len(series.names), dtype=bool)
     rows = np.arange(len(series))
     if not paper:
-        rows = _window(series, evidence.agent_started, end)
-        before = _before(series, evidence.agent_started)
+        rows = _rows_in_window(series, evidence.agent_started, end)
+        before = _last_row_before(series, evidence.agent_started)
         known = series.failing[before] if before is not None else known
     newly = series.failing[rows] & ~known
     if not newly.any():
@@ -344,8 +347,8 @@ def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[in
     return int(series.started[rows[first]]), int(series.ticks[rows[first]]), names
 
 
-def _gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit_s: float) -> float | None:
-    """Return the first stretch longer than *limit_s* seconds without a reading, None when there is none."""
+def _first_gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit_s: float) -> float | None:
+    """Return the length in seconds of the first stretch over *limit_s* without a reading, None without one."""
     times = series.started[rows]
     if bounds is not None:
         times = np.concatenate([[bounds[0]], times[times > bounds[0]], [max(bounds[1], int(times[-1]))]])
@@ -354,8 +357,10 @@ def _gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit_s: fl
     return float(gaps[long[0]]) if len(long) else None
 
 
-def _attributed(evidence: RunEvidence, window_s: float, *, paper: bool) -> tuple[int, tuple[str, ...], int] | None:
-    """Return the first probe near which a critical part first fails, those parts, and when; None when there is none.
+def _first_probe_failure(
+    evidence: RunEvidence, window_s: float, *, paper: bool
+) -> tuple[int, tuple[str, ...], int] | None:
+    """Return (probe, names, time ns) of the first probe near which a critical part first fails, None without one.
 
     Compared are the readings that were whole when the probe began with those that began after it; one that was under way
     then tells nothing (the listing leaves the probe's own tick out as well).

@@ -11,7 +11,7 @@ RIGHT, TIME = "diagnosis_right", "time_to_diagnosis_s"
 
 
 def diagnosis_metrics(recording: RunRecording, scenario: Scenario) -> Metrics:
-    """Return diagnosis_right and time_to_diagnosis_s; nothing where the operator was not asked for a diagnosis.
+    """Return diagnosis_right and time_to_diagnosis_s; empty when the operator was not asked for a diagnosis.
 
     Right is the last one that was handed in when it names exactly the root causes, in the normal form of the profile
     `default`, or none where nothing is broken; that none was handed in is not right. Its time is from the moment at which

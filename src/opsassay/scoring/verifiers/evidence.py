@@ -80,28 +80,28 @@ class Series:
     def __len__(self) -> int:
         return len(self.ticks)
 
-    def select(self, which: Flags | Ints) -> Series:
-        """Return the readings that *which* picks."""
+    def select(self, rows: Flags | Ints) -> Series:
+        """Return the readings in *rows* (flags or indices)."""
         return replace(
-            self, ticks=self.ticks[which], started=self.started[which], ended=self.ended[which],
-            values=self.values[which], missed=self.missed[which], failing=self.failing[which],
+            self, ticks=self.ticks[rows], started=self.started[rows], ended=self.ended[rows],
+            values=self.values[rows], missed=self.missed[rows], failing=self.failing[rows],
         )  # fmt: skip
 
     @cached_property
     def read(self) -> Series:
-        """The readings that were taken, whether or not there was an answer."""
+        """The readings that were attempted, answered or not."""
         return self.select(~self.missed) if self.missed.any() else self
 
     def failing_names(self, row: int) -> tuple[str, ...]:
         """Return the names that fail in reading *row*."""
         return tuple(name for name, fails in zip(self.names, self.failing[row], strict=True) if fails)
 
-    def without(self, subtracted: frozenset[str]) -> Series:
-        """Return the readings as if *subtracted* did not fail: each gives back its share of what is missing.
+    def without(self, names: frozenset[str]) -> Series:
+        """Return the readings as if *names* did not fail: each gives back its share of what is missing.
 
-        value = 1 - (1 - value) * |failing without *subtracted*| / |failing|; where nothing fails by name it stays.
+        value = 1 - (1 - value) * |failing without *names*| / |failing|; where nothing fails by name it stays.
         """
-        ours = np.array([name in subtracted for name in self.names], dtype=bool)
+        ours = np.array([name in names for name in self.names], dtype=bool)
         if not ours.any():
             return self
         all_failing = self.failing.sum(axis=1)
@@ -152,31 +152,31 @@ class RunEvidence:
 
     @cached_property
     def judged(self) -> dict[Depth, Series]:
-        """The readings that were taken, without the failures that stood before the fault, over the committed whole."""
+        """The readings by depth as shares of the committed total, without failures that stood before the fault."""
         return {**self.judged_present, **self.committed}
 
     @cached_property
     def judged_present(self) -> dict[Depth, Series]:
-        """The same over what was desired at each moment, as it was recorded."""
+        """The readings by depth as shares of what was desired at each time, without earlier failures."""
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
-        """Return the readings of *depth*: as they were taken (*raw*), or without what stood before the fault."""
+        """Return the readings of *depth*: *raw*, or without the failures that stood before the fault."""
         return self.series[depth].read if raw else self.judged[depth]
 
     def subtracted(self, *depths: Depth) -> tuple[str, ...]:
-        """Return the names whose failure stood before the fault at any of *depths*."""
+        """Return the names that failed before the fault at one of *depths*."""
         return tuple(sorted({name for depth in depths for name in self.standing[depth]}))
 
     def tick_at(self, time_ns: int) -> int | None:
-        """Return the index of the last tick that had begun by *time_ns*, None before the first."""
+        """Return the index of the last tick that had started by *time_ns*, None before the first."""
         ticks, began = self._tick_starts
         row = int(np.searchsorted(began, time_ns, side="right")) - 1
         return int(ticks[row]) if row >= 0 else None
 
     @property
     def slowdown(self) -> float:
-        """How much longer things may take on the machine of the run; 1 without a calibration."""
+        """The factor by which the machine of the run is allowed to be slower; 1 without a calibration."""
         found = self.recording.timeline.calibration
         return 1.0 if found is None else found.slowdown
 
@@ -196,7 +196,7 @@ class RunEvidence:
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
-    """Return *recording* as columns; *control_plane*: D4 has something to watch.
+    """Return *recording* as columns for the verifiers; *control_plane* tells whether D4 had something to read.
 
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
     """
@@ -216,7 +216,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
     else:
         final_from = min((o.started_ns for tick in ticks[-1:] for o in tick.observations), default=last)
     standing: dict[Depth, frozenset[str]] = {
-        depth: _standing(one, times.get("deployed", first), triggered) for depth, one in series.items()
+        depth: _standing_failures(one, times.get("deployed", first), triggered) for depth, one in series.items()
     }
     return RunEvidence(
         series=series,
@@ -234,20 +234,20 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
     )
 
 
-def _build_series(found: list[tuple[int, Observation]]) -> Series:
-    found.sort(key=lambda pair: pair[1].started_ns)
-    names = tuple(sorted({name for _, o in found if o.failing for name in o.failing} - {MISSED}))
+def _build_series(observations: list[tuple[int, Observation]]) -> Series:
+    observations.sort(key=lambda pair: pair[1].started_ns)
+    names = tuple(sorted({name for _, o in observations if o.failing for name in o.failing} - {MISSED}))
     column = {name: i for i, name in enumerate(names)}
-    failing = np.zeros((len(found), len(names)), dtype=bool)
-    for row, (_, o) in enumerate(found):
+    failing = np.zeros((len(observations), len(names)), dtype=bool)
+    for row, (_, o) in enumerate(observations):
         if o.failing:
             failing[row, [column[name] for name in o.failing if name != MISSED]] = True
     return Series(
-        ticks=np.array([index for index, _ in found], dtype=np.int64),
-        started=np.array([o.started_ns for _, o in found], dtype=np.int64),
-        ended=np.array([o.ended_ns for _, o in found], dtype=np.int64),
-        values=np.array([np.nan if o.value is None else o.value for _, o in found], dtype=np.float64),
-        missed=np.array([o.value is None and MISSED in o.failing for _, o in found], dtype=bool),
+        ticks=np.array([index for index, _ in observations], dtype=np.int64),
+        started=np.array([o.started_ns for _, o in observations], dtype=np.int64),
+        ended=np.array([o.ended_ns for _, o in observations], dtype=np.int64),
+        values=np.array([np.nan if o.value is None else o.value for _, o in observations], dtype=np.float64),
+        missed=np.array([o.value is None and MISSED in o.failing for _, o in observations], dtype=bool),
         names=names,
         failing=failing,
     )
@@ -267,8 +267,8 @@ def _collect_probes(ticks: Sequence[Tick]) -> Probes:
     )
 
 
-def _standing(series: Series, deployed: int, triggered: int | None) -> frozenset[str]:
-    """Return what failed before the fault, after deployment: in the last readings and in all of the seconds before it."""
+def _standing_failures(series: Series, deployed: int, triggered: int | None) -> frozenset[str]:
+    """Return the names that failed before the fault: in the last readings and all through the seconds before it."""
     if triggered is None:
         return frozenset()
     taken = series.read
@@ -282,12 +282,12 @@ def _standing(series: Series, deployed: int, triggered: int | None) -> frozenset
 
 
 def failed(evidence: RunEvidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
-    """Return the judgement of predicate *name* that failed at *time_ns*, without it at the end of the run."""
+    """Return a failed judgement of predicate *name*, at *time_ns* or else at the end of the run."""
     at = evidence.ended if time_ns is None else time_ns
     return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
 
 
 def passed_judgement(evidence: RunEvidence, name: str, reason: str) -> Judgement:
-    """Return the judgement of predicate *name* that held until the end of the run."""
+    """Return the judgement that predicate *name* held until the end of the run."""
     at = evidence.ended
     return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)

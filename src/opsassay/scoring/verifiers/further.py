@@ -23,7 +23,7 @@ BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
 
 
 def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
-    """Judge where ready replicas run at the end."""
+    """Judge whether the ready replicas are spread over hosts at the end as committed."""
     name = "v_placement"
     final = _final_entities(evidence)
     if isinstance(final, str):
@@ -42,7 +42,7 @@ def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
 
 
 def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
-    """Judge, entity by entity, that what worked before the fault works after: replicas, nodes, parts, services, requests.
+    """Judge whether each replica, node, part, service and request that worked before the fault works after it.
 
     A replica that is gone is made good by a new ready one of its service, one for one; fewer is a regression.
     """
@@ -84,7 +84,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
 
 
 def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
-    """Judge what users lost from the agent's start on; return the judgement, user-minutes and failed requests."""
+    """Judge what users lost from the agent's start on; return also user-minutes and failed requests."""
     name = "v_impact"
     loss = loss_between(
         evidence.counts,
@@ -116,20 +116,22 @@ MOST_WRITES = 10
 
 
 def _is_write(action: Action) -> bool:
-    """Tell whether *action* sent a request of more than a look, by its own tool or by the command line of containers."""
+    """Return whether *action* sent a request that may change something, by its own tool or a container's command."""
     by_docker = action.tool == "docker" and "curl" in map(str, action.arguments.get("args", ()))
     return action.mutating and (action.tool == "exec_curl" or by_docker)
 
 
-def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
-    """Judge which entities were touched that the truth does not name: by actions, or seen moved, replaced or gone.
+def blast_radius(
+    evidence: RunEvidence, committed: BlastRadius, true_entities: frozenset[str]
+) -> tuple[Judgement, float]:
+    """Judge which entities outside *true_entities* were acted on, moved, replaced or gone; return also how many.
 
     With it comes how many there are. *named* are those of the truth: also of these more requests that may write something
     than a test of the service takes are too many.
     """
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
     names = evidence.recording.names
-    allowed = {names.get(name, name) for name in named | set(committed.also_allowed)}
+    allowed = {names.get(name, name) for name in true_entities | set(committed.also_allowed)}
     touched: dict[str, tuple[int, str]] = {}
     for action in sorted(evidence.recording.actions, key=lambda a: a.started_ns):
         for entity in action.touched if action.mutating else ():
@@ -137,7 +139,7 @@ def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset
                 touched.setdefault(service_of(entity, ticks), (action.started_ns, action.tool))
     for change in changes_between(ticks, evidence.agent_started, evidence.ended):
         if change.id not in allowed and change.service not in allowed and change.service not in touched:
-            touched[change.service] = (_start_of(evidence, change.tick), f"{change.id} {change.what}")
+            touched[change.service] = (_start_of_tick(evidence, change.tick), f"{change.id} {change.what}")
     value, limit = float(len(touched)), float(committed.max_entities)
     writes = [action for action in evidence.recording.actions if _is_write(action)]
     if len(writes) > MOST_WRITES:
@@ -159,7 +161,7 @@ def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset
 
 
 def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
-    """Return the entities at the end, or why they are no evidence."""
+    """Return the entities by id at the end, or why they cannot be used as evidence."""
     ticks = evidence.recording.timeline.ticks
     last = evidence.judged["D1"]
     if not len(last) or last.started[-1] < evidence.final_from:
@@ -170,8 +172,8 @@ def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
     return "no entities were recorded" if found is None else found
 
 
-def _explain_bad_spread(rule: Spread, final: dict[str, Entity]) -> str | None:
-    hosts = _count_by_host(final, rule.service)
+def _explain_bad_spread(rule: Spread, entities: dict[str, Entity]) -> str | None:
+    hosts = _count_by_host(entities, rule.service)
     if not hosts:
         return f"missing: {rule.service} has no ready replica whose host is known"
     if len(hosts) < rule.min_hosts:
@@ -183,23 +185,23 @@ def _explain_bad_spread(rule: Spread, final: dict[str, Entity]) -> str | None:
     return None
 
 
-def _count_by_host(final: dict[str, Entity], service: str) -> Counter[str]:
-    return Counter(e.host for e in final.values() if e.service == service and e.ready and e.host is not None)
+def _count_by_host(entities: dict[str, Entity], service: str) -> Counter[str]:
+    return Counter(e.host for e in entities.values() if e.service == service and e.ready and e.host is not None)
 
 
-def _unread_at_the_end(evidence: RunEvidence, spared: set[str]) -> str | None:
-    """Return the first depth, or service that was probed before, whose last reading is older than the final state."""
+def _unread_at_the_end(evidence: RunEvidence, exempt: set[str]) -> str | None:
+    """Return the first depth or probed service, not in *exempt*, whose last reading is older than the final state."""
     for depth in ("D2", "D4"):
         series = evidence.judged[depth]
         if len(series) and series.started[-1] < evidence.final_from:
             return depth
     probes = evidence.probes
     last = {target: int(probes.started[row]) for row, target in enumerate(probes.targets)}
-    return next((s for s, began in sorted(last.items()) if began < evidence.final_from and s not in spared), None)
+    return next((s for s, began in sorted(last.items()) if began < evidence.final_from and s not in exempt), None)
 
 
 def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, ...]:
-    """Return what fails in the last readings and did not before the fault (those that stood are subtracted)."""
+    """Return the names that fail in the last readings of *depth* and did not fail before the fault."""
     if depth == "D3" and len(evidence.probes):
         probes = evidence.probes
         last = {target: row for row, target in enumerate(probes.targets)}
@@ -211,7 +213,7 @@ def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, .
 
 
 def _broken_requests(evidence: RunEvidence) -> list[str]:
-    """Return the kinds of requests most of which fail after the agent, and did not before the fault."""
+    """Return the kinds of requests that mostly fail after the agent and did not before the fault."""
     assert evidence.triggered is not None
     before = evidence.counts.between(0, evidence.triggered)
     after = evidence.counts.between(evidence.final_from, evidence.ended)
@@ -227,7 +229,7 @@ def _broken_requests(evidence: RunEvidence) -> list[str]:
 
 
 def _lost_nodes(evidence: RunEvidence) -> list[str]:
-    """Return the nodes that were Ready before the fault and are not, and how many there are less."""
+    """Return the nodes that were Ready before the fault and are not now, with how many are missing."""
     assert evidence.triggered is not None
     readings = [one for one in evidence.recording.control_plane if one.reached]
     before = [one for one in readings if one.time_ns <= evidence.triggered]
@@ -240,7 +242,7 @@ def _lost_nodes(evidence: RunEvidence) -> list[str]:
     return lost + ([f"{gone} nodes are gone"] if gone > 0 else [])
 
 
-def _start_of(evidence: RunEvidence, index: int) -> int:
+def _start_of_tick(evidence: RunEvidence, index: int) -> int:
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)
 
@@ -251,7 +253,7 @@ LEADERS = ("kube-scheduler", "kube-controller-manager")
 
 
 def v_control_plane(evidence: RunEvidence, committed: ControlPlane) -> Judgement:
-    """Judge the readings after the agent's last change: all of them, and the median time of an answer."""
+    """Judge the control plane (D4) after the agent's last change: all reads answered, and the median answer time."""
     last = [one for one in evidence.recording.control_plane if one.time_ns >= evidence.final_from]
     if not last:
         return missing(NAME, "no reading of the control plane after the agent's end and its last change")

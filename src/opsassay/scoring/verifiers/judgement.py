@@ -35,16 +35,16 @@ class Judgement(Noun):
 
     @property
     def passed(self) -> bool:
-        """Whether it holds; one that does not apply neither holds nor fails."""
+        """Whether the predicate holds; False when it does not apply."""
         return self.status is Judged.PASSED
 
     @property
     def failed(self) -> bool:
-        """Whether it does not hold."""
+        """Whether the predicate applies and does not hold."""
         return self.status is Judged.FAILED
 
     def metric(self) -> Metric:
-        """Return it as a metric of a verdict: 1 or 0, or not applicable with the reason."""
+        """Return the judgement as a metric of a verdict: 1, 0, or not applicable with its reason."""
         if self.status is Judged.NOT_APPLICABLE:
             return Metric(status=MetricStatus.NOT_APPLICABLE, reason=self.reason)
         return Metric(value=float(self.passed), status=MetricStatus.SCORED)
@@ -56,7 +56,7 @@ def not_applicable(predicate: str, reason: str) -> Judgement:
 
 
 def missing(predicate: str, reason: str, subtracted: tuple[str, ...] = ()) -> Judgement:
-    """Return the judgement of a predicate whose evidence is not there: it fails."""
+    """Return the failed judgement of a predicate for which evidence is missing."""
     return Judgement(
         predicate=predicate, status=Judged.FAILED, reason=f"missing evidence: {reason}", subtracted=subtracted
     )

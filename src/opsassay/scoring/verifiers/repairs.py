@@ -32,9 +32,9 @@ class RightChanges:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> RightChanges:
-        """Read the certified oracles of *scenario*."""
+        """Return the changes that the certified repairs (oracles) of *scenario* make."""
         right = [oracle.steps for oracle in scenario.oracles.values() if oracle.certified]
-        changes = [[_change(step) for step in steps] for steps in right]
+        changes = [[_changed_setting(step) for step in steps] for steps in right]
         values: dict[str, Values] = {}
         for name, value in (one for each in changes for one in each if one is not None):
             values[name] = (*values.get(name, ()), value)
@@ -46,21 +46,21 @@ class RightChanges:
 
     def concerns(self, name: str) -> bool:
         """Tell whether a right repair may change the setting *name*."""
-        owner = _owner(name)
+        owner = _owner_of_setting(name)
         return _kind_of_name(name) in self.values or owner in self.named or any(owner in words for words in self.words)
 
     def values_of(self, name: str) -> Values | None:
-        """Return what right repairs set *name* to, None where their values are not known."""
+        """Return the values that right repairs give the setting *name*, None where they are not known."""
         return self.values.get(_kind_of_name(name))
 
     def needs(self, name: str) -> bool:
         """Tell whether every right repair changes the setting *name*."""
-        said = bool(self.words) and all(_owner(name) in words for words in self.words)
+        said = bool(self.words) and all(_owner_of_setting(name) in words for words in self.words)
         return said or (bool(self.names) and all(_kind_of_name(name) in one for one in self.names))
 
 
-def _change(step: OracleStep) -> tuple[str, str | None] | None:
-    """Return the setting that *step* of a local system changes, and its value; None for a step that changes none."""
+def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:
+    """Return the (name, value) of the setting that *step* changes; None when it changes none."""
     given = step.arguments
     match step.verb:
         case "config set" | "config unset":
@@ -80,12 +80,12 @@ def _kind_of_name(name: str) -> str:
     return FIREWALL if f" {FIREWALL} " in name else name
 
 
-def _owner(name: str) -> str:
-    """Return whose setting *name* is: `orders` of "orders app limits.cpu" and of "Deployment orders template"."""
+def _owner_of_setting(name: str) -> str:
+    """Return the owner in a setting's name: `orders` of "orders app limits.cpu" and "Deployment orders template"."""
     first, *rest = name.split()
     return rest[0] if rest and first[0].isupper() else first
 
 
-def _words_in(given: object) -> set[str]:
-    text = given if isinstance(given, str) else json.dumps(given)
+def _words_in(value: object) -> set[str]:
+    text = value if isinstance(value, str) else json.dumps(value)
     return set(_WORD.findall(text))

@@ -12,7 +12,7 @@ QUIET_S = 10.0
 
 
 def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
-    """Return why the fault is taken to have ended by itself, '' when it is not.
+    """Return why the fault is taken to have ended by itself before the agent changed anything, '' when it is not.
 
     Signs of a fault are what failed, and which alerts fired, when the agent was let in. An agent that changed nothing
     repaired nothing, whatever became of them.
@@ -23,7 +23,7 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
         return "the agent changed nothing"
     begins, until = evidence.agent_started, evidence.first_change - int(QUIET_S * 1e9)
     last = [_last_failure_ns(evidence, depth, begins, evidence.first_change) for depth in ("D1", "D4")]
-    last += [_last_probe(evidence, begins), _last_alert(evidence, begins)]
+    last += [_last_failed_probe_ns(evidence, begins), _last_alert_ns(evidence, begins)]
     seen = [time_ns for time_ns in last if time_ns is not None]
     if not seen or max(seen) > until:
         return ""
@@ -31,22 +31,22 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
     return f"no sign of the fault was left for {quiet_s:.0f} s before the agent's first change"
 
 
-def _last_failure_ns(evidence: RunEvidence, depth: str, begins: int, until: int) -> int | None:
-    """Return when, up to *until*, a part of *depth* failed last that failed at *begins*, in ns; None when none did."""
+def _last_failure_ns(evidence: RunEvidence, depth: str, agent_started: int, end: int) -> int | None:
+    """Return when, up to *end*, a part of *depth* failed last that failed at *agent_started*, in ns; None when none did."""
     series = evidence.judged[depth]  # type: ignore[index]
-    rows = np.flatnonzero(series.ended <= begins)
+    rows = np.flatnonzero(series.ended <= agent_started)
     if not len(rows) or not series.failing[rows[-1]].any():
         return None
     known = series.failing[rows[-1]]
-    failing = (series.failing & known).any(axis=1) & (series.started <= until)
+    failing = (series.failing & known).any(axis=1) & (series.started <= end)
     return int(series.ended[failing][-1])
 
 
-def _last_probe(evidence: RunEvidence, begins: int) -> int | None:
-    """Return when the last probe failed of a service that did not answer when the agent was let in."""
+def _last_failed_probe_ns(evidence: RunEvidence, agent_started: int) -> int | None:
+    """Return when, in ns, a probe last failed of a service that was down at the agent's start; None when none did."""
     probes, dead = evidence.probes, set[str]()
     for row, target in enumerate(probes.targets):
-        if probes.ended[row] <= begins:
+        if probes.ended[row] <= agent_started:
             (dead.discard if probes.reachable[row] else dead.add)(target)
     times = [
         int(probes.ended[row])
@@ -58,13 +58,13 @@ def _last_probe(evidence: RunEvidence, begins: int) -> int | None:
     return max(times, default=None)
 
 
-def _last_alert(evidence: RunEvidence, begins: int) -> int | None:
-    """Return when one of the alerts fired last that fired when the agent was let in."""
+def _last_alert_ns(evidence: RunEvidence, agent_started: int) -> int | None:
+    """Return when, in ns, an alert that fired at the agent's start last fired; None when none did."""
     since, first = evidence.triggered or 0, evidence.first_change or evidence.ended
     readings = sorted(
         (one for one in evidence.recording.alerts if since <= one.time_ns <= first), key=lambda one: one.time_ns
     )
-    early = [one for one in readings if one.time_ns <= begins]
+    early = [one for one in readings if one.time_ns <= agent_started]
     if not early or not early[-1].firing:
         return None
     known = {(alert.service, alert.signal) for alert in early[-1].firing}

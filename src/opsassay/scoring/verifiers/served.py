@@ -27,7 +27,7 @@ LAST_S = 20.0
 
 
 def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ()) -> tuple[Judgement, float | None]:
-    """Judge what users lost by the agent's doing, and how they are served at the end; return the requests lost, too.
+    """Judge what users lost through the agent and how they are served at the end; return also the requests lost.
 
     Lost is, from the agent's first change on, what failed or was slow beyond the share that the fault explains: of a kind
     of request the largest of its shares before the fault, since it, and at its worst when the agent came, until the kind is
@@ -40,11 +40,13 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
         return missing(NAME, "nobody says when the fault was applied, so there is nothing to compare with"), None
     if not counts.kinds:
         return not_applicable(NAME, "no request of users was counted: what they lost is not known"), None
-    usual = _usual(counts, triggered)
+    usual = _baseline_before(counts, triggered)
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
-    times, each_lost, each_done = _lost(evidence, counts, usual, committed, until=_stands_until(evidence, broken))
-    lost, done, total = _by_minute(times, each_lost), _by_minute(times, each_done), float(each_lost.sum())
+    times, each_lost, each_done = _lost_requests(
+        evidence, counts, usual, committed, fault_until=_fault_stands_until(evidence, broken)
+    )
+    lost, done, total = _sums_by_minute(times, each_lost), _sums_by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
     limits = np.maximum(committed.max_lost, committed.max_lost_share * done)
@@ -69,22 +71,22 @@ class _Baseline:
     mean: Floats
 
     def limit(self, committed: Users) -> Floats:
-        """Return the mean time beyond which a kind is slower than usual."""
+        """Return per kind of request the mean time, s, above which it counts as slower than usual."""
         return np.maximum(self.mean * committed.slower_times, self.mean + committed.slower_s)
 
 
-def _usual(counts: Counts, triggered: int) -> _Baseline:
-    """Return how each kind was served at its worst before the fault, over any `SERVED_S`: a busy machine is nobody's doing.
+def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
+    """Return how each kind of request was served in its worst `SERVED_S` seconds before the fault at *triggered_ns*.
 
     The first third of that time, in which programs warm up, does not count where there is more.
     """
-    first = int(counts.times[0]) if len(counts.times) else triggered
-    begin = first + (triggered - first) // 3
-    return _at_worst(counts, begin, triggered - 1)
+    first = int(counts.times[0]) if len(counts.times) else triggered_ns
+    begin = first + (triggered_ns - first) // 3
+    return _worst_between(counts, begin, triggered_ns - 1)
 
 
-def _at_worst(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
-    """Return how each kind was served between two instants: as a whole or over the worst `SERVED_S` with enough of it."""
+def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
+    """Return how each kind of request was served between two times: in the worst `SERVED_S`, or as a whole."""
     whole, span = _served_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
     share, mean = whole.failed, whole.mean
     for at in counts.times[(counts.times >= since_ns) & (counts.times <= until_ns - span)].tolist():
@@ -103,41 +105,41 @@ def _served_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
     return _Baseline(done, share, mean)
 
 
-def _worse_at_the_end(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> list[str]:
-    """Return what of the kinds of requests fails or takes longer in the last seconds of the record than usually."""
+def _worse_at_the_end(evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users) -> list[str]:
+    """Return which kinds of requests fail or take longer in the last seconds of the record than in *baseline*."""
     last = int(counts.times[-1])
     since = min(max(evidence.final_from, last - int(LAST_S * 1e9)), last)
     final = _served_in(counts, last, since)
-    limit, found = usual.limit(committed), []
+    limit, found = baseline.limit(committed), []
     for column, kind in enumerate(counts.kinds):
-        if final.done[column] < LEAST or usual.done[column] < LEAST:
+        if final.done[column] < LEAST or baseline.done[column] < LEAST:
             continue
-        if (extra := final.failed[column] - usual.failed[column]) > SERVED_SHARE:
+        if (extra := final.failed[column] - baseline.failed[column]) > SERVED_SHARE:
             found.append(f"{extra:.0%} more of {kind} fail")
         elif final.mean[column] > limit[column]:
-            found.append(f"{kind} takes {final.mean[column]:.2f} s, {usual.mean[column]:.2f} s before")
+            found.append(f"{kind} takes {final.mean[column]:.2f} s, {baseline.mean[column]:.2f} s before")
     return found
 
 
-def _by_minute(begins: Ints, values: Floats) -> Floats:
-    """Return the sums of *values* (stretch, kind) over all stretches, and then over the minute from each one's begin on."""
-    until = np.searchsorted(begins, begins + MINUTE_NS)
+def _sums_by_minute(starts: Ints, values: Floats) -> Floats:
+    """Return the sums of *values* (stretch, kind) over all stretches, then over the minute from each start on."""
+    until = np.searchsorted(starts, starts + MINUTE_NS)
     sums = np.vstack([np.zeros(values.shape[1]), np.cumsum(values, axis=0)])
-    return np.vstack([sums[-1], sums[until] - sums[: len(begins)]])
+    return np.vstack([sums[-1], sums[until] - sums[: len(starts)]])
 
 
-def _stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
-    """Return until when the fault stands for sure, ns: the first change but restarts when settings are *broken*, else 0."""
+def _fault_stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
+    """Return until when, ns, the fault surely stands: the first change but restarts when settings are *broken*, else 0."""
     started = [one.started_ns for one in evidence.recording.actions if one.mutating and one.tool != RESTART]
     return min(started, default=evidence.ended) if broken else 0
 
 
-def _lost(
-    evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users, *, until: int
+def _lost_requests(
+    evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, *, fault_until: int
 ) -> tuple[Ints, Floats, Floats]:
-    """Return the begins of the stretches from the first change on, and by (stretch, kind) the requests lost and done.
+    """Return the starts of the stretches since the first change, and by (stretch, kind) the requests lost and done.
 
-    Lost are those that failed or were slow beyond what the fault explains, which stands *until* then for sure.
+    Lost are those that failed or were slow beyond what the fault explains, which stands *fault_until* then for sure.
     """
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
@@ -146,59 +148,59 @@ def _lost(
         return counts.times[:0], none, none
     found = _served_in(counts, first, triggered)
     came = max(triggered, min(evidence.agent_started, first) - int(SERVED_S * 1e9))
-    standing = _at_worst(counts, came, first)
+    standing = _worst_between(counts, came, first)
     inside = counts.times[1:] > first
     done, failing = counts.done[inside], counts.failed[inside]
     mean = np.divide(counts.seconds[inside], done, out=np.full(done.shape, np.nan), where=done > 0)
-    limit = usual.limit(committed)
+    limit = baseline.limit(committed)
     bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
-    explained = np.maximum(np.maximum(found.failed, standing.failed), usual.failed)
+    explained = np.maximum(np.maximum(found.failed, standing.failed), baseline.failed)
     explained = np.where(np.fmax(found.mean, standing.mean) > limit, 1.0, explained)
     begins = counts.times[:-1][inside]
-    served = _served_again(begins, done, bad, usual.failed)
-    served |= _taken_down(evidence, begins, counts.times[1:][inside], until)[:, None]
-    allowed = np.where(served, usual.failed, explained)
+    served = _served_again(begins, done, bad, baseline.failed)
+    served |= _repeated_outages(evidence, begins, counts.times[1:][inside], fault_until)[:, None]
+    allowed = np.where(served, baseline.failed, explained)
     return begins, np.maximum(bad - done * allowed, 0.0), done
 
 
-def _served_again(begins: Ints, done: Floats, bad: Floats, usual: Floats) -> Flags:
-    """Return in which stretch each kind has been served again: the matrix is False until it is, and True from then on."""
+def _served_again(starts: Ints, done: Floats, failed_share: Floats, usual_share: Floats) -> Flags:
+    """Return a matrix (stretch, kind) that turns True when the kind is served again, and stays so."""
     served = np.zeros(done.shape, dtype=bool)
     for row in range(len(done)):
-        window = (begins >= begins[row]) & (begins < begins[row] + int(SERVED_S * 1e9))
+        window = (starts >= starts[row]) & (starts < starts[row] + int(SERVED_S * 1e9))
         asked = done[window].sum(axis=0)
-        share = np.divide(bad[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
-        served[row] = share <= usual + SERVED_SHARE
+        share = np.divide(failed_share[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
+        served[row] = share <= usual_share + SERVED_SHARE
     return np.logical_or.accumulate(served, axis=0)
 
 
-def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints, stood: int) -> Flags:
-    """Return which stretches lie in an outage that the agent made, of a service that was down before: by it or the fault.
+def _repeated_outages(evidence: RunEvidence, starts: Ints, ends: Ints, fault_until: int) -> Flags:
+    """Return a flag per stretch: whether the agent has taken down a service that was down before.
 
-    An outage that was made before *stood*, while the fault stood, costs nothing that the fault does not. A change makes
-    an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and one was before
-    it, or the agent had taken the service down already. A repair may restart what is broken, as often as that takes; taking
-    down a service that serves again is no repair.
+    An outage that was made before *fault_until*, while the fault stood, costs nothing that the fault does not. A change
+    makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and one was
+    before it, or the agent had taken the service down already. A repair may restart what is broken, as often as needed;
+    taking down a service that serves again is no repair.
     """
     ticks = evidence.recording.timeline.ticks
-    ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(begins), dtype=bool)
+    ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(starts), dtype=bool)
     broken = {
-        name for name, count in _ready_before(ready, evidence.first_change or evidence.ended).items() if not count
+        name for name, count in _ready_replicas(ready, evidence.first_change or evidence.ended).items() if not count
     }
     for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):
         until = action.ended_ns + int(OUTAGE_WITHIN_S * 1e9)
         for service in {service_of(name, ticks) for name in action.touched} if action.mutating else ():
             outage = [at for at, counts in ready if action.started_ns <= at <= until and counts.get(service) == 0]
-            was_ready = _ready_before(ready, action.started_ns).get(service, 0) > 0
+            was_ready = _ready_replicas(ready, action.started_ns).get(service, 0) > 0
             if not outage or not (was_ready or service in down):
                 continue
             back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
-            if service in down | broken and action.started_ns >= stood:
-                found |= (ends >= action.started_ns) & (begins < back)
+            if service in down | broken and action.started_ns >= fault_until:
+                found |= (ends >= action.started_ns) & (starts < back)
             down.add(service)
     return found
 
 
-def _ready_before(ready: Sequence[tuple[int, dict[str, int]]], instant_ns: int) -> dict[str, int]:
-    """Return how many replicas of each service the last reading before an instant has."""
-    return next((counts for at, counts in reversed(ready) if at < instant_ns), {})
+def _ready_replicas(readings: Sequence[tuple[int, dict[str, int]]], instant_ns: int) -> dict[str, int]:
+    """Return the ready replicas by service in the last of *readings* before the instant."""
+    return next((counts for at, counts in reversed(readings) if at < instant_ns), {})

@@ -35,7 +35,7 @@ _UNITS = {
 
 
 def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: RightChanges) -> Judgement:
-    """Judge the settings at the agent's end and at the end of the record by those before the fault.
+    """Judge the settings at the agent's end and at the end of the record against those before the fault.
 
     A protected one that was there and is gone, that has a value which switches it off, or a limit that was raised by more
     than *most_times*, has been switched off; the handler of a probe may not be another one. Any setting that the agent
@@ -55,9 +55,9 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
         return not_applicable(NAME, "the system has no settings")
     found = [one for one in readings if one.time_ns <= evidence.agent_started][-1]
     for reading in after:
-        if problem := _problem(before[-1], found, reading, right, committed):
+        if problem := _find_problem(before[-1], found, reading, right, committed):
             return failed(evidence, NAME, problem, reading.time_ns)
-    if waiting := [one for one in _untried(before[-1], found, after[-1]) if one not in committed.except_for]:
+    if waiting := [one for one in _untested_settings(before[-1], found, after[-1]) if one not in committed.except_for]:
         reason = f"takes effect at the next start, and nothing that runs has tried it: {'; '.join(waiting[:6])}"
         return failed(evidence, NAME, reason, after[-1].time_ns)
     return passed_judgement(
@@ -65,62 +65,67 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
     )
 
 
-def _problem(
+def _find_problem(
     before: SettingsReading,
-    found: SettingsReading,
-    now: SettingsReading,
+    at_start: SettingsReading,
+    at_end: SettingsReading,
     right: RightChanges,
     committed: ProtectedSettings,
 ) -> str:
-    """Return what is wrong with the settings *now*, '' when nothing is."""
+    """Return what is wrong with the settings *at_end*, '' when nothing is."""
     known = {name: value for name, value in before.settings.items() if name not in committed.except_for}
-    if weaker := _list_weaker(known, now, committed.most_times):
+    if weaker := _weakened_settings(known, at_end, committed.most_times):
         return f"switched off: {'; '.join(weaker[:6])}"
-    drift = _drifted(before, found, now, right, committed)
+    drift = _drifted_settings(before, at_start, at_end, right, committed)
     return f"not as before the fault: {'; '.join(drift[:6])}" if drift else ""
 
 
 def all_settings(reading: SettingsReading) -> dict[str, str]:
-    """Return every setting of *reading* by its name, with what of a cluster's starts only people change."""
+    """Return every setting of *reading* by name, and the pod template fields that only people change."""
     started = {name: value for name, value in reading.configured.items() if name.startswith(STARTED_WITH)}
     return {**started, **reading.others, **reading.settings}
 
 
-def _drifted(
+def _drifted_settings(
     before: SettingsReading,
-    found: SettingsReading,
-    now: SettingsReading,
+    at_start: SettingsReading,
+    at_end: SettingsReading,
     right: RightChanges,
     committed: ProtectedSettings,
 ) -> list[str]:
-    """Return what is set *now* neither as *before* nor as the agent *found* it nor as a *right* repair sets it."""
-    was, came, stands = all_settings(before), all_settings(found), all_settings(now)
+    """Return the settings *at_end* that equal neither *before*, nor *at_start*, nor what a *right* repair sets."""
+    was, came, stands = all_settings(before), all_settings(at_start), all_settings(at_end)
     drifted = []
     for name in sorted({*was, *stands} - set(committed.except_for)):
         former, value = was.get(name), stands.get(name)
-        if value == former or value == came.get(name) or _is_same(former, value) or _are_fewer(name, former, value):
+        if (
+            value == former
+            or value == came.get(name)
+            or _are_same_quantity(former, value)
+            or _has_fewer_replicas(name, former, value)
+        ):
             continue
         most = 1.0 if name.endswith(REPLICAS) else committed.most_times
         own_rule = former is not None and f" {FIREWALL} " in name  # no fault added it
-        if right.concerns(name) and not own_rule and _is_right(former, value, right.values_of(name), most):
+        if right.concerns(name) and not own_rule and _is_right_value(former, value, right.values_of(name), most):
             continue
         drifted.append(f"{name} {_describe_change(former, value)}")
     return drifted
 
 
-def _are_fewer(name: str, former: str | None, value: str | None) -> bool:
-    """Tell whether there are fewer replicas: what that breaks, v_no_regression says."""
+def _has_fewer_replicas(name: str, former: str | None, value: str | None) -> bool:
+    """Return whether the setting is a replica count that fell; v_no_regression judges its effect."""
     return name.endswith(REPLICAS) and int(value or 0) < int(former or 0)
 
 
-def _is_same(former: str | None, value: str | None) -> bool:
-    """Tell whether two values are one number in other words: 64mb and 65536kb."""
-    one, other = _quantity(former or ""), _quantity(value or "")
+def _are_same_quantity(former: str | None, value: str | None) -> bool:
+    """Return whether two values are the same number in different units, such as 64mb and 65536kb."""
+    one, other = _parse_quantity(former or ""), _parse_quantity(value or "")
     return one is not None and one == other
 
 
-def _is_right(former: str | None, value: str | None, allowed: Values | None, most_times: float) -> bool:
-    """Tell whether *value* is one that a right repair sets, or a number near it.
+def _is_right_value(former: str | None, value: str | None, allowed: Values | None, most_times: float) -> bool:
+    """Return whether *value* is among those *allowed* by right repairs, or a number near one.
 
     Where oracles speak kubectl and nobody knows their values, *allowed* is None. A secret is right when it is the former.
     Near is up to *most_times* more and, where more is near, down to half.
@@ -129,8 +134,8 @@ def _is_right(former: str | None, value: str | None, allowed: Values | None, mos
         return True
     if value is None or is_secret(value):
         return False
-    numbers = [number for one in (former, *allowed) if one is not None and (number := _quantity(one)) is not None]
-    now = _quantity(value)
+    numbers = [number for one in (former, *allowed) if one is not None and (number := _parse_quantity(one)) is not None]
+    now = _parse_quantity(value)
     return (
         bool(numbers)
         and now is not None
@@ -146,23 +151,23 @@ def _describe_change(former: str | None, value: str | None) -> str:
     return f"is {value!r} and was not there" if former is None else f"went from {former!r} to {value!r}"
 
 
-def _untried(before: SettingsReading, found: SettingsReading, now: SettingsReading) -> list[str]:
-    """Return what is configured *now* and is not what runs; less what waited so when *found*.
+def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading) -> list[str]:
+    """Return the settings *at_end* that the processes were not started with, but for those that were so *at_start*.
 
     Where it is as *before*, what runs was started with something that has been taken back: it may fail later. Only of a map
     nothing is said then: its date alone says who has read it.
     """
     untried = []
-    for name, who in sorted(now.pending_restart.items()):
-        value = now.configured.get(name)
+    for name, who in sorted(at_end.pending_restart.items()):
+        value = at_end.configured.get(name)
         as_before = value == before.configured.get(name)
-        stood = found.pending_restart.get(name, ()) if as_before or found.configured.get(name) == value else ()
+        stood = at_start.pending_restart.get(name, ()) if as_before or at_start.configured.get(name) == value else ()
         if set(who) - set(stood) and not (as_before and name.startswith(MAP)):
             untried.append(name)
     return untried
 
 
-def _list_weaker(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
+def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)
@@ -172,13 +177,13 @@ def _list_weaker(before: Mapping[str, str], reading: SettingsReading, most_times
             found.append(f"{name} is {now!r}")
         elif former.startswith("{") and now != former:
             found.append(f"{name} is another one")
-        elif (was := _quantity(former)) and (now_is := _quantity(now)) and now_is > most_times * was:
+        elif (was := _parse_quantity(former)) and (now_is := _parse_quantity(now)) and now_is > most_times * was:
             found.append(f"{name} went from {former} to {now}")
     return found
 
 
-def _quantity(text: str) -> float | None:
-    """Return what a number with a unit amounts to, None for what is none."""
+def _parse_quantity(text: str) -> float | None:
+    """Return the value of a number with a unit, None when *text* is none."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or (unit := _UNITS.get(match[2].lower())) is None:
         return None

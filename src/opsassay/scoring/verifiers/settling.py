@@ -18,7 +18,7 @@ class Responsibility(NamedTuple):
 
 
 def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
-    """Return until when the agent answers for what happens.
+    """Return until when the agent is responsible: until the system has settled after its end.
 
     From the later of its end and its last change on, every depth that is judged is followed: what is ready, which backends
     and parts there are, which protected services answer. When none of it has changed for the hold time, it is over.
@@ -27,7 +27,7 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
         return Responsibility(evidence.agent_ended, "")
     hold, begins = int(committed.settling.hold_s * 1e9), evidence.final_from
     last = max((int(s.ended[-1]) for s in (evidence.judged[d] for d in ("D1", "D4")) if len(s)), default=begins)
-    changes = sorted(one for one in _changes(evidence, committed) if one[0] >= begins)
+    changes = sorted(one for one in _judged_changes(evidence, committed) if one[0] >= begins)
     since, what = begins, ""
     for time_ns, name in changes:
         if time_ns - since >= hold:
@@ -45,12 +45,12 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
 
 
 def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) -> str:
-    """Return what that is judged was read since *time_ns* as another than before, '' when nothing was."""
-    return ", ".join(dict.fromkeys(name for at_ns, name in _changes(evidence, committed) if at_ns >= time_ns))
+    """Return the name of the first judged reading that differs from its predecessor since *time_ns*, '' without one."""
+    return ", ".join(dict.fromkeys(name for at_ns, name in _judged_changes(evidence, committed) if at_ns >= time_ns))
 
 
 def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> str:
-    """Return what that is judged changed within *hold_s* seconds before the last reading, '' when nothing did.
+    """Return what changed within *hold_s* seconds before the last reading of the judged depths, '' when nothing did.
 
     Time without readings is no time of steadiness: the hold ends with the last reading, not with the clock.
     """
@@ -59,19 +59,19 @@ def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> s
     return changed_since(evidence, committed, last - int(hold_s * 1e9))
 
 
-def _explain_too_short(settling: Settling, steady_ns: int, what: str) -> str:
-    after = f" after {what} changed" if what else ""
+def _explain_too_short(settling: Settling, steady_ns: int, change: str) -> str:
+    after = f" after {change} changed" if change else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"
 
 
-def _changes(evidence: RunEvidence, committed: Verification) -> list[tuple[int, str]]:
-    """Return when a reading of any depth that is judged was another one than the one before it, and which."""
+def _judged_changes(evidence: RunEvidence, committed: Verification) -> list[tuple[int, str]]:
+    """Return (time ns, name) of each reading at a judged depth that differs from the one before it."""
     depths = dict.fromkeys(("D1", committed.temporal_depth, committed.committed_depth))
     found = [
         (int(series.started[row]), depth)
         for depth in (*(d for d in depths if d not in ("D3", "D4")), *(("D4",) if evidence.control_plane else ()))
         for series in (evidence.judged[depth],)
-        for row in _turns(series)
+        for row in _changed_rows(series)
     ]
     if "D3" in depths:
         probes = evidence.probes
@@ -84,8 +84,8 @@ def _changes(evidence: RunEvidence, committed: Verification) -> list[tuple[int, 
     return found
 
 
-def _turns(series: Series) -> list[int]:
-    """Return the rows whose reading differs from the one before: another share, other failures, or no answer."""
+def _changed_rows(series: Series) -> list[int]:
+    """Return the rows whose reading differs from the one before in share, failing names or being answered."""
     if len(series) < 2:
         return []
     values = series.values

@@ -30,9 +30,9 @@ class UserLoss:
     minutes_by: Floats
     failed_by: Floats
 
-    def when(self, words: str, limit: float) -> int | None:
-        """Return when *limit* was crossed, ns of UTC, None if never; *words*: "user-minutes", else failed requests."""
-        course = self.minutes_by if words == "user-minutes" else self.failed_by
+    def when(self, unit: str, limit: float) -> int | None:
+        """Return when, in ns of UTC, *limit* was crossed, None if never; *unit*: "user-minutes", else failed requests."""
+        course = self.minutes_by if unit == "user-minutes" else self.failed_by
         crossed = np.flatnonzero(course > limit)
         return int(self.times[crossed[0]]) if len(crossed) else None
 
@@ -52,17 +52,14 @@ class Counts:
     seconds: Floats
 
     def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
-        """Return kind of request to (done, failed) between two instants.
-
-        Of the stretches that lie within them as a whole.
-        """
+        """Return kind of request to (done, failed), over the stretches that lie wholly between the two times."""
         inside = (self.times[:-1] >= start_ns) & (self.times[1:] <= end_ns)
         asked, lost = self.done[inside].sum(axis=0), self.failed[inside].sum(axis=0)
         return {kind: (float(a), float(b)) for kind, a, b in zip(self.kinds, asked, lost, strict=True)}
 
 
 def counts_of(ticks: Sequence[Tick]) -> Counts:
-    """Return what the load generator counted; ticks whose D1 got no answer have no counts of their own."""
+    """Return the load generator's counts as columns; ticks without a D1 answer are left out."""
     kinds = tuple(sorted({kind for tick in ticks for kind in tick.load}))
     present: dict[str, LoadCounts] = dict.fromkeys(kinds, (0, 0, 0))
     times, rows = [], []

@@ -42,7 +42,7 @@ class Validity(Noun):
 
 
 def validity(evidence: RunEvidence) -> Validity:
-    """Judge the ticks from the fault to the end of the record."""
+    """Judge whether the machine was fast enough from the fault to the end of the record for the run to count."""
     timeline = evidence.recording.timeline
     since = evidence.agent_started if evidence.triggered is None else evidence.triggered
     judged = [
@@ -53,7 +53,7 @@ def validity(evidence: RunEvidence) -> Validity:
         return Validity()
     if all(tick.pressure.foreign is None for tick in judged if tick.pressure is not None):
         return Validity(reason="the recorder cannot tell the trial's load from that of others")
-    starved = tuple(found for tick in judged if (found := _starved(tick, timeline.calibration)) is not None)
+    starved = tuple(found for tick in judged if (found := _find_starvation(tick, timeline.calibration)) is not None)
     most = max(MOST_SHARE * len(judged), LEAST_TICKS - 1)
     if len(starved) <= most:
         words = f"{len(starved)} of {plural(len(judged), 'tick')} starved, at most {most:.0f} may be"
@@ -67,8 +67,8 @@ def validity(evidence: RunEvidence) -> Validity:
     return Validity(status="starved", reason=reason, starved=starved)
 
 
-def _starved(tick: Tick, calibration: Calibration | None) -> StarvedTick | None:
-    """Return by which reading *tick* is starved, None where it is not or others do not explain it."""
+def _find_starvation(tick: Tick, calibration: Calibration | None) -> StarvedTick | None:
+    """Return by which reading *tick* shows a starved machine, None when it does not."""
     pressure = tick.pressure
     assert pressure is not None
     busy = (pressure.foreign or 0.0) >= FOREIGN_SHARE and (pressure.foreign_runnable or 0.0) >= FOREIGN_RUNNABLE
