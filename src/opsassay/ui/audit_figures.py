@@ -20,7 +20,7 @@ _LABEL, _LETTERS = 108.0, 16
 
 
 def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
-    """Return at most *count* pairs: all of them, or those with the pooled winner, best rivals first."""
+    """Return at most *count* pairs of methods for the report: all, or the best rivals of the pooled winner."""
     if len(audit.pairs) <= count:
         return list(audit.pairs)
     macro = audit.matched.means.mean(axis=0)
@@ -30,18 +30,18 @@ def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
 
 
 def pair_name(audit: AuditReport, pair: PairAudit) -> str:
-    """Return "A − B" of a pair."""
+    """Return the names of the pair's two methods as "A − B"."""
     return f"{audit.matched.methods[pair.a]} − {audit.matched.methods[pair.b]}"
 
 
 def points(value: float, sign: str = "+") -> str:
-    """Return a fraction as percentage points with one decimal."""
+    """Return a fraction as percentage points with one decimal; *sign* "+" also marks positive ones."""
     written = f"{100 * value:{sign}.1f}"
     return written.replace("+0.0", "0.0").replace("-0.0", "0.0").replace("-", "−")
 
 
 def figures(audit: AuditReport) -> dict[str, list[Figure]]:
-    """Return every figure by kind: heatmap, pooled, forest, regret."""
+    """Return every figure of the audit by kind: "heatmap", "pooled", "forest", "regret"."""
     several = len(audit.matched.systems) > 1
     pairs = shown_pairs(audit, PAIRS_SHOWN)
     return {
@@ -53,7 +53,7 @@ def figures(audit: AuditReport) -> dict[str, list[Figure]]:
 
 
 def heat_map(audit: AuditReport) -> Figure:
-    """Draw the effects, systems by pairs; an asterisk marks intervals that exclude zero (leaderboard-audit, Figure 2)."""
+    """Draw each pair's effect on each system; an asterisk marks an interval without zero (leaderboard-audit, Figure 2)."""
     m, pairs = audit.matched, shown_pairs(audit, COLUMNS_SHOWN)
     cell, tall, head = 44.0, 21.0, 14.0 + 6.4 * max(min(len(pair_name(audit, p)), 26) for p in pairs)
     rows = list(_family_rows(audit))
@@ -84,7 +84,7 @@ def heat_map(audit: AuditReport) -> Figure:
 
 
 def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
-    """Yield a heading per family, where there are several, and the systems under it."""
+    """Yield (heading, None) for each family, if there are several, and (system, row) for the systems below it."""
     m = audit.matched
     several = len(set(m.families)) > 1
     before = None
@@ -96,7 +96,7 @@ def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
 
 
 def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
-    """Draw effects with intervals, the pooled mean with its HKSJ interval and the prediction interval of one pair."""
+    """Draw the effect of *pair* on each system with intervals, the pooled mean (HKSJ) and the prediction interval."""
     m, pooled = audit.matched, pair.pooled
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
@@ -156,7 +156,7 @@ def _format_tick(value: float) -> str:
 
 
 def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[PairAudit]) -> Figure:
-    """Draw what the choice by the other systems costs on each one; outlined bars are reversals (Figure 3)."""
+    """Draw per system the regret of choosing by the other systems; outlined bars are reversals (Figure 3)."""
     m, held_out = audit.matched, pair.loso["macro"]
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     highest = max([0.01, *(float(p.loso["macro"].regret.max()) for p in pairs)])  # one scale for all panels

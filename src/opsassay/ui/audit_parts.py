@@ -46,7 +46,7 @@ class Section:
 
 
 def table(name: str, rows: Sequence[Sequence[str]], note: str = "") -> AuditTable:
-    """Return the table *name* of `audit_words.yaml` with *rows*; a long one is cut, with a pointer to the file of all."""
+    """Return the table *name* of `audit_words.yaml` with *rows*; a long one is cut and points to the file with all."""
     about = _TEXTS["tables"][name]
     titles = tuple(title.strip() for title in about["columns"].split("|"))
     if len(rows) > ROWS_SHOWN:
@@ -61,17 +61,17 @@ def percent(value: float | None) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Return an interval of fractions in percentage points."""
+    """Return the interval of two fractions as text in percentage points."""
     return f"[{points(low)}, {points(high)}]" if np.isfinite(low) and np.isfinite(high) else DASH
 
 
 def span(low: float | None, high: float | None) -> str:
-    """Return a range of fractions in percent."""
+    """Return the range of two fractions as text in percent."""
     return f"{percent(low)} … {percent(high)}"
 
 
 def p_value(p: float | None) -> str:
-    """Return a p-value in three digits, a small one in powers of ten."""
+    """Return a p-value as text with three digits, a small one as a power of ten."""
     if p is None:
         return DASH
     return f"{p:.3f}" if p >= 0.001 else ("< 1e-16" if p < 1e-16 else f"{p:.1e}")
@@ -83,25 +83,25 @@ def decimals(value: float | None, digits: int = 2) -> str:
 
 
 def count_of(count: int | None, whole: int) -> str:
-    """Return "count/whole"."""
+    """Return the text "count/whole"."""
     return DASH if count is None else f"{count}/{whole}"
 
 
 def yes_no(*, value: bool | None) -> str:
-    """Return yes, no, or a dash."""
+    """Return "yes", "no", or a dash for None."""
     return DASH if value is None else ("yes" if value else "no")
 
 
 def test_cells(test: Test) -> tuple[str, str, str]:
-    """Return statistic, degrees of freedom and p-value."""
+    """Return the cells of a statistical test: statistic, degrees of freedom, p-value."""
     return decimals(test.statistic), str(test.df), p_value(test.p)
 
 
-def regret_cells(found: Regret, whole: int) -> tuple[str, str, str]:
-    """Return reversals, mean and maximum regret."""
-    return count_of(found.reversals, whole), percent(found.mean_regret), percent(found.max_regret)
+def regret_cells(regret: Regret, whole: int) -> tuple[str, str, str]:
+    """Return the cells of a regret: reversals of *whole* systems, mean and maximum regret."""
+    return count_of(regret.reversals, whole), percent(regret.mean_regret), percent(regret.max_regret)
 
 
 def families_of(audit: AuditReport) -> list[str]:
-    """Return the families in order."""
+    """Return the families of systems in the audit, in order."""
     return list(dict.fromkeys(audit.matched.families))

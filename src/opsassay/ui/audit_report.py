@@ -33,30 +33,30 @@ def write_audit(
     return written
 
 
-def _remove_leftovers(folder: Path, written: list[Path]) -> None:
+def _remove_leftovers(folder: Path, paths: list[Path]) -> None:
     """Remove tables and figures of an earlier report in *folder* that this one does not have."""
     names = {*(f"{table}.{suffix}" for table in TABLES for suffix in ("csv", "json"))}
     for path in ((folder / name) for name in ("tables", "figures")):
         for file in path.iterdir():
             ours = file.name in names if path.name == "tables" else re.fullmatch(r"(forest|regret)-\d+\.svg", file.name)
-            if ours and file not in written:
+            if ours and file not in paths:
                 file.unlink()
 
 
 def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
-    """Return a page without scripts that asks the network for nothing; its styles are allowed by their hashes."""
+    """Return the report as an HTML page without scripts and network requests; its styles are allowed by hash."""
     return render("audit.html", title, view={"claim": audit.claim, "parts": parts})
 
 
 def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
     """Return the report as Markdown, with links to the figures' files."""
-    lines = [f"# {_escaped(title)}", "", f"> {_escaped(audit.claim)}", ""]
+    lines = [f"# {_escape_markdown(title)}", "", f"> {_escape_markdown(audit.claim)}", ""]
     for part in parts:
         lines += [f"## {part.title}", ""]
         for words in (*part.words, *part.notes):
-            lines += [_escaped(words), ""]
+            lines += [_escape_markdown(words), ""]
         for figure in part.figures:
-            lines += [f"![{_escaped(figure.title)}](figures/{figure.name}.svg)", ""]
+            lines += [f"![{_escape_markdown(figure.title)}](figures/{figure.name}.svg)", ""]
         for table in part.tables:
             lines += _format_markdown_table(table)
     return "\n".join(lines).rstrip() + "\n"
@@ -68,14 +68,14 @@ def _format_markdown_table(table: AuditTable) -> list[str]:
     lines = [
         f"**{table.caption}**",
         "",
-        *("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows),
+        *("| " + " | ".join(_escape_markdown(cell) for cell in row) + " |" for row in rows),
         "",
     ]
     return lines + ([table.note, ""] if table.note else [])
 
 
-def _escaped(words: str) -> str:
-    """Return *words* on one line, with what Markdown or HTML would read as markup made harmless."""
+def _escape_markdown(words: str) -> str:
+    """Return *words* on one line with all Markdown and HTML markup escaped."""
     line = plain(words).replace("\n", " ").replace("\t", " ")
     for character in "\\|`<>[]*_":
         line = line.replace(
@@ -85,7 +85,7 @@ def _escaped(words: str) -> str:
 
 
 def _figure_style() -> str:
-    """Return the colours of the style sheet and its rules for drawings, for files that stand alone."""
+    """Return the CSS colours and drawing rules for SVG files that stand alone."""
     style = asset("static/style.css")
     drawings = style[style.index("/* Drawings") : style.index("/* Traces")]
     return style[: style.index("* { box-sizing")] + drawings

@@ -33,8 +33,8 @@ def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
-def heterogeneity_section(audit: AuditReport, drawn: list[Figure]) -> Section:
-    """Return forest plots and the random-effects statistics of every pair."""
+def heterogeneity_section(audit: AuditReport, figures: list[Figure]) -> Section:
+    """Return the section with forest plots and random-effects statistics of every pair."""
     rows = [
         (
             pair_name(audit, p),
@@ -55,14 +55,14 @@ def heterogeneity_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         "heterogeneity",
         "How much effects vary between systems",
         (WORDS["heterogeneity"],),
-        tuple(drawn),
+        tuple(figures),
         _caption_pairs(audit),
         (table("heterogeneity", rows),),
     )
 
 
-def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
-    """Return regret bars, regret in both poolings with intervals, and the stability of each reversal."""
+def regret_section(audit: AuditReport, figures: list[Figure]) -> Section:
+    """Return the section with regret bars, regret in both poolings, and the stability of each reversal."""
     systems = len(audit.matched.systems)
     rows = [
         (
@@ -94,14 +94,14 @@ def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         "regret",
         "What choosing by the pool costs",
         (WORDS["regret"], WORDS["regret_intervals"]),
-        tuple(drawn),
+        tuple(figures),
         _caption_pairs(audit),
         tuple(tables),
     )
 
 
 def families_section(audit: AuditReport) -> Section:
-    """Return leave-one-family-out selection and the spread between and within families."""
+    """Return the section on leave-one-family-out selection and the spread between and within families."""
     names = families_of(audit)
     rows = [
         (
@@ -119,7 +119,7 @@ def families_section(audit: AuditReport) -> Section:
 
 
 def interaction_section(audit: AuditReport) -> Section:
-    """Return the tests of method x system and method x family, over all methods and by pair."""
+    """Return the section with the tests of method x system and method x family, pooled and by pair."""
     everyone = {**audit.omnibus, "method x system, cluster-robust Wald": audit.omnibus_wald.test}
     omnibus = [(name, *test_cells(test), test.reason or DASH) for name, test in everyone.items()]
     notes: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ def _format_interaction(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
 
 
 def sensitivity_section(audit: AuditReport) -> Section:
-    """Return what leaving out, other labels, other protocols and covariates change."""
+    """Return the section on what changes with systems left out, other labels, protocols and covariates."""
     tables = []
     left_rows = [_format_left_out(audit, p) for p in audit.pairs]
     if len(audit.matched.systems) > 2:
@@ -180,10 +180,10 @@ def sensitivity_section(audit: AuditReport) -> Section:
 
 
 def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
-    def cells(left: LeftOut | None) -> tuple[str, str]:
-        if left is None:
+    def cells(left_out: LeftOut | None) -> tuple[str, str]:
+        if left_out is None:
             return DASH, DASH
-        return span(left.lowest_i2, left.highest_i2), count_of(left.includes_zero, left.analyses)
+        return span(left_out.lowest_i2, left_out.highest_i2), count_of(left_out.includes_zero, left_out.analyses)
 
     both = pair.two_out
     tail = (str(both.reversals), percent(both.mean_regret)) if both else (DASH, DASH)

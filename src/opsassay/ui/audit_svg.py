@@ -39,7 +39,7 @@ class Figure:
 
 
 def element(name: str, content: str | Markup = "", **attributes: object) -> Markup:
-    """Return an element with escaped attributes; a trailing underscore is dropped, others become hyphens."""
+    """Return an SVG element; in attribute names a trailing underscore is dropped and others become hyphens."""
     attributes_ = Markup("").join(
         Markup(' {}="{}"').format(Markup(key.rstrip("_").replace("_", "-")), _format_number(value))  # noqa: S704 - our names
         for key, value in attributes.items()
@@ -50,12 +50,12 @@ def element(name: str, content: str | Markup = "", **attributes: object) -> Mark
 
 
 def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "start") -> Markup:
-    """Return a line of text with its baseline at *y*."""
+    """Return an SVG text element whose baseline is at *y*."""
     return element("text", plain(words, 200), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
 def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> Markup:
-    """Return a line of at most *longest* characters, the whole of it in a tooltip."""
+    """Return an SVG text of at most *longest* characters, with the full text in a tooltip."""
     whole = plain(words, 200)
     if len(whole) <= longest:
         return text(x, y, whole, class_)
@@ -64,22 +64,22 @@ def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return a straight line."""
+    """Return an SVG line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def rect(x: float, y: float, width: float, height: float, class_: str, fill_opacity: float | None = None) -> Markup:
-    """Return a rectangle."""
+    """Return an SVG rectangle."""
     return element("rect", x=x, y=y, width=max(width, 0.0), height=height, class_=class_, fill_opacity=fill_opacity)
 
 
 def path(points: str, class_: str) -> Markup:
-    """Return a path."""
+    """Return an SVG path."""
     return element("path", d=points, class_=class_)
 
 
 def join(parts: Iterable[Markup]) -> Markup:
-    """Return *parts* one after another."""
+    """Return *parts* concatenated."""
     return Markup("").join(parts)
 
 
@@ -93,12 +93,12 @@ class Axis:
     right: float
 
     def pixel_at(self, value: float) -> float:
-        """Return the pixel of *value*, held within the axis."""
+        """Return the pixel of *value*, clamped to the axis."""
         share = (value - self.low) / (self.high - self.low)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
     def ticks(self, count: int = 4) -> list[float]:
-        """Return round values over the axis, at most about *count* + 1."""
+        """Return about *count* + 1 round values on the axis."""
         raw = (self.high - self.low) / count
         ten = 10.0 ** math.floor(math.log10(raw))
         step = next(s * ten for s in (1, 2, 2.5, 5, 10) if s * ten >= raw * 0.999)

@@ -21,7 +21,7 @@ from opsassay.ui.audit_svg import Figure
 
 
 def sections(audit: AuditReport) -> list[Section]:
-    """Return the sections of the report of *audit*, from what may be said to how it was computed."""
+    """Return the sections of the audit report in page order, from the advice to the methods."""
     drawn = figures(audit)
     several = len(audit.matched.systems) > 1
     parts = [
@@ -84,7 +84,7 @@ def _inclusion_section(audit: AuditReport) -> Section:
     return Section("inclusion", "What is compared", (WORDS["inclusion"],), tables=(shown,), notes=audit.remarks)
 
 
-def _scores_section(audit: AuditReport, drawn: list[Figure]) -> Section:
+def _scores_section(audit: AuditReport, figures: list[Figure]) -> Section:
     refs, m = audit.references, audit.matched
     macro = refs.means.mean(axis=0)
     by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
@@ -109,13 +109,13 @@ def _scores_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     return Section(
         "scores",
         "Pooled against per-system scores",
-        figures=tuple(drawn),
+        figures=tuple(figures),
         captions=(caption,),
         tables=(table("scores" if audit.modal is None else "scores_with_modal", rows),),
     )
 
 
-def _effects_section(audit: AuditReport, drawn: list[Figure]) -> Section:
+def _effects_section(audit: AuditReport, figures: list[Figure]) -> Section:
     level = audit.settings.confidence
     cells = sum(len(p.low) for p in audit.pairs)
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
@@ -128,7 +128,7 @@ def _effects_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     said.append(WORDS["multiplicity"].format(stars=stars, cells=cells, level=100 * level, chance=chance))
     if adjusted:
         said.append(WORDS["zero_variance"].format(count=adjusted))
-    return Section("effects", "Effects by system", tuple(said), tuple(drawn), ("",))
+    return Section("effects", "Effects by system", tuple(said), tuple(figures), ("",))
 
 
 def _power_section(audit: AuditReport) -> Section:

@@ -36,7 +36,7 @@ class Lane:
     limits: tuple[tuple[float, str], ...] = ()
 
     def bounded(self) -> Lane:
-        """Return it with the first MOST_BOXES boxes, and how many are left out in its words."""
+        """Return the lane cut to MOST_BOXES boxes; its text says how many were left out."""
         over = len(self.boxes) - MOST_BOXES
         if over <= 0:
             return self
@@ -61,23 +61,23 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """The length of the axis in seconds."""
         return round((self.last_ns - self.first_ns) / 1e9, 3)
 
     def x(self, time_ns: int) -> float:
-        """Return where *time_ns* stands, in percent."""
+        """Return the position of *time_ns* on the axis in percent."""
         return round(min(100.0, max(0.0, 100 * (time_ns - self.first_ns) / (self.last_ns - self.first_ns))), 3)
 
     def seconds_of(self, time_ns: int | None) -> float | None:
-        """Return *time_ns* in seconds from the beginning, None where it is not known."""
+        """Return the seconds from the start of the axis to *time_ns*, None for None."""
         return None if time_ns is None else round((time_ns - self.first_ns) / 1e9, 1)
 
     def when(self, time_ns: int | None) -> str:
-        """Return *time_ns* in words."""
+        """Return *time_ns* as text relative to the start of the axis."""
         return "–" if time_ns is None else f"{(time_ns - self.first_ns) / 1e9:.1f} s"
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Return the marks below the axis: where, and what is written there."""
+        """Return the tick marks of the axis: (position in percent, text)."""
         seconds = (self.last_ns - self.first_ns) / 1e9
         step = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800) if seconds / s <= 10), 3600)
         return tuple(
@@ -98,7 +98,7 @@ class RunClock:
     shades: tuple[Box, ...] = ()
 
     def as_item(self) -> dict[str, Any]:
-        """Return it as JSON has it, which is what a page draws too."""
+        """Return the clock as JSON-ready data, as pages draw it."""
         item = asdict(self)
         return {**item, "seconds": self.span.seconds, "ticks": self.span.ticks()}
 
@@ -106,7 +106,7 @@ class RunClock:
 def agent_clock(
     actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
 ) -> RunClock | None:
-    """Return the lanes of an agent's *steps* and *actions*, lines of its records, or None where none tells its time.
+    """Return the lanes of an agent's *steps* and *actions*, lines of its records; None when no line has a time.
 
     The axis is *seconds* long at least.
     """
@@ -124,7 +124,7 @@ Timed = tuple[Mapping[str, Any], tuple[int, int]]
 
 
 def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) -> tuple[Lane, ...]:
-    """Return the lanes of what an agent thought and did, those that have something in them."""
+    """Return the lanes of an agent's steps and actions, without empty lanes."""
     lanes = (
         Lane("steps", "calls of a model; dashed ones failed", tuple(_step_box(one, at, span) for one, at in steps)),
         Lane("actions", "what the agent did; outlined ones only looked",
@@ -134,7 +134,7 @@ def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) ->
 
 
 def timed(lines: Iterable[Mapping[str, Any]], start: str, end: str) -> list[Timed]:
-    """Return those of *lines* that tell their time under the names *start* and *end*, with it."""
+    """Return those of *lines* whose fields *start* and *end* hold times, with these."""
     return [(one, at) for one in lines if (at := _read_times(one, start, end))]
 
 
@@ -145,27 +145,27 @@ def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int
     return began, max(began, ended) if isinstance(ended, int) and ended < 2**63 else began
 
 
-def _step_box(step: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
     calls = step.get("tool_logs")
     tools = (
         ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""
     )
-    words = f"step {step.get('step_id')} by {step.get('agent_name')} at {span.when(at[0])}" + (
+    words = f"step {step.get('step_id')} by {step.get('agent_name')} at {span.when(interval[0])}" + (
         f": {tools}" if tools else ""
     )
     kind = "wrong-step" if step.get("error") else "step"
-    return _make_box(at, span, kind, words)
+    return _make_box(interval, span, kind, words)
 
 
-def _action_box(action: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
     given = action.get("arguments")
     arguments = (
         " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else str(given or "")
     )
-    words = f"{action.get('tool')} {arguments}".strip() + f" at {span.when(at[0])}, {action.get('status')}"
-    return _make_box(at, span, "change" if action.get("mutating") else "look", words)
+    words = f"{action.get('tool')} {arguments}".strip() + f" at {span.when(interval[0])}, {action.get('status')}"
+    return _make_box(interval, span, "change" if action.get("mutating") else "look", words)
 
 
-def _make_box(at: tuple[int, int], span: Span, kind: str, words: str) -> Box:
-    x = span.x(at[0])
-    return Box(x, max(span.x(at[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))
+def _make_box(interval: tuple[int, int], span: Span, kind: str, words: str) -> Box:
+    x = span.x(interval[0])
+    return Box(x, max(span.x(interval[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

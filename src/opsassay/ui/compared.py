@@ -28,7 +28,7 @@ def compare_solvers(
     task_name: Callable[[str], str] = lambda task: plain(task, 120),
     most: int = MOST_FLIPPED,
 ) -> dict[str, Any]:
-    """Return what the template compare_tables.html shows of two solvers; raises UserError without a task in common.
+    """Return the data of the template compare_tables.html for two solvers; raises UserError without a common task.
 
     *task_page* tells the address of the page of a task, *task_name* what it may be called by; *most* are shown.
     """
@@ -43,8 +43,8 @@ def compare_solvers(
         for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
         if a != b
     ]
-    figures = [_paired(MetricDefinition(name="succeeded"), first, second, None)]
-    figures += [_paired(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
+    figures = [_paired_row(MetricDefinition(name="succeeded"), first, second, None)]
+    figures += [_paired_row(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
     return {
         "answer": _describe_comparison(
             names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
@@ -61,17 +61,19 @@ def compare_solvers(
     }
 
 
-def _describe_comparison(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
+def _describe_comparison(
+    names: tuple[str, str], first_better: bool, second_better: bool, tasks: int, flipped: int, both: float
+) -> str:
     on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
-    if one or two:
-        return f"{names[0 if one else 1]} is better than {names[1 if one else 0]} on {on}."
+    if first_better or second_better:
+        return f"{names[0 if first_better else 1]} is better than {names[1 if first_better else 0]} on {on}."
     return f"{names[0]} and {names[1]} cannot be distinguished by {on}."
 
 
-def _paired(about: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
-    """Return both means of *metric* over common tasks and their difference with its interval; None without any."""
+def _paired_row(definition: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
+    """Return both solvers' means of *metric* over common tasks, and the difference with its interval; None without any."""
     one, two = first.by_task(metric), second.by_task(metric)
     tasks = sorted(one.keys() & two.keys())
     if not tasks:
@@ -79,9 +81,9 @@ def _paired(about: MetricDefinition, first: Entry, second: Entry, metric: str | 
     a, b = (np.array([of[task] for task in tasks]) for of in (one, two))
     low, high = intervals(a - b) if np.ptp(a - b) > 0 else (None, None)
     difference = float((a - b).mean())
-    one_, two_ = (estimate_of(of, share=about.is_share) for of in (a, b))
+    one_, two_ = (estimate_of(of, share=definition.is_share) for of in (a, b))
     return {
-        "name": plain(about.title, 80),
+        "name": plain(definition.title, 80),
         "one": float(a.mean()),
         "two": float(b.mean()),
         "difference": difference,

@@ -29,36 +29,36 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    """Write ``TASK-CELL.html`` for every run that counts; return a line for each run that could not be shown."""
     return write_run_pages(DOMAIN, shown_compliance, request, written_to)
 
 
-def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceCache] = EvidenceCache) -> ShownTask:
-    """Return what is shown of *one*; raises OpsAssayError. What was collected lies on a *shelf* in its folder."""
-    task = graded_task(store.root, one.run)
+def shown_compliance(store: RunStore, graded: GradedRun, shelf: type[EvidenceCache] = EvidenceCache) -> ShownTask:
+    """Return the page data of a compliance run; its evidence is read with *shelf*. Raises OpsAssayError."""
+    task = graded_task(store.root, graded.run)
     try:
-        files = collected(one.folder, task)
+        files = collected(graded.folder, task)
     except AnswerError:
         return ShownTask(task.goal)
     left = [(path, content.decode("utf-8", "replace")) for path, content in files.items()]
     if task.collector is not None:
-        return _shown_collected(task, files, left, shelf(one.folder / KEPT))
+        return _shown_collected(task, files, left, shelf(graded.folder / KEPT))
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
         tables.append(
             _worlds_table(
-                task, task.applicable_policies(read_policies(files.items())), admissions_of(one.run, one.folder)
+                task, task.applicable_policies(read_policies(files.items())), admissions_of(graded.run, graded.folder)
             )
         )
     return ShownTask(task.goal, tables=tables, files=left)
 
 
 def _shown_collected(
-    task: ComplianceTask, files: Mapping[str, bytes], left: list[tuple[str, str]], shelf: EvidenceCache
+    task: ComplianceTask, files: Mapping[str, bytes], facts: list[tuple[str, str]], shelf: EvidenceCache
 ) -> ShownTask:
-    """Show what was collected on each world, from what the grade kept, and what the policy said of it."""
+    """Return the page data of the evidence collected on each world and the policy's decision on it."""
     if problem_of_files(task, files) is not None:  # its reason is among the grades
-        return ShownTask(task.goal, files=left)
+        return ShownTask(task.goal, files=facts)
     worlds = collect_worlds(files, task, shelf)
     judged, mutated = judged_worlds(files[POLICY], worlds)
     rows = []
@@ -70,18 +70,22 @@ def _shown_collected(
             rows.append((kind, f"{number}", "compliant" if label else "violating", said, brought))
     table = ResultTable("Worlds", ("world", "number", "it is", "the policy said", "collected"), tuple(rows))
     first = worlds[0].evidence.data
-    shown = [*left, *([("evidence of the first world", first.decode("utf-8"))] if first else [])]
+    shown = [*facts, *([("evidence of the first world", first.decode("utf-8"))] if first else [])]
     return ShownTask(task.goal, tables=[table], files=shown)
 
 
 def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
     return ResultTable(
-        "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies, admits))
+        "Worlds",
+        ("world", "number", "it is", "it was", "objects", "kept out by"),
+        tuple(_world_rows(task, policies, admits)),
     )
 
 
-def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each world; which rule kept it out is what our own evaluator says, whoever judges."""
+def _world_rows(
+    task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None
+) -> Iterator[tuple[str, ...]]:
+    """Yield a table row for each world; the rule that rejected it is found by our own evaluator."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
             failed = [one for one in judge_objects(policies, world.objects) if one.result == "fail"]

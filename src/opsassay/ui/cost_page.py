@@ -34,16 +34,16 @@ POINTS_DRAWN = 800
 
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    """Write ``TASK-CELL.html`` for every run that counts; return a line for each run that could not be shown."""
     return write_run_pages(DOMAIN, _read_shown_task, request, written_to)
 
 
-def _read_shown_task(store: RunStore, one: GradedRun) -> ShownTask:
-    return shown_cost(store, one.folder, one.run)
+def _read_shown_task(store: RunStore, graded: GradedRun) -> ShownTask:
+    return shown_cost(store, graded.folder, graded.run)
 
 
 def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
-    """Return what is shown of *run* in *folder*, the right answer among it; raises OpsAssayError."""
+    """Return the page data of a cost *run* in *folder*, with the right answer; raises OpsAssayError."""
     if run.item in TASKS:
         return ShownTask(live_task(run.item).scenario.alert, [_live_figure(folder, run)])
     task = kept_task(store.root, run.item_hash)
@@ -51,7 +51,7 @@ def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
 
 
 def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
-    """Return the drawings and tables of a run on cost data; an answer that is none leaves the truth alone."""
+    """Return the figures and tables of a run on cost data; only the right answer when the run's cannot be read."""
     body = task.body
     if isinstance(body, Question):
         return [], _tables_of_rows(body, folder)
@@ -92,7 +92,7 @@ def _format_minute(moment: datetime) -> str:
 
 
 def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> Figure:
-    """Return the cost of one slice over time: planted spans behind it, claimed ones below it."""
+    """Draw the cost of one slice over time, with planted anomalies behind it and claimed ones below."""
     rows = [(time, cost) for time, name, cost in task.series.rows() if name == slice_]
     start, end = task.bounds
     across = Axis(start.timestamp(), end.timestamp(), LEFT, WIDTH - 10)
@@ -107,7 +107,7 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
         for one in claims
         if one.slice == slice_
     ]
-    curve = _curve([(time.timestamp(), cost) for time, cost in rows], across, up)
+    curve = _draw_curve([(time.timestamp(), cost) for time, cost in rows], across, up)
     body = join([*planted, *_draw_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _format_minute(start), "small muted"),
                  text(WIDTH - 10, HEIGHT - 4, _format_minute(end), "small muted", "end")])  # fmt: skip
     title = f"{slice_}: cost in {task.currency}, the anomalies (shaded) and what was claimed (below)"
@@ -115,21 +115,21 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
 
 
 def _live_figure(folder: Path, run: Run) -> Figure:
-    """Return what the system cost over the run, with budget, optimum, and when the alert fired."""
+    """Draw the system's cost over the run, with its budget, the optimum and the time of the alert."""
     readings = read_lines(folder / COST, CostReading)
     phases = read_lines(folder / PHASES, Phase)
     times = [reading.time_ns / 1e9 for reading in readings] or [0.0, 1.0]
     across = Axis(times[0], max(times[-1], times[0] + 1), LEFT, WIDTH - 10)
     best = stored_optimum(run.item).hourly_usd
     up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
-    curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
+    curve = _draw_curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
     marks = [
         line(across.pixel_at(p.time_ns / 1e9), TOP, across.pixel_at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule")
         for p in phases
     ]
     names = [
         text(x + 2, TOP + 10 + 11 * row, p.phase.replace("_", " "), "small muted")
-        for p, (x, row) in zip(phases, _rows_of([across.pixel_at(p.time_ns / 1e9) for p in phases]), strict=True)
+        for p, (x, row) in zip(phases, _label_rows([across.pixel_at(p.time_ns / 1e9) for p in phases]), strict=True)
     ]
     fired = [
         rect(across.pixel_at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
@@ -143,10 +143,10 @@ def _live_figure(folder: Path, run: Run) -> Figure:
     return Figure("live", title, WIDTH, HEIGHT, join([*_draw_frame(up), *marks, *names, *lines, curve, *fired]))
 
 
-def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
-    """Return each of *places* with the row of its label: the next one where it would lie over the label before it."""
+def _label_rows(positions: Sequence[float]) -> list[tuple[float, int]]:
+    """Return (position, row) for each label; a label that would overlap the one before goes to the next row."""
     found: list[tuple[float, int]] = []
-    for x in places:
+    for x in positions:
         close = bool(found) and x - found[-1][0] < LABEL
         found.append((x, found[-1][1] + 1 if close else 0))
     return found
@@ -163,8 +163,8 @@ def _draw_frame(up: Axis) -> list[Any]:
     return [*lines, *(text(LEFT - 6, up.pixel_at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
 
 
-def _curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
-    """Return the line through *points*; of more than can be drawn, the highest of each group."""
+def _draw_curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
+    """Draw a line through *points*; of too many, the highest of each group."""
     each = max(1, len(points) // POINTS_DRAWN)
     chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
     steps = " ".join(

@@ -27,12 +27,12 @@ LABELS: dict[Label, str] = {
 
 
 def in_words(text: str) -> str:
-    """Return *text* with what a metric is called in the place of names such as V_temporal."""
+    """Return *text* with names of metrics, such as V_temporal, replaced by their titles."""
     return _PREDICATE.sub(lambda found: f"\u201c{word(found[0].lower()).title.lower()}\u201d", text)
 
 
 def format_value(value: float, unit: str) -> str:
-    """Return *value* as the page writes it: a share in percent, anything else with up to four digits and its unit."""
+    """Return *value* as text: a share in percent, anything else with up to four digits and its *unit*."""
     if unit == "share":
         return str(percent(value))
     number = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"

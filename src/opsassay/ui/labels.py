@@ -99,7 +99,7 @@ def _mean_per_bin(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float 
 
 
 def service_evidence(pack: Datapack, service: str) -> list[LabelEvidence]:
-    """Return the metrics of *service* that moved most, and how many errors it logged."""
+    """Return the metrics of *service* that changed most, and how many errors it logged."""
     series = (
         pack.both("metrics")
         .filter((pl.col("service_name") == service) & pl.col("value").is_finite())
@@ -134,13 +134,13 @@ class LabelAudit:
     cases: tuple[str, ...]
 
     def case(self, id_: str) -> Case:
-        """Return the case *id_* with its truth and its annotation."""
+        """Return the case *id_* with its truth and annotation."""
         tree = Tree(self.suite)
         return Case(tree.datapack(id_), tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
 
 
 def labels_app(audit: LabelAudit) -> Starlette:
-    """Return the application that shows *audit* and keeps its verdicts; `web.loopback` serves it."""
+    """Return the web application to judge the labels of *audit*, which saves the verdicts; serve it with `web.loopback`."""
     token = secrets.token_urlsafe(16)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -176,7 +176,7 @@ async def _save_verdict(audit: LabelAudit, id_: str, request: Request, token: st
 
 
 def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -> CaseVerdict:
-    """Return the verdict that the fields of the form say; what the case does not hold is ignored."""
+    """Return the verdict that the fields of *form* express; fields that the case does not have are ignored."""
     annotation = audit.case(id_).annotation
     assert annotation is not None
     graph = annotation.graph
@@ -206,7 +206,7 @@ def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
             "name": plain(node.component),
             "state": ", ".join(node.state),
             "onset": f"{(node.timestamp - began) / 1e9:+.1f} s" if node.timestamp else "–",
-            "evidence": _rows(case, node.component, graph.service_of(node.component), by_component),
+            "evidence": _evidence_rows(case, node.component, graph.service_of(node.component), by_component),
         }
         for node in graph.nodes
     ]
@@ -230,8 +230,10 @@ def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
     }
 
 
-def _rows(case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]) -> list[dict[str, Any]]:
-    """Return the evidence for *component*: its spans (requests behind one name together), or its service's metrics."""
+def _evidence_rows(
+    case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]
+) -> list[dict[str, Any]]:
+    """Return the evidence rows of *component*: its spans, or the metrics of its service."""
     if component.startswith("span|"):
         row = spans.get(component)
         return [_evidence_row(row)] if row else []
@@ -249,7 +251,7 @@ def _evidence_row(row: LabelEvidence) -> dict[str, Any]:
 
 
 def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28) -> str:
-    """Return the points of a line over the bins of *series*, scaled to the box."""
+    """Return the "x,y" points of an SVG line over the bins of *series*, scaled to *width* x *height*."""
     known = [(i, v) for i, v in enumerate(series) if v is not None]
     if len(known) < 2:
         return ""

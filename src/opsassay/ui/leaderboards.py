@@ -29,7 +29,7 @@ def boards_page(boards: Sequence[Leaderboard]) -> str:
 
 
 def board_view(board: Leaderboard) -> dict[str, Any]:
-    """Return what the template shows of *board*."""
+    """Return the template data of *board*."""
     systems = sorted({system for row in board.rows for system in row.systems})
     systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
     metrics = [m for m in board.metrics if any(m.name in row.metrics for row in board.rows)]
@@ -47,17 +47,17 @@ def board_view(board: Leaderboard) -> dict[str, Any]:
 
 
 def board_answer(board: Leaderboard) -> str:
-    """Return the first thing to say: who stands first, or that nobody does."""
+    """Return the leaderboard's headline: the first-ranked solver, or that nobody is ranked."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
-        return f"Nobody is ranked on {plural(board.tasks, 'task')}{_why_nobody(board)}"
+        return f"Nobody is ranked on {plural(board.tasks, 'task')}{_why_nobody_ranked(board)}"
     who = plain(" and ".join(first), 300)
     alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
     return f"{who} {alone}, on {plural(board.tasks, 'task')}."
 
 
-def _why_nobody(board: Leaderboard) -> str:
-    """Return how the sentence that nobody is ranked ends: with whoever came nearest to it and what keeps it out."""
+def _why_nobody_ranked(board: Leaderboard) -> str:
+    """Return the end of the sentence that nobody is ranked: who came nearest, and what it lacks."""
     graded = [row for row in board.rows if row.success is not None]
     near = next((row for row in graded if not row.entry.baseline and not row.entry.name.startswith(ORACLE)), None)
     if near is None or near.success is None:
@@ -74,9 +74,9 @@ def _row_view(
         "solver": plain(row.entry.name, 120),
         "agents": "",
         "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
-        "success": _bar(row.success, tasks),
-        "metrics": [_bar(row.metrics.get(name), tasks) for name in metrics],
-        "systems": [_bar(row.systems.get(system), 0) for system in systems],
+        "success": _figure_text(row.success, tasks),
+        "metrics": [_figure_text(row.metrics.get(name), tasks) for name in metrics],
+        "systems": [_figure_text(row.systems.get(system), 0) for system in systems],
         "runs": len(row.entry.runs),
         "failed": row.failed,
         "costs": [cost and cost.text for cost in (row.spent.get(name) for name in costs)],
@@ -88,8 +88,8 @@ def _row_view(
     }
 
 
-def _bar(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None:
-    """Return *figure* in words, with how many tasks it is of where they are fewer than *tasks*."""
+def _figure_text(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None:
+    """Return the template data of *figure*, with its number of tasks when below *tasks*; None without one."""
     if figure is None:
         return None
     return {"text": figure.text, "tasks": figure.n, "fewer": f"of {figure.n}" if figure.n < tasks else ""}

@@ -52,7 +52,7 @@ class LoopbackOnly:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        answer = self._refuse_foreign(request) or self._entry(request)
+        answer = self._refuse_foreign(request) or self._check_key(request)
         send = with_safe_headers(send)
         if answer is not None:
             await answer(scope, receive, send)
@@ -70,9 +70,9 @@ class LoopbackOnly:
             return PlainTextResponse("Only pages of this server may send something to it.", status_code=403)
         return None
 
-    def _entry(self, request: Request) -> Response | None:
-        """Return the answer to a request with the key in its address, or without any key; None when the cookie has it."""
-        name = _cookie_of(request)
+    def _check_key(self, request: Request) -> Response | None:
+        """Return the response to a request with the key in its address or with none; None when its cookie has the key."""
+        name = _cookie_name(request)
         if self._is_key(request.query_params.get(KEY)):
             others = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != KEY])
             path = "/" + request.url.path.lstrip("/")  # "//host" would be another server
@@ -84,8 +84,8 @@ class LoopbackOnly:
         text = "Open the address that was printed when this server was started: it holds the key."
         return PlainTextResponse(text, status_code=403)
 
-    def _is_key(self, given: str | None) -> bool:
-        return given is not None and secrets.compare_digest(given.encode(), self._key.encode())
+    def _is_key(self, candidate: str | None) -> bool:
+        return candidate is not None and secrets.compare_digest(candidate.encode(), self._key.encode())
 
 
 class SafeHeaders:
@@ -102,7 +102,7 @@ class SafeHeaders:
 def serve_on_loopback(
     app: ASGIApp, port: int, announce: Callable[[str], None], ending: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve *app* behind a new key until SIGINT or SIGTERM; *announce* is given the address to open.
+    """Serve *app* on 127.0.0.1 behind a new key until SIGINT or SIGTERM; *announce* is called with the address.
 
     *ending* is called when the signal comes: an answer without an end has to end itself, or the server waits for it.
     *port* 0 is any free one. Raises UserError when the port cannot be used.
@@ -127,7 +127,7 @@ def serve_on_loopback(
 
 
 def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
-    """Return a socket that listens at *port* of *address*, 0 for a free one; raises UserError when it cannot be used."""
+    """Return a socket listening on *port* of *address* (0: any free port); raises UserError when it cannot."""
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -147,8 +147,8 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdecimal() else host
 
 
-def _cookie_of(request: Request) -> str:
-    """Return the name of the cookie: one for each port, since browsers keep one jar for all ports of a machine."""
+def _cookie_name(request: Request) -> str:
+    """Return the name of the session cookie, one for each port, since browsers share cookies between ports."""
     server = request.scope.get("server") or ("", 0)
     return f"opsassay-{server[1]}"
 
@@ -168,7 +168,7 @@ def _limit_body(receive: Receive, most: int) -> Receive:
 
 
 def with_safe_headers(send: Send) -> Send:
-    """Return *send* with HEADERS on every answer that does not say otherwise."""
+    """Return *send* wrapped to add the security HEADERS to each response that does not set them."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

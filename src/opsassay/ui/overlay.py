@@ -59,7 +59,7 @@ class Overlay(Noun):
 
 
 def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay:
-    """Return the true cascade per service: roots, affected services with states and onset, alarms, edges."""
+    """Return the true cascade by service: roots, affected services with states and onset, alarms, edges."""
     graph = annotation.graph if annotation else CausalGraph()
     roots = {service for group in root_groups(truth, annotation) for service in group}
     alarms = graph.alarm_services()
@@ -91,7 +91,7 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
 def answer_overlay(
     diagnosis: Diagnosis | None, truth: Truth | None, annotation: Annotation | None, services: Sequence[str] = ()
 ) -> Overlay:
-    """Return an answer held against the truth: agreeing, missing and wrong roots and edges.
+    """Return an answer compared with the truth: which roots and edges agree, are missing or are wrong.
 
     A claimed name is read as the one of *services* or of the truth that it equals after normalisation, as in grading.
     Roots are judged when the truth is known, edges only in a case labelled *attributed*. Either end of a faulted link
@@ -120,7 +120,7 @@ def answer_overlay(
 
 
 def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[frozenset[str]]:
-    """Return the true root services as groups of equals: naming any service of a group names that root."""
+    """Return the true root services as groups; naming any service of a group counts as naming that root."""
     groups: list[frozenset[str]] = []
     network = [f for f in truth.faults if _is_network(f)] if truth else []
     whole = [services for fault, services, _ in truth.affected() if fault.host] if truth else []
@@ -139,12 +139,12 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
     return sorted(kept, key=sorted)
 
 
-def _read_claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
+def _read_claims(diagnosis: Diagnosis | None, canonical: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
     if diagnosis is None:
         return set(), set()
 
     def read(name: str) -> str:
-        return known.get(normalise(name), name)
+        return canonical.get(normalise(name), name)
 
     return (
         {read(c.service) for c in diagnosis.root_causes},
@@ -152,10 +152,10 @@ def _read_claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple
     )
 
 
-def _mark_claims(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
+def _mark_claims(claims: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
     if not judged:
-        return dict.fromkeys(said, OverlayMark.CLAIMED)
-    claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in said}
+        return dict.fromkeys(claims, OverlayMark.CLAIMED)
+    claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in claims}
     return claimed | dict.fromkeys(missing, OverlayMark.MISSING)
 
 

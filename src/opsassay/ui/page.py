@@ -128,8 +128,8 @@ def write_whole(out: Path, text: str) -> Path:
     return out
 
 
-def _cell(value: Any) -> str:
-    """Return a cell of a table as text that is safe to show: names and reasons are those of the agent that was run."""
+def _format_cell(value: Any) -> str:
+    """Return a table cell as plain text, safe to show whatever an agent wrote."""
     return "–" if value is None else plain(value, 600)
 
 
@@ -139,7 +139,7 @@ def _list_files(names: Sequence[str]) -> list[str]:
 
 @cache
 def _mark_address() -> str:
-    """Return OpsAssay's mark as an address that asks nobody: a scale's beam over a line that dips and comes back."""
+    """Return OpsAssay's logo as a data URL."""
     return "data:image/svg+xml;base64," + base64.b64encode(asset("static/mark.svg").encode()).decode()
 
 
@@ -152,7 +152,7 @@ def _make_environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, counted=plural, cell=_cell)
+    environment.filters.update(plain=plain, counted=plural, cell=_format_cell)
     environment.globals.update(
         version=__version__, mark=_mark_address(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
         user=None, sorry=False,

@@ -29,7 +29,7 @@ def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers:
 
 
 def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
-    """Return the HTML text of the report of *cases*; data stands in an inert JSON block."""
+    """Return the report of *cases* as HTML; its data is in an inert JSON block."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
     return render("report.html", title, ("report",), payload=inert_json(payload))
 
@@ -59,7 +59,7 @@ def case_reports(
 
 
 def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
-    """Return what the attempt in *run_dir* came to, None when it came to nothing."""
+    """Return the run in *run_dir* with its diagnosis and verdict, None when it has no result."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
         return None
@@ -68,7 +68,7 @@ def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
 
 
 def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[SolverSummary]:
-    """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
+    """Return the summary of every solver over all *reports*, with pass@k for cases repeated k times."""
     answers = [answer for report in reports for answer in report.answers]
     runs = counted_runs(answer.run for answer in answers)
     return summarise_runs(runs, (a.verdict for a in answers if a.verdict), cases, most_repeats(runs))

@@ -67,7 +67,7 @@ REPORTS = Registry(
 
 
 def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write the pages of every domain in the store of *request*; return what could not be shown, as lines.
+    """Write the pages of every domain in the store of *request*; return a line for each run that could not be shown.
 
     Raises UserError where there is nothing to show, NotFoundError for a domain whose package is not installed.
     """
@@ -82,7 +82,7 @@ def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> lis
 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``report.html``: every incident with all answers that were given to it; raises UserError without any."""
+    """Write ``report.html`` with every incident and all answers to it; raises UserError when there are none."""
     from opsassay.evals.diagnosis.score import JUDGED, cases_of
     from opsassay.evals.runner.store import read_run
     from opsassay.scoring.profiles import profile_named
@@ -114,7 +114,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write a page per trial that counts, ``SCENARIO-CELL.html``, and note it for the index."""
+    """Write ``SCENARIO-CELL.html`` for each trial that counts, and report its path to *written_to*."""
     from opsassay.evals.remediation.score import grade_trial, recorded_trials
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.store import read_run
@@ -132,7 +132,7 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
 
 
 def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) -> str:
-    """Return the page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
+    """Return the HTML page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
     from opsassay.evals.remediation.score import read_recording, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.ui.run_view import has_passed, render_run_page, trial_view
@@ -143,7 +143,7 @@ def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) 
 
 
 def _writer_of_tables(name: str) -> PageWriter:
-    """Return what writes ``NAME.html``: the tables of the domain and every run with its metrics."""
+    """Return a function that writes ``NAME.html``: the domain's tables and every run with its metrics."""
 
     def write(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
         graded = domain_named(name).grade({request.store.root: None}, request.settings)
@@ -178,7 +178,7 @@ def _format_metric(row: ResultRow, name: str) -> str:
 
 
 def index_view(root: Path, pages: Mapping[Path, str]) -> View:
-    """Return what the index shows: the rows of the live view, the latest first."""
+    """Return the data of the index page: the rows of the live view, latest first, linked to *pages*."""
     shown = Shown(Watcher([root]).catalogue, StoredVerdicts(), live=False)
     to = {folder.resolve(): page for folder, page in pages.items()}
     rows = [run_row(shown, one) | {"page": to.get(one.folder.resolve())} for one in shown.catalogue.newest]
@@ -204,13 +204,15 @@ class ShownTask:
 Show = Callable[[RunStore, GradedRun], ShownTask]
 
 
-def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run of *domain* that counts; return what could not be shown."""
+def write_run_pages(
+    domain: str, make_page: Show, request: PageRequest, written_to: Callable[[Path], None]
+) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run of *domain* that counts; return a line for each that could not be shown."""
     graded = domain_named(domain).grade({request.store.root: None}, request.settings)
     problems = problem_lines([graded])
     for one in graded.counted:
         try:
-            page = answer_page(one, show(request.store, one))
+            page = answer_page(one, make_page(request.store, one))
         except OpsAssayError as error:
             problems.append(f"{one.folder}: {error}")
             continue
@@ -219,9 +221,9 @@ def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: C
     return problems
 
 
-def answer_page(one: GradedRun, task: ShownTask) -> str:
-    """Return the page of *one* as HTML."""
-    metrics = one.verdict.metrics
+def answer_page(graded: GradedRun, task: ShownTask) -> str:
+    """Return the HTML page of a graded run and its *task*."""
+    metrics = graded.verdict.metrics
     passed = metrics.get("passed")
     why = f"not passed: {passed.reason if passed else 'ungraded'}"
     grades = ResultTable(
@@ -233,7 +235,7 @@ def answer_page(one: GradedRun, task: ShownTask) -> str:
         ),
     )
     return render(
-        "answer.html", f"{one.run.item}, {one.run.solver.name}",
+        "answer.html", f"{graded.run.item}, {graded.run.solver.name}",
         headline=plain("passed" if passed is not None and passed.value == 1.0 else why, 600),
         goal=plain(task.goal, 4000), figures=task.figures,
         tables=(*task.tables, grades),

@@ -43,7 +43,7 @@ def trial_view(
     run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = (),
     culprit: Attribution | None = None,
 ) -> TrialView:  # fmt: skip
-    """Return what the page of a trial shows; *culprit* is the step that blame points to, where it does."""
+    """Return the page data of a trial; *culprit* is the step that blame analysis points to, if any."""
     evidence = evidence_of(recording, scenario)
     span = span_of(evidence)
     certificate = verdict.judgement("certificate")
@@ -51,7 +51,7 @@ def trial_view(
     state = "certified" if certificate.passed else "hidden" if hidden else "failed" if certificate.failed else "open"
     words = {
         "certified": "Certified: every committed predicate holds.",
-        "hidden": _hidden_words(evidence, verdict),
+        "hidden": _describe_hidden_failure(evidence, verdict),
         "failed": "Not certified.",
         "open": "Not judged.",
     }
@@ -70,12 +70,12 @@ def trial_view(
 
 
 def has_passed(verdict: TrajectoryVerdict) -> bool:
-    """Return whether everything that was committed holds."""
+    """Return whether all committed predicates hold."""
     return verdict.judgement("certificate").passed
 
 
-def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
-    """Return what a hidden failure hid: V_outcome passes, which sees replicas and critical parts alone."""
+def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
+    """Return what V_outcome, which sees only replicas and critical parts, did not show in a hidden failure."""
     amiss = []
     depth = verdict.judgement("v_depth")
     if depth.failed:
@@ -105,14 +105,14 @@ def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tup
         ("committed depth", f"{committed.committed_depth}; V_temporal over {committed.temporal_depth}"),
         ("profile", verdict.profile),
         ("commitment", f"{verdict.scenario_digest[:16]}"),
-        *_diagnosis(verdict),
+        *_diagnosis_facts(verdict),
         ("alert", plain(scenario.alert.strip(), 800)),
         ("desired outcome", plain(scenario.desired_outcome, 400)),
     )
 
 
-def _diagnosis(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
-    """Return what came of the diagnosis that the operator was asked for, nothing where it was not."""
+def _diagnosis_facts(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
+    """Return (name, value) facts on the operator's diagnosis, empty when it was not asked for one."""
     right, after = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
     if right is None or after is None:
         return ()
@@ -129,5 +129,5 @@ def _format_judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, 
 
 
 def render_run_page(view: TrialView) -> str:
-    """Return the HTML text; the same view gives the same bytes."""
+    """Return the trial page as HTML; the same view gives the same bytes."""
     return render("run.html", view.title, ("clock",), view=view)

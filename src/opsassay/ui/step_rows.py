@@ -19,7 +19,7 @@ View = dict[str, Any]
 
 
 def step_row(step: Mapping[str, Any], span: Span | None) -> View:
-    """Return *step*, a line of a trace, as a row; *span* is the axis that its time is on."""
+    """Return *step*, a line of a trace, as a row; times are relative to the axis *span*."""
     calls = [call for call in _as_list(step.get("tool_logs")) if isinstance(call, Mapping)]
     number, began = step.get("step_id"), step.get("started_at")
     began = began if isinstance(began, int) else None
@@ -36,7 +36,7 @@ def step_row(step: Mapping[str, Any], span: Span | None) -> View:
 
 
 def culprit_view(culprit: Attribution | None) -> View | None:
-    """Return who is to blame and since which step, as pages show it."""
+    """Return the blamed agent and step as page data, None without one."""
     if culprit is None or culprit.step_id is None:
         return None
     agent, reason = plain(culprit.agent_name or "nobody known", 80), in_words(plain(culprit.reason, MOST_WORDS))
@@ -58,7 +58,7 @@ LARGEST_TRACE = 16 * 2**20
 
 
 def culprit_of(run_dir: Path) -> Attribution | None:
-    """Return who is to blame for the failure of the run in *run_dir*, and since which step, None where nobody can say.
+    """Return the agent and step to blame for the failure of the run in *run_dir*, None when it is unknown.
 
     It is the step whose action broke availability, where a timeline tells, else what the combined rules say.
     """

@@ -37,7 +37,7 @@ class Dip:
 
 
 def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
-    """Return the time axis of a trial: from its first reading to its end, *seconds* at least."""
+    """Return the time axis of a trial, from its first reading to its end; at least *seconds* long."""
     first = min((int(s.started[0]) for s in evidence.series.values() if len(s)), default=0)
     return Span(first, max(evidence.ended, first + int(seconds * 1e9), first + 1))
 
@@ -45,10 +45,10 @@ def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
 def trial_clock(
     evidence: RunEvidence, scenario: Scenario, verdict: TrajectoryVerdict, span: Span, steps: Sequence[TraceStep] = ()
 ) -> RunClock:
-    """Return the lanes of a trial with the moments that decided, its phases and what each stretch of it was."""
+    """Return the lanes of a trial with its phases and the times that decided the verdict."""
     return RunClock(
         span,
-        _lanes(evidence, scenario, span, steps),
+        _make_lanes(evidence, scenario, span, steps),
         cuts=tuple(
             Cut(span.x(j.time_ns), f"{word(j.predicate).title}: {plain(j.reason, 300)}", word(j.predicate).title)
             for j in verdict.judgements
@@ -64,7 +64,7 @@ def trial_clock(
 
 
 def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
-    """Return every change with what fell between it and the next change, against the last reading before it.
+    """Return for each change what fell before the next change, compared with the last reading before it.
 
     What followed is not proven to be caused: the fault is at work too.
     """
@@ -72,7 +72,7 @@ def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
     ends = [a.started_ns for a in changes][1:] + [span.last_ns + 1] * bool(changes)
     found = []
     for change, end in zip(changes, ends, strict=True):
-        fell = (_fall(evidence.series[depth].read, words, change.started_ns, end)
+        fell = (_describe_fall(evidence.series[depth].read, words, change.started_ns, end)
                 for depth, words in LANE_WORDS.items() if depth in evidence.series)  # fmt: skip
         arguments = " ".join(f"{key}={value}" for key, value in change.arguments.items())
         words = plain(f"{change.tool} {arguments}".strip(), 200)
@@ -80,8 +80,8 @@ def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
     return tuple(found)
 
 
-def _fall(series: Series, words: str, start: int, end: int) -> str:
-    """Return how far *series* fell in between *start* and *end* and how soon, '' where it did not."""
+def _describe_fall(series: Series, words: str, start: int, end: int) -> str:
+    """Return how far and how soon *series* fell between *start* and *end*, ns; '' when it did not."""
     known = series.select(~np.isnan(series.values))
     before = known.values[known.ended <= start]
     after = known.select((known.started >= start) & (known.started < end))
@@ -92,8 +92,8 @@ def _fall(series: Series, words: str, start: int, end: int) -> str:
     return f"{words} fell from {before[-1]:.0%} to {after.values[row]:.0%}, {seconds:.1f} s later"
 
 
-def _lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequence[TraceStep]) -> tuple[Lane, ...]:
-    """Return the lanes: what was done above, then the paper's four (Figure 1) from the controller to the user."""
+def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequence[TraceStep]) -> tuple[Lane, ...]:
+    """Return the lanes of a trial: the agent's actions, then the paper's four from controller to user (Figure 1)."""
     committed = scenario.verification
     floor = TRACK * (1 - committed.floor_availability)
     rows = [
@@ -102,19 +102,19 @@ def _lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequenc
             timed((s.model_dump() for s in steps), "started_at", "ended_at"), span,
         ),
         Lane("probes", "requests that the verifier itself sent", tuple(_probe_boxes(evidence, span))),
-        Lane("controller · D4", "share of critical parts that answer", _course(evidence.series["D4"], span, "D4")),
+        Lane("controller · D4", "share of critical parts that answer", _reading_boxes(evidence.series["D4"], span, "D4")),
         Lane("network · D2", "share of ready backends of protected services",
-             _course(evidence.series["D2"], span, "D2")),
-        Lane("network · D3", "end-to-end requests that answer", _course(evidence.series["D3"], span, "D3")),
-        Lane("workload · D1", "share of ready replicas", _course(evidence.series["D1"], span, "D1"),
+             _reading_boxes(evidence.series["D2"], span, "D2")),
+        Lane("network · D3", "end-to-end requests that answer", _reading_boxes(evidence.series["D3"], span, "D3")),
+        Lane("workload · D1", "share of ready replicas", _reading_boxes(evidence.series["D1"], span, "D1"),
              ((round(floor, 1), f"floor {committed.floor_availability:.0%}"),)),
         Lane("user", "share of users' requests that fail", tuple(_user_boxes(evidence, span))),
     ]  # fmt: skip
     return tuple(row.bounded() for row in rows if row.boxes)
 
 
-def _course(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
-    """Return one box per stretch of equal readings: it hangs from the top as deep as something is missing."""
+def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
+    """Return one box for each stretch of equal readings; its height is the share that is missing."""
     boxes: list[Box] = []
     begun = 0
     for row in range(1, len(series) + 1):
@@ -139,10 +139,10 @@ def _course(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
     return tuple(boxes)
 
 
-def _are_alike(series: Series, one: int, other: int) -> bool:
-    a, b = series.values[one], series.values[other]
+def _are_alike(series: Series, first: int, second: int) -> bool:
+    a, b = series.values[first], series.values[second]
     equal = bool(a == b) or bool(np.isnan(a) and np.isnan(b))
-    return equal and bool((series.failing[one] == series.failing[other]).all())
+    return equal and bool((series.failing[first] == series.failing[second]).all())
 
 
 def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:

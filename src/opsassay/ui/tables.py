@@ -22,7 +22,7 @@ ROWS_SHOWN, RANKS_SHOWN = 20, 12
 
 
 def solver_name(answer: AnswerPayload) -> str:
-    """Return what the page calls an answer: its solver, and the arm and attempt where they say something."""
+    """Return the display name of an answer: its solver, with the arm and attempt when they are not the default."""
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
     seed = f" · seed {run.seed}" if run.seed else ""
@@ -30,13 +30,13 @@ def solver_name(answer: AnswerPayload) -> str:
 
 
 def is_baseline(answer: AnswerPayload) -> bool:
-    """Return whether an answer is there to show what no skill looks like."""
+    """Return whether the answer is from a baseline that shows results without skill."""
     solver = answer.run.solver
     return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
 
 
 def solvers_right(answers: Sequence[AnswerPayload]) -> str:
-    """Return how many of the answers that were graded are right: exactly, or by the service where kinds were not asked for.
+    """Return how many of the graded answers are right, as text: exactly, or by service when kinds were not asked for.
 
     One that gave no answer is not right. Baselines stand apart, and so do runs that are not ranked; a dash where nothing
     was graded.
@@ -50,7 +50,7 @@ def solvers_right(answers: Sequence[AnswerPayload]) -> str:
 
 
 def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
-    """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name.
+    """Return *answers* best first, by the metrics in SORTED_BY; ungraded ones last, then by name.
 
     Those that are not ranked come after all others.
     """
@@ -126,7 +126,7 @@ def _metric_cell(name: str, metric: Metric | None, notes: dict[str, int]) -> Vie
 
 
 def answer_view(answer: AnswerPayload) -> View:
-    """Return one answer in detail: claims, edges, ranking, evidence with results, protocol."""
+    """Return the page data of one answer: claims, edges, ranking, evidence with results, protocol."""
     run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
     results = {(e.sql, e.claim, e.about): e for e in verdict.evidence} if verdict else {}
     ended = f", {(run.ended_ns - run.started_ns) / 1e9:.2f} s" if run.ended_ns and run.started_ns else ""
@@ -174,7 +174,7 @@ def answer_view(answer: AnswerPayload) -> View:
 
 
 def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str, str], EvidenceResult]) -> View:
-    """Return one statement with its result; the same one says something else *about* another claim."""
+    """Return a statement with its result on the claim *about*; the same statement may have others."""
     said = (evidence.sql, evidence.claim)
     result = results.get((*said, about)) or results.get((*said, ""))  # of a verdict that does not say what it is about
     view: View = {
@@ -194,12 +194,12 @@ def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str,
         "columns": [plain(c, 120) for c in result.columns],
         "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
         "more": f"{plural(hidden, 'more row')} in the verdict" if hidden > 0 else "",
-        "judged": _judged_words(result),
+        "judged": _describe_grading(result),
     }
 
 
-def _judged_words(result: EvidenceResult) -> str:
-    """Return what grading found about a statement beside that it ran: vacuous, relevant, bound, and why."""
+def _describe_grading(result: EvidenceResult) -> str:
+    """Return the grading of a statement as text: vacuous, relevant, bound, and why."""
     opinion = {None: "", True: "; the judge: supported", False: "; the judge: not supported"}[result.supported]
     opinion += f" ({result.opinion})" if opinion and result.opinion else ""
     if result.vacuous is None and result.bound is None:
@@ -210,7 +210,7 @@ def _judged_words(result: EvidenceResult) -> str:
 
 
 def footer_rows(case: CaseReport) -> list[tuple[str, str]]:
-    """Return what identifies this page's inputs: versions, hashes, schema versions, thresholds."""
+    """Return (name, value) rows on the page's inputs: versions, hashes, schema versions, thresholds."""
     incident, note = case.incident, case.annotation
     rows: list[tuple[str, str]] = [
         ("OpsAssay", version("opsassay")),
@@ -248,7 +248,7 @@ CALM_COLUMNS = ("Solver", "Said that nothing is wrong (n)")
 
 
 def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
-    """Return head and rows of the table of solvers; pass@k for every k that a solver has, and why one is not ranked.
+    """Return head and rows of the table of solvers, with pass@k for each k, and why a solver is not ranked.
 
     Cases in which nothing was broken have a table of their own, ``calm``; it is None where there are none.
     """

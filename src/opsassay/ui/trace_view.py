@@ -38,26 +38,26 @@ class TracePage:
 
 
 def index_of(page: TracePage) -> dict[str, Any]:
-    """Return what is read at once: facts, agents, flow, and one short row per step."""
+    """Return the first data of a trace page: facts, agents, flow, and one short row per step."""
     agents = page.trace.agents()
     number = {agent: i for i, agent in enumerate(agents)}
     return {
         "name": visible_text(page.name, 200),
         "facts": _list_facts(page.trace),
         "agents": [visible_text(agent, 80) for agent in agents],
-        "steps": [_row(step, number) for step in page.trace.steps],
-        "flow": _flow(page.trace, number),
+        "steps": [_step_row(step, number) for step in page.trace.steps],
+        "flow": _agent_transitions(page.trace, number),
         "suggestion": _suggestion_item(page.suggestion),
         "findings": [
             {"name": visible_text(f.name, 80), "step": f.step, "evidence": visible_text(f.evidence)}
             for f in page.findings
         ],
-        "clock": _clock(page.lanes),
+        "clock": _clock_item(page.lanes),
     }
 
 
 def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
-    """Return the contents of the steps, STEPS_A_CHUNK in each chunk."""
+    """Return the full contents of the steps in chunks of STEPS_A_CHUNK."""
     steps = page.trace.steps
     return [
         [_step_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)
@@ -65,7 +65,7 @@ def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
 
 
 def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
-    """Return *text* without hidden characters; one that has none is not looked at character by character."""
+    """Return *text*, at most *longest* characters, with hidden characters written out."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         over = len(text) - longest
         return text if over <= 0 else f"{text[:longest]} … ({over:,} more characters)"
@@ -88,13 +88,13 @@ def _list_facts(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _configuration_text(configuration: Any) -> str:
-    """Return an agent's prompt, or its configuration as it is."""
+    """Return an agent's prompt, or its whole configuration when it has no prompt."""
     prompt = configuration.get("system_prompt") if isinstance(configuration, dict) else None
     return str(prompt or configuration)
 
 
-def _row(step: TraceStep, number: dict[str, int]) -> list[Any]:
-    """Return [step_id, agent, flags, line]: flags tell tool-mediated (t), failed tool (f), error (e)."""
+def _step_row(step: TraceStep, number: dict[str, int]) -> list[Any]:
+    """Return [step_id, agent, flags, line]; flags are t (called a tool), f (a tool failed), e (error)."""
     failed = any(call.status == "error" for call in step.tool_logs)
     flags = ("t" if step.kind == "tool" else "") + ("f" if failed else "") + ("e" if step.error else "")
     head = step.error or step.output_content or ", ".join(f"calls {call.tool}" for call in step.tool_logs)
@@ -131,8 +131,8 @@ def _describe_step(step: TraceStep) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _flow(trace: Trace, number: dict[str, int]) -> list[list[int]]:
-    """Return [from, to, times] for agents that act right after each other."""
+def _agent_transitions(trace: Trace, number: dict[str, int]) -> list[list[int]]:
+    """Return [from, to, times] for agents that act directly after each other, as indices in *number*."""
     counted = Counter((number[a.agent_name], number[b.agent_name]) for a, b in pairwise(trace.steps))
     return [[a, b, times] for (a, b), times in sorted(counted.items())]
 
@@ -147,8 +147,8 @@ def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
     }
 
 
-def _clock(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
-    """Return lanes in seconds since the first mark."""
+def _clock_item(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
+    """Return the lanes with times in seconds since the first mark, None without lanes."""
     marks = [mark for lane in lanes for mark in lane.marks]
     if not marks:
         return None
@@ -175,7 +175,7 @@ def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annot
 
 
 def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str | None = None) -> str:
-    """Return the HTML text; data stands in inert JSON blocks."""
+    """Return the trace page as HTML; its data is in inert JSON blocks."""
     form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
     index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
     chunks = [

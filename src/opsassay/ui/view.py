@@ -30,7 +30,7 @@ def page_view(cases: Sequence[CaseReport]) -> list[View]:
 
 
 def case_view(case: CaseReport) -> View:
-    """Return the JSON-ready view of one case; services are indices into ``services``."""
+    """Return the JSON-ready view of one case, in which services are indices into its ``services``."""
     answers = best_first(case.answers)
     layers: list[tuple[str, int | None, Overlay]] = []
     if case.truth or case.annotation:
@@ -72,7 +72,7 @@ def case_view(case: CaseReport) -> View:
 
 
 def headline(case: CaseReport) -> str:
-    """Return in one sentence what was done to the system, or that this is not known or was nothing."""
+    """Return a sentence on what was done to the system: the fault, nothing, or that it is not known."""
     system = plain(case.incident.system, 80)
     if case.truth is None:
         return f"An incident of system {system}; what was broken is not part of this report."
@@ -168,11 +168,11 @@ def _service_view(case: CaseReport, service: str) -> View:
     }
 
 
-def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
+def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
     start = _first_fault_ns(case)
     return {
         "name": name,
-        "answer": at,
+        "answer": answer,
         "judgedRoots": overlay.judged_roots,
         "judgedEdges": overlay.judged_edges,
         "nodes": [
@@ -194,12 +194,12 @@ def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, i
             }
             for e in overlay.edges
         ],
-        "summary": _describe_layer(overlay, at, case.annotation.label if case.annotation else None),
+        "summary": _describe_layer(overlay, answer, case.annotation.label if case.annotation else None),
     }
 
 
-def _describe_layer(overlay: Overlay, at: int | None, label: Label | None) -> str:
-    if at is None:
+def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -> str:
+    if answer is None:
         root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count
         counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
@@ -261,7 +261,7 @@ def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
 
 
 def axis_seconds(incident: Incident, time_ns: int) -> float:
-    """Return where a moment stands on the axis of the charts, in seconds from the normal/abnormal boundary.
+    """Return the position of a time on the charts' axis, in seconds from the normal/abnormal boundary.
 
     The normal window always ends at zero and the abnormal one begins there: time between the two is cut out, and public
     data that recorded its normal window after the failure is drawn like any other.
@@ -335,7 +335,7 @@ MOST_PATHS = 60
 
 
 def explain_view(annotation: Annotation | None) -> dict[str, Any] | None:
-    """Return the JSON-ready explanation of *annotation*, None when the case was not annotated."""
+    """Return the JSON-ready explanation of *annotation*, None without one."""
     if annotation is None:
         return None
     explained = explain(annotation)

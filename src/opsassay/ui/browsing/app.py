@@ -30,7 +30,7 @@ HEARTBEAT_S = 10.0
 
 
 def view_app(site: StorePages, watcher: Watcher) -> Starlette:
-    """Return the application that shows *site* and tells what *watcher* sees; `web.loopback` serves it."""
+    """Return the web application that shows *site* and streams the events of *watcher*; serve it with `web.loopback`."""
     streams: set[object] = set()
 
     def page(request: Request) -> Response:
@@ -65,7 +65,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else watcher.last_event
         return StreamingResponse(
-            _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
+            _stream_events(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
         )
 
     return Starlette(
@@ -78,8 +78,8 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
     )
 
 
-async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
-    """Yield every event behind *after*, and a comment now and then, which finds out who has gone."""
+async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
+    """Yield each event after number *after* as server-sent text, and a comment now and then to notice lost clients."""
     this, quiet_s = object(), 0.0
     streams.add(this)
     try:

@@ -16,8 +16,8 @@ _ONE = threading.Lock()
 """An audit takes seconds: whoever asks for the same one waits for it."""
 
 
-def audit_view(shown: Shown, domain: str) -> View:
-    """Return the audit of *domain*, or in a sentence why there is none."""
+def audit_view(state: Shown, domain: str) -> View:
+    """Return the page of the audit of *domain*, or of the reason why there is none."""
     view: View = {
         "name": plain(domain, 60),
         "board": board_page(domain),
@@ -27,17 +27,17 @@ def audit_view(shown: Shown, domain: str) -> View:
         "audit": None,
     }
     try:
-        standing = shown.verdicts.standing(shown.catalogue, domain)
+        standing = state.verdicts.standing(state.catalogue, domain)
         with _ONE:
-            claim, parts, whole, said = _audited(standing)
+            claim, parts, whole, said = _run_audit(standing)
     except OpsAssayError as error:
         return view | {"answer": f"There is no audit: {plain(str(error), 600)}"}
     return view | {"answer": said, "claim": claim, "parts": parts, "audit": whole}
 
 
 @lru_cache(8)
-def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
-    """Return the claim, the sections, all figures, and the recommendation; raises UserError."""
+def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
+    """Return the headline, the sections, the JSON view of the figures and the recommendation; raises UserError."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.export import as_json
     from opsassay.analysis.audit.matched import match
@@ -53,7 +53,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
         raise UserError(
             f"no run may be ranked: {'; '.join(why)}." if why else "nothing is graded; `opsassay score run` does it."
         )
-    name, metric = standing.graded.name, _metric(standing)
+    name, metric = standing.graded.name, _choose_metric(standing)
     answers = [ScoredAnswer(name(one.run), one.verdict) for one in graded]
     settings, about = AuditSettings(), f"the runs of {standing.board.domain}"
     inclusion = match(long_scores(score_table(answers, metric, {}), Columns(), about), settings, about)
@@ -64,7 +64,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
     return audit.claim, sections(audit), whole, f"{plain(advice, 600)}. Scored by {word(metric).title}."
 
 
-def _metric(standing: DomainStanding) -> str:
+def _choose_metric(standing: DomainStanding) -> str:
     """Return the first metric of the leaderboard that every graded run has, else the first."""
     from opsassay.evals.diagnosis.report import defined_metric
 

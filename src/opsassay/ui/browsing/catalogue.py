@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 
 def slug(name: str) -> str:
-    """Return *name* as a part of an address and of a file name; a digest tells apart what would look the same."""
+    """Return *name* made safe for an address or a file name; a digest keeps similar names apart."""
     safe = _UNSAFE.sub("_", name)[:_LONGEST_SLUG]
     if safe == name and name:
         return safe
@@ -41,12 +41,12 @@ class StoredRun:
 
     @cached_property
     def key(self) -> str:
-        """What names it in addresses."""
+        """The id of the run in addresses."""
         return f"{slug(self.store)}.{slug(self.folder.parent.name)}.{slug(self.folder.name)}"
 
     @property
     def runs_now(self) -> bool:
-        """Whether somebody works on it."""
+        """Whether the run is still in progress."""
         return self.run.status is RunStatus.RUNNING and not self.gone
 
 
@@ -75,70 +75,70 @@ class Catalogue:
 
     @cached_property
     def newest(self) -> tuple[StoredRun, ...]:
-        """The runs, the latest first."""
+        """The runs, latest first."""
         return tuple(sorted(self.runs, key=lambda one: (one.run.started_ns, one.key), reverse=True))
 
     @cached_property
     def by_key(self) -> Mapping[str, StoredRun]:
-        """Every run by what names it in addresses."""
+        """The runs by their id in addresses."""
         return {one.key: one for one in self.runs}
 
     @cached_property
     def domains(self) -> Mapping[str, Sequence[StoredRun]]:
-        """The runs of each domain."""
+        """The runs by domain."""
         return _group_runs(self.runs, lambda one: one.domain)
 
     @cached_property
     def _namers_by_domain(self) -> Mapping[str, Callable[[Run], str]]:
         return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
 
-    def solver_of(self, one: StoredRun) -> str:
-        """Return what the solver of *one* is called: solvers with other hashes have other names."""
-        return self._namers_by_domain[one.domain](one.run)
+    def solver_of(self, stored: StoredRun) -> str:
+        """Return the display name of the run's solver; solvers with different hashes get different names."""
+        return self._namers_by_domain[stored.domain](stored.run)
 
     def names_of(self, domain: str) -> Callable[[Run], str]:
-        """Return what names the solvers of *domain*."""
+        """Return the function that gives a run of *domain* its solver's display name."""
         return self._namers_by_domain[domain]
 
     @cached_property
     def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
-        """The runs of each solver of each domain, the latest first."""
+        """The runs by (domain, solver), latest first."""
         return _group_runs(self.newest, lambda one: (one.domain, self.solver_of(one)))
 
     @cached_property
     def by_task(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
-        """The runs of each task of each domain, the latest first."""
+        """The runs by (domain, task), latest first."""
         return _group_runs(self.newest, lambda one: (one.domain, one.run.item))
 
     @cached_property
     def by_both(self) -> Mapping[tuple[str, str, str], Sequence[StoredRun]]:
-        """The runs of each task by each solver of each domain, the latest first."""
+        """The runs by (domain, task, solver), latest first."""
         return _group_runs(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
-        """Where each run stands among those of its solver."""
+        """The index of each run, by id, among the runs of its solver."""
         return {one.key: at for of in self.by_solver.values() for at, one in enumerate(of)}
 
-    def neighbours(self, one: StoredRun) -> dict[str, StoredRun | None]:
-        """Return the runs of the same solver that began next after and before *one*, the "later" and the "earlier"."""
-        of, at = self.by_solver[one.domain, self.solver_of(one)], self._positions[one.key]
+    def neighbours(self, stored: StoredRun) -> dict[str, StoredRun | None]:
+        """Return the solver's next run after *stored* as "later" and the one before it as "earlier", None for none."""
+        of, at = self.by_solver[stored.domain, self.solver_of(stored)], self._positions[stored.key]
         return {"later": of[at - 1] if at else None, "earlier": of[at + 1] if at + 1 < len(of) else None}
 
     @cached_property
     def counting(self) -> frozenset[str]:
-        """The keys of the runs that count, one of every cell."""
+        """The ids of the runs that count: one for each cell."""
         of = {id(one.run): one.key for one in self.runs}
         return frozenset(of[id(run)] for run in counted_runs(one.run for one in self.runs))
 
     @cached_property
     def running(self) -> Sequence[StoredRun]:
-        """The runs that somebody works on, the latest first."""
+        """The runs still in progress, latest first."""
         return [one for one in self.newest if one.runs_now]
 
     @cached_property
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """How many runs of each store ended how."""
+        """The number of runs by status, for each store."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             found[one.store][status_of(one)] += 1
@@ -146,7 +146,7 @@ class Catalogue:
 
     @cached_property
     def spent(self) -> Mapping[str, Counter[str]]:
-        """What the runs of each store spent, by unit."""
+        """The total usage by unit, for each store."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             for name, value in one.run.spent.items():
@@ -155,28 +155,28 @@ class Catalogue:
 
     @cached_property
     def solver_places(self) -> Mapping[str, TaskPlace]:
-        """Every solver by what names it in addresses."""
+        """The (domain, solver) by id in addresses."""
         return {place_key(place): place for place in self.by_solver}
 
     @cached_property
     def task_places(self) -> Mapping[str, TaskPlace]:
-        """Every task by what names it in addresses."""
+        """The (domain, task) by id in addresses."""
         return {place_key(place): place for place in self.by_task}
 
     @cached_property
     def domain_keys(self) -> Mapping[str, str]:
-        """Every domain by what names it in addresses."""
+        """The domain by id in addresses."""
         return {slug(domain): domain for domain in self.domains}
 
 
 def place_key(place: TaskPlace) -> str:
-    """Return what names a task or a solver in addresses."""
+    """Return the id in addresses of a (domain, task) or (domain, solver)."""
     return f"{slug(place[0])}.{slug(place[1])}"
 
 
-def status_of(one: StoredRun) -> str:
-    """Return how *one* ended; one whose process is gone was lost."""
-    return "lost" if one.gone else one.run.status.value
+def status_of(stored: StoredRun) -> str:
+    """Return the status of the run; "lost" when its process is gone."""
+    return "lost" if stored.gone else stored.run.status.value
 
 
 def _group_runs(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:

@@ -13,13 +13,13 @@ from opsassay.ui.page import render
 
 
 def require_new_folder(out: Path) -> None:
-    """Raise UserError when *out* is there and not an empty folder."""
+    """Raise UserError when *out* exists and is not an empty folder."""
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UserError(f"{out} is there already and is no empty folder; name a new one.")
 
 
 def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
-    """Write every page of *site* below *out*, which is there whole at the end; return how many, and what was left out.
+    """Write every page of *site* below *out*, all or nothing; return their number and a line for each left out.
 
     Raises UserError when *out* is there and not empty, OperationError when it cannot be written.
     """
@@ -40,7 +40,7 @@ def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
 
 
 def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
-    """Follow all links from the first page, and write what is found into *folder*."""
+    """Write every page that links from the first page lead to into *folder*; return their number and the problems."""
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:
         address = waiting.popleft()
@@ -48,7 +48,7 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
             files = site.files(address)
         except OpsAssayError as error:  # what one page cannot show costs this page alone
             problems.append(f"{address}: {error}")
-            files = {address: _answer_in_place_of(address, error)}
+            files = {address: _error_page(address, error)}
         for name, answered in files.items():
             path = folder / name
             path.parent.mkdir(exist_ok=True)
@@ -60,6 +60,6 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
     return len(seen), problems
 
 
-def _answer_in_place_of(address: str, error: OpsAssayError) -> Answered:
+def _error_page(address: str, error: OpsAssayError) -> Answered:
     text = render("browse_error.html", "Nothing to show", text=str(error), home=home_from(address))
     return Answered(text, "html")

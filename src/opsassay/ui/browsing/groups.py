@@ -34,20 +34,20 @@ OTHERS = 12
 """Solvers that a page offers for comparison: those with the most graded tasks in common."""
 
 
-def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
-    """Return the page of a task, with page *number* of its runs."""
+def task_view(state: Shown, place: TaskPlace, number: int) -> View:
+    """Return the data of the page of a task, with page *number* of its runs."""
     domain, task = place
-    runs = shown.catalogue.by_task[place]
-    outcomes = _count_outcomes(shown, runs)
+    runs = state.catalogue.by_task[place]
+    outcomes = _count_outcomes(state, runs)
     chosen, paging = page_of(runs, number, task_page(domain, task))
-    solvers = {shown.catalogue.solver_of(one) for one in runs}
+    solvers = {state.catalogue.solver_of(one) for one in runs}
     forms = len({one.run.item_hash for one in runs})
-    name = task_name(shown, domain, task)
+    name = task_name(state, domain, task)
     tally = _summarise_outcomes(outcomes)
     return {
         "answer": f"{tally} on {name}: {plural(len(runs), 'run')} by {plural(len(solvers), 'solver')}.",
         "name": name,
-        "incident": page_of_task(shown, domain, task),
+        "incident": page_of_task(state, domain, task),
         "domain": plain(domain, 60),
         "board": board_page(domain),
         "trials": trials_page(domain),
@@ -56,24 +56,24 @@ def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
         "figures": [],
         "remarks": [],
         "others": [],
-        "results": [run_row(shown, one) for one in chosen],
+        "results": [run_row(state, one) for one in chosen],
         "paging": paging,
     }
 
 
-def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
-    """Return the page of a solver, with its figures and page *number* of its runs."""
+def solver_view(state: Shown, place: TaskPlace, number: int) -> View:
+    """Return the data of the page of a solver: its figures and page *number* of its runs."""
     domain, solver = place
-    runs = shown.catalogue.by_solver[place]
+    runs = state.catalogue.by_solver[place]
     chosen, paging = page_of(runs, number, solver_page(domain, solver))
     warnings, row, entries = [], None, {}
     try:
-        standing = shown.verdicts.standing(shown.catalogue, domain)
+        standing = state.verdicts.standing(state.catalogue, domain)
         entries = standing.entries
         row = next((one for one in standing.board.rows if one.entry.name == solver), None)
     except OpsAssayError as error:
         warnings = [plain(str(error), 600)]
-    ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
+    ungraded = sum(outcome_of(state, one) == "not graded" for one in chosen)
     if ungraded:
         warnings.append(f"Not graded on this page: {plural(ungraded, 'run')}; `opsassay score run` does it.")
     return {
@@ -87,14 +87,14 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
         "figures": _figure_items(row) if row else [],
         "remarks": [plain(why, 300) for why in row.reasons] if row else [],
         "others": _other_solvers(entries, place),
-        "results": [run_row(shown, one) for one in chosen],
+        "results": [run_row(state, one) for one in chosen],
         "paging": paging,
     }
 
 
-def board_page_view(shown: Shown, domain: str) -> View:
-    """Return the leaderboard of *domain*; raises NotFoundError when its package is not installed."""
-    standing = shown.verdicts.standing(shown.catalogue, domain)
+def board_page_view(state: Shown, domain: str) -> View:
+    """Return the data of the leaderboard page of *domain*; raises NotFoundError when its package is missing."""
+    standing = state.verdicts.standing(state.catalogue, domain)
     view = board_view(standing.board)
     if standing.ungraded:
         view["warnings"].insert(
@@ -104,7 +104,7 @@ def board_page_view(shown: Shown, domain: str) -> View:
     on_it = [row.entry.name for row in standing.board.rows]
     for row, name in zip(view["rows"], on_it, strict=True):
         row["page"] = solver_page(domain, name)
-    others = sorted({place[1] for place in shown.catalogue.by_solver if place[0] == domain} - {*on_it})
+    others = sorted({place[1] for place in state.catalogue.by_solver if place[0] == domain} - {*on_it})
     return {
         "answer": view["answer"],
         "name": plain(domain, 60),
@@ -145,8 +145,8 @@ def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]
     ]
 
 
-def _count_outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
-    return Counter(outcome_of(shown, one) for one in runs)
+def _count_outcomes(state: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
+    return Counter(outcome_of(state, one) for one in runs)
 
 
 def _summarise_outcomes(outcomes: Counter[str]) -> str:

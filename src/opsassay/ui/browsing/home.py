@@ -28,51 +28,54 @@ MOST_SOLVERS = 40
 MOST_PROBLEMS = 20
 
 
-def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
-    """Return page *number* of the first page, with the last results that *asked* lets through."""
-    catalogue = shown.catalogue
-    asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
-    over = [one for one in catalogue.newest if not one.runs_now and (not asked or _passes_filters(shown, one, asked))]
+def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
+    """Return the data of the first page, with page *number* of the latest results that match *filters*."""
+    catalogue = state.catalogue
+    filters = {name: value for name in FILTERS if (value := filters.get(name, ""))}
+    over = [
+        one for one in catalogue.newest if not one.runs_now and (not filters or _passes_filters(state, one, filters))
+    ]
     chosen, paging = page_of(over, number, "index.html")
-    running = [run_row(shown, one) for one in catalogue.running[:MOST_RUNNING]]
-    results = [run_row(shown, one) for one in chosen]
+    running = [run_row(state, one) for one in catalogue.running[:MOST_RUNNING]]
+    results = [run_row(state, one) for one in chosen]
     problems = [plain(text, 600) for store in catalogue.stores for text in store.problems]
     return {
-        "answer": _home_sentence(shown, running, results if not asked else ()),
-        "stores": [_store_item(shown, store) for store in catalogue.stores],
+        "answer": _home_sentence(state, running, results if not filters else ()),
+        "stores": [_store_item(state, store) for store in catalogue.stores],
         "running": running,
         "running_more": max(0, len(catalogue.running) - MOST_RUNNING),
         "results": results,
         "paging": paging,
-        "asked": {name: plain(value, 200) for name, value in asked.items()},
+        "asked": {name: plain(value, 200) for name, value in filters.items()},
         "choices": {
             "domain": [plain(domain, 60) for domain in catalogue.domains],
             "status": sorted({status for of in catalogue.statuses.values() for status in of}),
             "store": [plain(store.name, 60) for store in catalogue.stores],
         },
-        "domains": [_domain(shown, domain, first=not asked and number == 1) for domain in catalogue.domains],
+        "domains": [_domain_item(state, domain, first=not filters and number == 1) for domain in catalogue.domains],
         "problems": problems[:MOST_PROBLEMS],
         "problems_more": max(0, len(problems) - MOST_PROBLEMS),
     }
 
 
-def _passes_filters(shown: Shown, one: StoredRun, asked: Mapping[str, str]) -> bool:
-    exact = {"domain": one.domain, "status": status_of(one), "store": one.store}
+def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str]) -> bool:
+    exact = {"domain": stored.domain, "status": status_of(stored), "store": stored.store}
     return all(
         value == exact[name] if name in exact
-        else value.lower() in (_text_of_task(shown, one) if name == "task" else shown.catalogue.solver_of(one)).lower()
-        for name, value in asked.items()
+        else value.lower()
+        in (_text_of_task(state, stored) if name == "task" else state.catalogue.solver_of(stored)).lower()
+        for name, value in filters.items()
     )  # fmt: skip
 
 
-def _text_of_task(shown: Shown, one: StoredRun) -> str:
-    return f"{one.run.item} {task_name(shown, one.domain, one.run.item)}"
+def _text_of_task(state: Shown, stored: StoredRun) -> str:
+    return f"{stored.run.item} {task_name(state, stored.domain, stored.run.item)}"
 
 
-def _home_sentence(shown: Shown, running: Sequence[View], results: Sequence[View]) -> str:
-    """Return the first thing to say: what goes on, and what ended last."""
-    count = len(shown.catalogue.running)
-    if not shown.catalogue.runs:
+def _home_sentence(state: Shown, running: Sequence[View], results: Sequence[View]) -> str:
+    """Return the opening sentence of the first page: what runs now and what ended last."""
+    count = len(state.catalogue.running)
+    if not state.catalogue.runs:
         return "There are no runs yet; they appear here when they begin."
     now = "Nothing runs now." if not count else "1 run goes on now." if count == 1 else f"{count:,} runs go on now."
     if running and count == 1:
@@ -85,33 +88,33 @@ def _home_sentence(shown: Shown, running: Sequence[View], results: Sequence[View
     return f"{now} The last: {last['solver']} on {what}, {last['outcome']}."
 
 
-def _store_item(shown: Shown, store: StoreState) -> View:
-    counts: Counter[str] = shown.catalogue.statuses[store.name]
+def _store_item(state: Shown, store: StoreState) -> View:
+    counts: Counter[str] = state.catalogue.statuses[store.name]
     return {
         "name": plain(store.name, 80),
         "path": plain(str(store.root), 300),
         "state": "the folder is gone" if store.missing else "there",
         "runs": sum(counts.values()),
         "ended": ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())),
-        "spent": spent_words(shown.catalogue.spent[store.name]),
+        "spent": spent_words(state.catalogue.spent[store.name]),
         "unread": len(store.problems),
     }
 
 
-def _domain(shown: Shown, domain: str, *, first: bool) -> View:
-    """Return what the page says of *domain*; the matrix stands on the *first* page alone, where nothing is looked for."""
-    runs = Counter({place[1]: len(of) for place, of in shown.catalogue.by_solver.items() if place[0] == domain})
+def _domain_item(state: Shown, domain: str, *, first: bool) -> View:
+    """Return the item of *domain*; the matrix of trials is included on the *first* page only."""
+    runs = Counter({place[1]: len(of) for place, of in state.catalogue.by_solver.items() if place[0] == domain})
     return {
         "name": plain(domain, 60),
         "board": board_page(domain),
         "trials": trials_page(domain),
         "audit": audit_page(domain),
-        "tasks": sum(place[0] == domain for place in shown.catalogue.by_task),
+        "tasks": sum(place[0] == domain for place in state.catalogue.by_task),
         "runs": sum(runs.values()),
         "solvers": [
             {"name": plain(name, 120), "page": solver_page(domain, name), "runs": count}
             for name, count in runs.most_common(MOST_SOLVERS)
         ],
         "solvers_more": max(0, len(runs) - MOST_SOLVERS),
-        "first": first_trials(shown, domain) if first else None,
+        "first": first_trials(state, domain) if first else None,
     }

@@ -24,16 +24,16 @@ _AT_ONCE = threading.BoundedSemaphore(2)
 """Statements that run side by side: each has a process with memory of its own."""
 
 
-def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
-    """Return page *number* of the incidents that *asked* lets through."""
-    asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
+def incidents_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
+    """Return the data of page *number* of the incidents that match *filters*."""
+    filters = {name: value for name in FILTERS if (value := filters.get(name, ""))}
     found, problems = [], []
-    for one in stored_incidents(shown):
+    for one in stored_incidents(state):
         try:
             found.append((one, one.incident()))
         except (OpsAssayError, OSError) as error:
             problems.append(plain(str(error), 300))
-    passed = [(one, incident) for one, incident in found if _passes_filters(one, incident, asked)]
+    passed = [(one, incident) for one, incident in found if _passes_filters(one, incident, filters)]
     passed.sort(key=lambda pair: (pair[1].abnormal.start_ns, pair[0].key), reverse=True)
     chosen, paging = page_of(passed, number, "incidents.html")
     systems = sorted({plain(incident.system, 60) for _, incident in found})
@@ -45,29 +45,29 @@ def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
             if loud and loud[1].alerts
             else ""
         ),
-        "incidents": [_incident_row(shown, one, incident) for one, incident in chosen],
+        "incidents": [_incident_row(state, one, incident) for one, incident in chosen],
         "paging": paging,
-        "asked": {name: plain(value, 200) for name, value in asked.items()},
+        "asked": {name: plain(value, 200) for name, value in filters.items()},
         "choices": {"system": systems, "store": sorted({plain(one.store, 60) for one, _ in found})},
         "problems": problems[:20],
     }
 
 
-def _passes_filters(one: StoredIncident, incident: Incident, asked: Mapping[str, str]) -> bool:
-    exact = {"system": incident.system, "store": one.store}
+def _passes_filters(stored: StoredIncident, incident: Incident, filters: Mapping[str, str]) -> bool:
+    exact = {"system": incident.system, "store": stored.store}
     alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
-    return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in asked.items())
+    return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in filters.items())
 
 
-def _incident_row(shown: Shown, one: StoredIncident, incident: Incident) -> View:
-    runs = shown.catalogue.by_task.get(("diagnosis", one.id), ())
-    right = sum(shown.verdicts.succeeded(run) is True for run in runs)
+def _incident_row(state: Shown, stored: StoredIncident, incident: Incident) -> View:
+    runs = state.catalogue.by_task.get(("diagnosis", stored.id), ())
+    right = sum(state.verdicts.succeeded(run) is True for run in runs)
     return {
-        "page": incident_page(one.store, one.id),
-        "id": plain(one.id, 60),
+        "page": incident_page(stored.store, stored.id),
+        "id": plain(stored.id, 60),
         "name": name_of(incident),
         "system": plain(incident.system, 60),
-        "store": plain(one.store, 60),
+        "store": plain(stored.store, 60),
         "at": utc(incident.abnormal.start_ns),
         "alerts": len(incident.alerts),
         "runs": len(runs),
@@ -75,18 +75,18 @@ def _incident_row(shown: Shown, one: StoredIncident, incident: Incident) -> View
     }
 
 
-def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
-    """Return the page of *one*: telemetry and alerts, with the truth and all answers beside it only to *reveal* them."""
+def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View:
+    """Return the data of an incident's page: telemetry and alerts; truth and answers only when *reveal*."""
     from opsassay.ui.view import page_view
 
-    incident, runs = one.incident(), shown.catalogue.by_task.get(("diagnosis", one.id), ())
+    incident, runs = stored.incident(), state.catalogue.by_task.get(("diagnosis", stored.id), ())
     if reveal:
-        case = one.case()
-        report = build_case(case.datapack, case.truth, case.annotation, [_answer_payload(shown, run) for run in runs])
+        case = stored.case()
+        report = build_case(case.datapack, case.truth, case.annotation, [_answer_payload(state, run) for run in runs])
     else:
-        report = build_case(one.datapack(), None, None, [])
+        report = build_case(stored.datapack(), None, None, [])
     payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
-    view = _incident_row(shown, one, incident)
+    view = _incident_row(state, stored, incident)
     first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
     after_s = f"{(first.time_ns - incident.abnormal.start_ns) / 1e9:.0f} s into it" if first else ""
     loud = (
@@ -101,36 +101,40 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
         "answer": f"{plain(incident.system, 60)}: {loud}; {found}.",
         "description": plain(incident.description, 600),
         "revealed": reveal,
-        "sql": f"sql/{one.key}.html",
-        "results": [run_row(shown, run) for run in runs[:50]],
+        "sql": f"sql/{stored.key}.html",
+        "results": [run_row(state, run) for run in runs[:50]],
         "payload": payload,
         "inert": inert_json(payload),
     }
 
 
-def _answer_payload(shown: Shown, one: StoredRun) -> AnswerPayload:
+def _answer_payload(state: Shown, stored: StoredRun) -> AnswerPayload:
     from opsassay.evals.runner.store import read_diagnosis
 
-    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.verdict_of(one))
+    return AnswerPayload(
+        run=stored.run, diagnosis=read_diagnosis(stored.folder), verdict=state.verdicts.verdict_of(stored)
+    )
 
 
-def sql_view(one: StoredIncident, sql: str) -> View:
-    """Return the page of the statement *sql* over the tables of *one*, which stands in its address.
+def sql_view(stored: StoredIncident, sql: str) -> View:
+    """Return the data of the page that shows the result of the statement *sql* over the incident's tables.
 
     It runs in the locked worker, for SQL_TIMEOUT_S at most. Raises UserError where two run already.
     """
     if not _AT_ONCE.acquire(timeout=SQL_TIMEOUT_S):
         raise UserError("Two statements run already; reload this page when they have ended.")
     try:
-        with LockedSql(one.datapack(), timeout_s=SQL_TIMEOUT_S, memory_mb=SQL_MEMORY_MB, max_rows=SQL_ROWS) as locked:
+        with LockedSql(
+            stored.datapack(), timeout_s=SQL_TIMEOUT_S, memory_mb=SQL_MEMORY_MB, max_rows=SQL_ROWS
+        ) as locked:
             tables = [{"name": name, "columns": locked.schema(name)} for name in locked.tables()]
             result = locked.query(sql) if sql.strip() else None
     finally:
         _AT_ONCE.release()
     return {
         "answer": _describe_result(result),
-        "incident": incident_page(one.store, one.id),
-        "name": name_of(one.incident()),
+        "incident": incident_page(stored.store, stored.id),
+        "name": name_of(stored.incident()),
         "sql": plain(sql, 8_000),
         "tables": tables,
         "status": result.status if result else "",

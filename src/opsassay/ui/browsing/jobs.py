@@ -22,41 +22,41 @@ BUDGETS = {
 """Limits of a run that add up over runs, and what they are limits of."""
 
 
-def jobs_view(shown: Shown) -> View:
-    """Return the page of all jobs."""
-    found = [_job_item(shown, store, key, work) for store, key, work in _list_jobs(shown)]
+def jobs_view(state: Shown) -> View:
+    """Return the data of the page of all jobs: the commands that make runs, with their progress."""
+    found = [_job_item(state, store, key, work) for store, key, work in _list_jobs(state)]
     at_work = [job for job in found if job["state"] == "runs"]
     done, cells = (sum(job[name] for job in at_work) for name in ("done", "cells"))
     now = f"{plural(len(at_work), 'command')} at work: {done:,} of {cells:,} runs have a result." if at_work else ""
-    running = [run_row(shown, one) for one in shown.catalogue.running[:50]]
+    running = [run_row(state, one) for one in state.catalogue.running[:50]]
     return {
-        "answer": now or f"No command tells of its work here; {plural(len(shown.catalogue.running), 'run')} go on.",
+        "answer": now or f"No command tells of its work here; {plural(len(state.catalogue.running), 'run')} go on.",
         "jobs": found,
-        "may_cancel": shown.allow_run,
+        "may_cancel": state.allow_run,
         "running": running,
     }
 
 
-def cancel_job(shown: Shown, key: str) -> None:
+def cancel_job(state: Shown, key: str) -> None:
     """Interrupt the job *key*; raises NotFoundError, UserError."""
-    for _, known, work in _list_jobs(shown):
+    for _, known, work in _list_jobs(state):
         if known == key:
             cancel(work)
             return
     raise NotFoundError("job", plain(key, 80), [], "It may have ended; reload the page.")
 
 
-def _list_jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
+def _list_jobs(state: Shown) -> list[tuple[str, str, JobsAtWork]]:
     return [
         (store.name, f"{slug(store.name)}.{slug(path.stem)}", work)
-        for store in shown.catalogue.stores
+        for store in state.catalogue.stores
         for path, work in jobs_of(Path(store.root))
     ]
 
 
-def _job_item(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
+def _job_item(state: Shown, store: str, key: str, work: JobsAtWork) -> View:
     cells = frozenset(work.cells)
-    begun = [one for one in shown.catalogue.runs if one.store == store and one.run.cell in cells]
+    begun = [one for one in state.catalogue.runs if one.store == store and one.run.cell in cells]
     over = [one for one in begun if one.run.status in FINISHED]
     now = [one for one in over if one.run.ended_ns and one.run.ended_ns >= work.started_ns]
     done, spent = len({one.run.cell for one in over}), Counter[str]()
@@ -81,12 +81,12 @@ def _job_item(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
         "left": "no run has ended yet" if left_s is None else f"about {_format_duration(left_s)} more",
         "spent": spent_words(spent),
         "ahead": spent_words(ahead),
-        "budget": spent_words({name: value * left for name, value in _limits(begun).items()}),
+        "budget": spent_words({name: value * left for name, value in _largest_limits(begun).items()}),
     }
 
 
-def _limits(begun: Sequence[StoredRun]) -> dict[str, float]:
-    """Return the limits of a run among those that have *begun*: the largest of each, since arms may differ."""
+def _largest_limits(begun: Sequence[StoredRun]) -> dict[str, float]:
+    """Return the largest value of each limit among the runs *begun*, since arms may differ."""
     found: dict[str, float] = {}
     for one in begun:
         for name in one.run.limits.keys() & BUDGETS.keys():

@@ -29,7 +29,7 @@ class PageQuery:
 
     @property
     def reveal(self) -> bool:
-        """Whether truth is to be shown."""
+        """Whether the query asks to show the truth."""
         return self.filters.get(REVEAL) == "1"
 
 
@@ -62,8 +62,8 @@ class PageAsked:
         return task_name(self.shown, self.of.domain, self.of.run.item)
 
 
-def _key_as_is(shown: Shown, key: str) -> str:
-    del shown
+def _key_as_is(state: Shown, key: str) -> str:
+    del state
     return key
 
 
@@ -88,43 +88,43 @@ class PageKind:
     live: bool = False
     paged: bool = True
 
-    def make_page(self, shown: Shown, key: str, number: int, query: PageQuery) -> Made | None:
-        """Return the page of *key*, None where there is none; raises OpsAssayError where it cannot be made."""
-        asked = PageAsked(shown, self.find(shown, key), number, query)
+    def make_page(self, state: Shown, key: str, number: int, query: PageQuery) -> Made | None:
+        """Return the page of *key*, None when there is none; raises OpsAssayError when it cannot be made."""
+        asked = PageAsked(state, self.find(state, key), number, query)
         if asked.of is None or (view := self.view(asked)) is None:
             return None
         scripts = () if view.get("clock", self) is None else self.scripts  # there are no lanes to move a moment over
         return Made(self.template, self.title(asked), view, scripts, self.drawn)
 
 
-def run_named(shown: Shown, key: str) -> StoredRun | None:
-    """Return the run that *key* names in addresses."""
-    return shown.catalogue.by_key.get(key)
+def run_named(state: Shown, key: str) -> StoredRun | None:
+    """Return the run with the id *key* in addresses, None when there is none."""
+    return state.catalogue.by_key.get(key)
 
 
-def _find_task(shown: Shown, key: str) -> TaskPlace | None:
-    return shown.catalogue.task_places.get(key)
+def _find_task(state: Shown, key: str) -> TaskPlace | None:
+    return state.catalogue.task_places.get(key)
 
 
-def _find_solver(shown: Shown, key: str) -> TaskPlace | None:
-    return shown.catalogue.solver_places.get(key)
+def _find_solver(state: Shown, key: str) -> TaskPlace | None:
+    return state.catalogue.solver_places.get(key)
 
 
-def _find_domain(shown: Shown, key: str) -> str | None:
-    return shown.catalogue.domain_keys.get(key)
+def _find_domain(state: Shown, key: str) -> str | None:
+    return state.catalogue.domain_keys.get(key)
 
 
-def _two_solvers(shown: Shown, key: str) -> tuple[str, str, str] | None:
-    """Return the domain of two solvers and their names."""
+def _find_two_solvers(state: Shown, key: str) -> tuple[str, str, str] | None:
+    """Return (domain, solver, solver) of an address that compares two solvers, None when unknown."""
     domain, *solvers = key.split(".")
-    places = [place for solver in solvers if (place := _find_solver(shown, f"{domain}.{solver}"))]
+    places = [place for solver in solvers if (place := _find_solver(state, f"{domain}.{solver}"))]
     return (places[0][0], places[0][1], places[1][1]) if len(places) == len(solvers) == 2 else None
 
 
-def _task_of_two(shown: Shown, key: str) -> tuple[str, str, tuple[str, str]] | None:
-    """Return the domain of a task, its name and those of two solvers."""
+def _find_task_of_two(state: Shown, key: str) -> tuple[str, str, tuple[str, str]] | None:
+    """Return (domain, task, solvers) of an address that shows two solvers on a task, None when unknown."""
     domain, task, solvers = [*key.split(".", 2), "", ""][:3]
-    place, two = _find_task(shown, f"{domain}.{task}"), _two_solvers(shown, f"{domain}.{solvers}")
+    place, two = _find_task(state, f"{domain}.{task}"), _find_two_solvers(state, f"{domain}.{solvers}")
     return (*place, two[1:]) if place and two else None
 
 
@@ -196,7 +196,7 @@ KINDS: Mapping[str, PageKind] = {
     "beside": PageKind(
         "Two solvers on one task, on one time axis", "browse_beside.html",
         lambda asked: f"Two solvers on {task_name(asked.shown, *asked.of[:2])}",
-        lambda asked: beside_view(asked.shown, *asked.of), _task_of_two, "DOMAIN.TASK.SOLVER.SOLVER",
+        lambda asked: beside_view(asked.shown, *asked.of), _find_task_of_two, "DOMAIN.TASK.SOLVER.SOLVER",
         scripts=("clock",), paged=False,
     ),
     "audit": PageKind(
@@ -206,7 +206,7 @@ KINDS: Mapping[str, PageKind] = {
     ),
     "compare": PageKind(
         "Two solvers on their common tasks", "compare.html", lambda asked: f"{asked.of[1]} and {asked.of[2]}",
-        lambda asked: compare_view(asked.shown, *asked.of), _two_solvers, "DOMAIN.SOLVER.SOLVER", paged=False,
+        lambda asked: compare_view(asked.shown, *asked.of), _find_two_solvers, "DOMAIN.SOLVER.SOLVER", paged=False,
     ),
 }  # fmt: skip
 """Pages that there is one of for each key."""

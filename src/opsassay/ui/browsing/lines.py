@@ -19,7 +19,7 @@ LONGEST_LINE = 4 * 2**20
 
 
 def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, Any]], int]:
-    """Return page *number* of the objects in *path*, *rows* a page, and how many lines there are.
+    """Return page *number* of the JSON objects in the file *path*, with *rows* a page, and the number of its lines.
 
     A page behind the last is empty. What is no object is left out, a last line without its end too; a file that cannot
     be read has no lines.
@@ -36,7 +36,7 @@ def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, An
 
 
 def _seek_line(stream: BinaryIO, counts: list[int], start: int) -> None:
-    """Move *stream* to the line *start*, from 0; *counts* are the ends of lines up to the end of each block."""
+    """Move *stream* to line *start*, from 0; *counts* are the numbers of lines up to the end of each block."""
     block = bisect_right(counts, start - 1) if start else 0
     skipped = counts[block - 1] if block else 0
     stream.seek(block * BLOCK)
@@ -60,7 +60,7 @@ def _read_object(stream: BinaryIO) -> dict[str, Any] | None:
 
 
 def stamps_of(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int] | None, ...]:
-    """Return what tells whether the files *names* in *folder* have changed."""
+    """Return a value that changes whenever one of the files *names* in *folder* changes."""
 
     def stamp(path: Path) -> tuple[int, int] | None:
         with suppress(OSError):
@@ -72,7 +72,7 @@ def stamps_of(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int] | Non
 
 
 def size_of(path: Path) -> int:
-    """Return how many bytes the plain file *path* has, 0 for a link and where there is none."""
+    """Return the size of the file *path* in bytes; 0 when it is missing or a link."""
     with suppress(OSError):
         return 0 if path.is_symlink() else path.stat().st_size
     return 0

@@ -46,13 +46,13 @@ MARKS = {
 }
 
 
-def trials_view(shown: Shown, domain: str, number: int) -> View:
-    """Return the matrix of *domain*, with page *number* of its tasks."""
-    solvers, costs, said, problem = _solvers(shown, domain)
+def trials_view(state: Shown, domain: str, number: int) -> View:
+    """Return the data of the matrix tasks x solvers of *domain*, with page *number* of its tasks."""
+    solvers, costs, said, problem = _solver_columns(state, domain)
     columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
     references = [one for one in columns if one["reference"] and one["bar"]]
     best = max(references, key=lambda one: float(one["bar"]["value"]), default=None)
-    tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
+    tasks = sorted(task for of, task in state.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
     return {
         "answer": f"{said} {plural(len(solvers), 'solver')} on {plural(len(tasks), 'task')}.",
@@ -70,31 +70,31 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
         "upright": len(columns) <= UPRIGHT,
         "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
-        "rows": [_task_row(shown, domain, task, columns) for task in chosen],
+        "rows": [_task_row(state, domain, task, columns) for task in chosen],
         "paging": paging,
     }
 
 
-def first_trials(shown: Shown, domain: str) -> View | None:
-    """Return what the first page shows of the trials of *domain*, None where they are too many for it."""
-    if len(shown.catalogue.domains[domain]) > MOST_RUNS:
+def first_trials(state: Shown, domain: str) -> View | None:
+    """Return the matrix of *domain* for the first page, None when it is too large for it."""
+    if len(state.catalogue.domains[domain]) > MOST_RUNS:
         return None
-    view = trials_view(shown, domain, 1)
+    view = trials_view(state, domain, 1)
     return {**view, "rows": view["rows"][:FIRST_TASKS]}
 
 
-def _solvers(shown: Shown, domain: str) -> tuple[list[View], list[str], str, str]:
-    """Return the solvers of *domain*, ranked ones first and references last, names of costs, an answer, and a problem."""
+def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], str, str]:
+    """Return the solvers of *domain* (ranked first, baselines last), the names of costs, the headline and a problem."""
     rows: dict[str, LeaderboardRow] = {}
     said, problem = "Nobody has a rank.", ""
     try:
-        board = shown.verdicts.standing(shown.catalogue, domain).board
+        board = state.verdicts.standing(state.catalogue, domain).board
         rows, said = {row.entry.name: row for row in board.rows}, board_answer(board)
     except OpsAssayError as error:
         problem = plain(str(error), 600)
     costs = [name for name in COSTS if any(name in row.spent for row in rows.values())]
     found = []
-    for (of, name), runs in shown.catalogue.by_solver.items():
+    for (of, name), runs in state.catalogue.by_solver.items():
         if of == domain:
             row = rows.get(name)
             success = row.success if row else None
@@ -103,15 +103,15 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], list[str], str, str
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
-                "bar": _bar(success), "costs": _costs(row, costs),
+                "bar": _bar_of_share(success), "costs": _format_costs(row, costs),
                 "success": success.text if success else "–", "behind": -success.value if success else 1.0,
             })  # fmt: skip
     found.sort(key=lambda one: (one["reference"], one["order"], one["behind"], one["name"]))
     return found, costs, said, problem
 
 
-def _bar(figure: MeanFigure | None) -> View | None:
-    """Return where a share and its interval lie between 0 and 100."""
+def _bar_of_share(figure: MeanFigure | None) -> View | None:
+    """Return the positions, 0 to 100, of a share and its interval; None without a share."""
     if figure is None:
         return None
     low, high = (
@@ -121,34 +121,34 @@ def _bar(figure: MeanFigure | None) -> View | None:
     return {name: round(100 * at, 1) for name, at in (("low", low), ("value", figure.value), ("high", high))}
 
 
-def _costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:
-    """Return what a run of *row* costs, '' for what is not known."""
+def _format_costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:
+    """Return the mean costs of a run of *row* as text, '' for an unknown one."""
     spent = row.spent if row else {}
     return [spent[name].text if name in spent else "" for name in names]
 
 
 def _solver_row(solver: View) -> View:
-    """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
+    """Return the display fields of *solver*, without its sort keys."""
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 
 
-def _task_row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
-    runs = shown.catalogue.by_both
+def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
+    runs = state.catalogue.by_both
     return {
         "task": plain(task, 120),
-        "name": task_name(shown, domain, task),
+        "name": task_name(state, domain, task),
         "page": task_page(domain, task),
-        "cells": [_cell_of_runs(shown, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
+        "cells": [_cell_of_runs(state, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
     }
 
 
-def _cell_of_runs(shown: Shown, runs: Sequence[StoredRun]) -> View:
+def _cell_of_runs(state: Shown, runs: Sequence[StoredRun]) -> View:
     repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
     return {
         "runs": [
             {
                 "page": run_page(one),
-                "outcome": (outcome := outcome_of(shown, one)),
+                "outcome": (outcome := outcome_of(state, one)),
                 "mark": MARKS[outcome],
                 "words": f"seed {one.run.seed}, {plain(one.run.arm, 60)}, attempt {one.run.attempt}: {outcome}",
             }

@@ -44,43 +44,43 @@ LOG_BYTES = 8_000
 NEIGHBOURS = 8
 
 
-def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
-    """Return the page of *one*, with page *number* of its steps and of its actions."""
-    verdict, row = shown.verdicts.verdict_of(one), run_row(shown, one)
-    course = course_of(one)
+def run_page_view(state: Shown, stored: StoredRun, number: int) -> View:
+    """Return the data of a run's page, with page *number* of its steps and actions."""
+    verdict, row = state.verdicts.verdict_of(stored), run_row(state, stored)
+    course = course_of(stored)
     span = course.clock.span if course.clock else None
     (steps, step_count), (actions, action_count) = (
-        page_of_lines(one.folder / name, number, ROWS) for name in (TRACE, ACTIONS)
+        page_of_lines(stored.folder / name, number, ROWS) for name in (TRACE, ACTIONS)
     )
-    culprit = culprit_view_of(one) if row["outcome"] == "did not succeed" else None
+    culprit = culprit_view_of(stored) if row["outcome"] == "did not succeed" else None
     return {
         "answer": _run_sentence(row, verdict),
         "run": row,
-        "facts": _list_facts(one, row),
+        "facts": _list_facts(stored, row),
         "metrics": [_metric_item(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
         "graded": verdict is not None,
-        "claims": _claims(one),
-        "culprit": culprit and culprit | {"page": _page_of_step(one, culprit["step"], number)},
+        "claims": _list_claims(stored),
+        "culprit": culprit and culprit | {"page": _page_of_step(stored, culprit["step"], number)},
         "clock": course.clock and course.clock.as_item(),
         "dips": [vars(dip) for dip in course.dips],
         "course_note": plain(course.note, 600),
         "steps": [step_row(step, span) for step in steps],
         "actions": [_action_item(line, span) for line in actions],
-        "paging": paging_of(max(step_count, action_count), number, run_page(one)),
-        "log": _end_of(one.folder / LOG),
-        "trace": f"traces/{one.key}.html" if 0 < size_of(one.folder / TRACE) <= LARGEST_TRACE else None,
-        "truth": f"truth/{one.key}.html",
-        "truth_about": about_truth(one.domain),
-        "board": board_page(one.domain),
-        "incident": page_of_task(shown, one.domain, one.run.item),
-        "across": _across(shown, one),
+        "paging": paging_of(max(step_count, action_count), number, run_page(stored)),
+        "log": _last_lines_of(stored.folder / LOG),
+        "trace": f"traces/{stored.key}.html" if 0 < size_of(stored.folder / TRACE) <= LARGEST_TRACE else None,
+        "truth": f"truth/{stored.key}.html",
+        "truth_about": about_truth(stored.domain),
+        "board": board_page(stored.domain),
+        "incident": page_of_task(state, stored.domain, stored.run.item),
+        "across": _related_pages(state, stored),
     }
 
 
-def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
-    """Return the page of the run that shows *step*, None where it is page *number*."""
+def _page_of_step(stored: StoredRun, step: int, number: int) -> str | None:
+    """Return the address of the page of the run that shows *step*, None when that is page *number* itself."""
     page = (step - 1) // ROWS + 1
-    return None if page == number else page_address(run_page(one), page)
+    return None if page == number else page_address(run_page(stored), page)
 
 
 def _run_sentence(row: View, verdict: Verdict | None) -> str:
@@ -98,8 +98,8 @@ def _run_sentence(row: View, verdict: Verdict | None) -> str:
     return f"{row['solver']} {ended.get(row['outcome'], row['outcome'])} on {row['task_name']}{why}."
 
 
-def _list_facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
-    run = one.run
+def _list_facts(stored: StoredRun, row: View) -> list[tuple[str, str]]:
+    run = stored.run
     ranked = "; ".join(why_not_ranked(run))
     facts = [
         ("Ended as", row["status"]),
@@ -116,7 +116,7 @@ def _list_facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
         ("Limits that were hit", ", ".join(run.limits_hit)),
         ("Made with", ", ".join(f"{name} {version}" for name, version in sorted(run.versions.items()))),
         ("Notes", "\n".join(run.notes)),
-        ("Folder", str(one.folder)),
+        ("Folder", str(stored.folder)),
     ]
     return [(name, plain(text, 2_000)) for name, text in facts if text]
 
@@ -136,10 +136,10 @@ def _metric_item(name: str, metric: Metric) -> View:
     }
 
 
-def _claims(one: StoredRun) -> list[str] | None:
-    """Return what a diagnosis claims, an empty list where it says that nothing is wrong; None where there is none."""
+def _list_claims(stored: StoredRun) -> list[str] | None:
+    """Return the claims of a diagnosis as text, empty when it says that nothing is wrong; None without a diagnosis."""
     with suppress(OpsAssayError, OSError):
-        diagnosis = read_diagnosis(one.folder)
+        diagnosis = read_diagnosis(stored.folder)
         if diagnosis is not None:
             found = [(c.component or c.service, c.fault_kind) for c in diagnosis.root_causes]
             return [plain(place, 200) + (f": {kind.value}" if kind else "") for place, kind in found]
@@ -160,7 +160,7 @@ def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
     }
 
 
-def _end_of(path: Path) -> str:
+def _last_lines_of(path: Path) -> str:
     with suppress(OpsAssayError, OSError), open_plain(path) as log:
         size = os.fstat(log.fileno()).st_size
         log.seek(max(0, size - LOG_BYTES))
@@ -169,15 +169,15 @@ def _end_of(path: Path) -> str:
     return ""
 
 
-def _across(shown: Shown, one: StoredRun) -> View:
-    """Return the ways on: the task, the solver, others on the same task, and the solver's runs before and behind."""
-    catalogue, solver = shown.catalogue, shown.catalogue.solver_of(one)
-    of_task = catalogue.by_task[one.domain, one.run.item]
-    others = list(islice((other for other in of_task if other.key != one.key), NEIGHBOURS))
+def _related_pages(state: Shown, stored: StoredRun) -> View:
+    """Return links to the task, the solver, other solvers on the task, and the solver's earlier and later runs."""
+    catalogue, solver = state.catalogue, state.catalogue.solver_of(stored)
+    of_task = catalogue.by_task[stored.domain, stored.run.item]
+    others = list(islice((other for other in of_task if other.key != stored.key), NEIGHBOURS))
     return {
-        "task_page": task_page(one.domain, one.run.item),
-        "solver_page": solver_page(one.domain, solver),
-        "same_task": [run_row(shown, other) for other in others],
+        "task_page": task_page(stored.domain, stored.run.item),
+        "solver_page": solver_page(stored.domain, solver),
+        "same_task": [run_row(state, other) for other in others],
         "same_task_more": max(0, len(of_task) - 1 - len(others)),
-        **{name: run_row(shown, other) if other else None for name, other in catalogue.neighbours(one).items()},
+        **{name: run_row(state, other) if other else None for name, other in catalogue.neighbours(stored).items()},
     }

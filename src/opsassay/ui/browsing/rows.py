@@ -36,9 +36,9 @@ class Shown:
     systems: SystemWatches | None = None
 
 
-def run_page(one: StoredRun) -> str:
-    """Return the address of the page of *one*."""
-    return f"runs/{one.key}.html"
+def run_page(stored: StoredRun) -> str:
+    """Return the address of the run's page."""
+    return f"runs/{stored.key}.html"
 
 
 def task_page(domain: str, task: str) -> str:
@@ -67,68 +67,68 @@ def audit_page(domain: str) -> str:
 
 
 def compare_page(domain: str, one: str, two: str) -> str:
-    """Return the address of the one page that compares the solvers *one* and *two*, whichever is named first."""
+    """Return the address of the page that compares two solvers, the same for either order."""
     first, second = sorted((one, two))
     return f"compare/{slug(domain)}.{slug(first)}.{slug(second)}.html"
 
 
-def run_row(shown: Shown, one: StoredRun) -> View:
-    """Return *one* as a row: who, on what, how it ended, with the pages of each."""
-    run, solver = one.run, shown.catalogue.solver_of(one)
+def run_row(state: Shown, stored: StoredRun) -> View:
+    """Return a run as a table row: solver, task, status and outcome, with the addresses of their pages."""
+    run, solver = stored.run, state.catalogue.solver_of(stored)
     return {
-        "page": run_page(one),
+        "page": run_page(stored),
         "task": plain(run.item, 120),
-        "task_name": task_name(shown, one.domain, run.item),
-        "task_page": task_page(one.domain, run.item),
+        "task_name": task_name(state, stored.domain, run.item),
+        "task_page": task_page(stored.domain, run.item),
         "solver": plain(solver, 120),
-        "solver_page": solver_page(one.domain, solver),
-        "domain": plain(one.domain, 60),
+        "solver_page": solver_page(stored.domain, solver),
+        "domain": plain(stored.domain, 60),
         "system": plain(run.system, 60),
-        "store": plain(one.store, 60),
+        "store": plain(stored.store, 60),
         "seed": run.seed,
-        "status": status_of(one),
-        "outcome": outcome_of(shown, one),
-        "counts": one.key in shown.catalogue.counting,
+        "status": status_of(stored),
+        "outcome": outcome_of(state, stored),
+        "counts": stored.key in state.catalogue.counting,
         "started": utc(run.started_ns or None),
-        "seconds": seconds_of(one),
+        "seconds": seconds_of(stored),
         "spent": spent_words(run.spent),
         "problem": plain(run.error, 300) if run.error else "",
     }
 
 
-def outcome_of(shown: Shown, one: StoredRun) -> str:
-    """Return in a word or two what came of *one*."""
-    if one.runs_now:
+def outcome_of(state: Shown, stored: StoredRun) -> str:
+    """Return the outcome of the run in words, such as "succeeded" or "not graded"."""
+    if stored.runs_now:
         return "runs now"
-    if one.gone or one.run.status.value == "aborted":
+    if stored.gone or stored.run.status.value == "aborted":
         return "no result"
-    if shown.verdicts.void(one):
+    if state.verdicts.void(stored):
         return "not applicable"
-    succeeded = shown.verdicts.succeeded(one)
+    succeeded = state.verdicts.succeeded(stored)
     return "not graded" if succeeded is None else "succeeded" if succeeded else "did not succeed"
 
 
-def seconds_of(one: StoredRun) -> float | None:
-    """Return how long *one* took, None while it goes on."""
-    run = one.run
+def seconds_of(stored: StoredRun) -> float | None:
+    """Return the duration of the run in seconds, None while it goes on."""
+    run = stored.run
     return round((run.ended_ns - run.started_ns) / 1e9, 1) if run.ended_ns and run.started_ns else None
 
 
-def spent_words(spent: Mapping[str, float]) -> str:
-    """Return what was spent, by unit, in words."""
-    some = sorted((name, value) for name, value in spent.items() if value)
+def spent_words(amounts: Mapping[str, float]) -> str:
+    """Return the usage, given by unit, as text."""
+    some = sorted((name, value) for name, value in amounts.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:,.4g}" for name, value in some)
 
 
 def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:
-    """Return page *number* of *runs*, and where the pages before and behind it are; *path* is the first one's address."""
+    """Return the rows of page *number* of *runs*, and the paging links; *path* is the address of the first page."""
     paging = paging_of(len(runs), number, path)
     at = (paging["number"] - 1) * ROWS
     return runs[at : at + ROWS], paging
 
 
 def paging_of(count: int, number: int, path: str) -> View:
-    """Return where page *number* of *count* rows stands; *path* is the first one's address."""
+    """Return the paging links of page *number* of *count* rows; *path* is the address of the first page."""
     last = max(1, -(-count // ROWS))
     number = min(max(number, 1), last)
     at = (number - 1) * ROWS
@@ -144,5 +144,5 @@ def paging_of(count: int, number: int, path: str) -> View:
 
 
 def page_address(path: str, number: int) -> str:
-    """Return the address of page *number* of what begins at *path*."""
+    """Return the address of page *number* when *path* is that of the first page."""
     return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"

@@ -43,7 +43,7 @@ _PROBLEM = {"type": "object", "required": ["error"], "properties": {"error": {"t
 
 
 def description() -> dict[str, Any]:
-    """Return what `opsassay view` serves as JSON; the key of the printed address goes with every request."""
+    """Return the OpenAPI description of the JSON that `opsassay view` serves."""
     paths = {
         f"/{name}{page}.json": _describe_path(kind, page) for name, kind in TOP.items() for page in _page_suffixes(kind)
     }
@@ -84,9 +84,9 @@ def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
     return {"get": {"summary": kind.about, "parameters": parameters, "responses": answers}}
 
 
-def _describe_parameter(name: str, where: str, about: str, type_: str = "string") -> dict[str, Any]:
+def _describe_parameter(name: str, location: str, about: str, type_: str = "string") -> dict[str, Any]:
     shown = {"description": about} if about else {}
-    return {"name": name, "in": where, "required": where == "path", "schema": {"type": type_}, **shown}
+    return {"name": name, "in": location, "required": location == "path", "schema": {"type": type_}, **shown}
 
 
 def _describe_response(about: str, schema: str) -> dict[str, Any]:
@@ -135,26 +135,26 @@ class StorePages:
     systems: SystemWatches | None = None
 
     def page_state(self) -> Shown:
-        """Return what pages are made of now."""
+        """Return the current catalogue and verdicts, from which pages are made."""
         return Shown(self.catalogue(), self.verdicts, self.cases, self.live, self.allow_run, self.systems)
 
-    def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
-        """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
+    def answer(self, address: str, query: PageQuery | None = None) -> Answered:
+        """Return the response at *address*; raises NotFoundError, and UserError when the page cannot be made."""
         after = self.catalogue().last_event  # before the page is made: whoever has it asks for what follows
-        made = self._make_page(address, asked or PageQuery())
+        made = self._make_page(address, query or PageQuery())
         if isinstance(made, Answered):
             return made
         return _page_as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
 
     def files(self, address: str) -> dict[str, Answered]:
-        """Return the HTML page at *address*, and its JSON where it has that, by their addresses; made once for both."""
+        """Return the HTML page at *address*, and its JSON if it has that, by address; the page is made once for both."""
         made = self._make_page(address, PageQuery())
         if isinstance(made, Answered):
             return {address: made}
         return {address: self._as_html(address, made), _json_address(address): _page_as_json(made)}
 
-    def _make_page(self, address: str, asked: PageQuery) -> Made | Answered:
-        """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
+    def _make_page(self, address: str, query: PageQuery) -> Made | Answered:
+        """Return the page at *address* before rendering, or the whole response for a page that another command makes."""
         if address == ADDRESS and self.live:
             return Answered(json.dumps(description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)
@@ -162,23 +162,23 @@ class StorePages:
             raise _no_such_page(address)
         kind, key, shown = found["kind"] or "", found["key"], self.page_state()
         if kind in ("traces", "whole"):
-            return self._apart(shown, kind, key, found["form"], asked)
+            return self._external_page(shown, kind, key, found["form"], query)
         of = KINDS.get(kind) if kind else TOP.get(key)
-        made = of.make_page(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
+        made = of.make_page(shown, key, int(found["page"] or 1), query) if of and (self.live or not of.live) else None
         if made is None:
             raise _no_such_page(f"{kind}/{key}" if kind else key)
         return made
 
-    def _apart(self, shown: Shown, kind: str, key: str, form: str, asked: PageQuery) -> Answered:
-        """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
-        one = run_named(shown, key)
-        if one is None or form != "html" or (kind == "whole" and not (self.live and asked.reveal)):
+    def _external_page(self, state: Shown, kind: str, key: str, form: str, query: PageQuery) -> Answered:
+        """Return a page that another command writes: the trace or, when the truth is shown, the full report."""
+        one = run_named(state, key)
+        if one is None or form != "html" or (kind == "whole" and not (self.live and query.reveal)):
             raise _no_such_page(f"{kind}/{key}")
         text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
         return Answered(text, "html")
 
-    def _as_html(self, address: str, made: Made, after: int = 0) -> Answered:
-        """Return the page; one that follows what happens asks for the events after *after*."""
+    def _as_html(self, address: str, page: Made, after: int = 0) -> Answered:
+        """Return the page as HTML; a live page asks for the events after number *after*."""
         up, links = "../" if "/" in address else "", set[str]()
 
         def to(target: str) -> str:
@@ -186,10 +186,10 @@ class StorePages:
             return up + target
 
         follows = self.live and address.startswith(("index", "jobs", "systems"))
-        scripts = [*made.scripts, *(("live",) if follows else ())]
+        scripts = [*page.scripts, *(("live",) if follows else ())]
         policy = content_security_policy(scripts, served=self.live, connects=follows)
         text = render(
-            made.template, made.title, scripts, policy=policy, layout="store.html", view=made.view, to=to, live=self.live,
+            page.template, page.title, scripts, policy=policy, layout="store.html", view=page.view, to=to, live=self.live,
             up=up, follow=f"events?after={after}" if follows else "", as_json=_json_address(address.rpartition("/")[2]),
             at=address,
         )  # fmt: skip
@@ -201,26 +201,28 @@ def _json_address(address: str) -> str:
     return f"{address.removesuffix('.html')}.json"
 
 
-def _page_as_json(made: Made) -> Answered:
+def _page_as_json(page: Made) -> Answered:
     payload = {
         "schema_version": 1,
-        "title": plain(made.title, 200),
-        **{name: value for name, value in made.view.items() if name not in made.drawn},
+        "title": plain(page.title, 200),
+        **{name: value for name, value in page.view.items() if name not in page.drawn},
     }
     return Answered(json.dumps(payload, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n", "json")
 
 
-def _trace_page(one: StoredRun) -> str:
+def _trace_page(stored: StoredRun) -> str:
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.ui.trace_view import TracePage, render_trace_page
 
-    if size_of(one.folder / TRACE) > LARGEST_TRACE:
-        raise UserError(f"{one.folder / TRACE} is too large for one page; the page of the run shows its steps.")
+    if size_of(stored.folder / TRACE) > LARGEST_TRACE:
+        raise UserError(f"{stored.folder / TRACE} is too large for one page; the page of the run shows its steps.")
     try:
-        trace = read_one(one.folder / TRACE)
+        trace = read_one(stored.folder / TRACE)
     except OSError as error:
-        raise UserError(f"{one.folder / TRACE} cannot be read ({error.strerror}); run it again.") from error
-    return render_trace_page([TracePage(one.run.item, trace)], title=f"Trace of {one.run.item}, {one.run.solver.label}")
+        raise UserError(f"{stored.folder / TRACE} cannot be read ({error.strerror}); run it again.") from error
+    return render_trace_page(
+        [TracePage(stored.run.item, trace)], title=f"Trace of {stored.run.item}, {stored.run.solver.label}"
+    )
 
 
 def _no_such_page(address: str) -> OpsAssayError:

@@ -34,20 +34,20 @@ class StoredIncident:
 
     @property
     def key(self) -> str:
-        """What names it in addresses."""
+        """The id of the incident in addresses."""
         return f"{slug(self.store)}.{slug(self.id)}"
 
     def incident(self) -> Incident:
-        """Return what a solver may see of it beside the tables; raises DatapackError."""
+        """Return the incident's description and alerts, as a solver sees them; raises DatapackError."""
         path = self.tree.incident_path(self.id) / INCIDENT
         return _read_incident(path, path.stat().st_mtime_ns)
 
     def datapack(self) -> Datapack:
-        """Return its tables; raises DatapackError."""
+        """Return the incident's tables; raises DatapackError."""
         return self.tree.datapack(self.id)
 
     def case(self) -> Case:
-        """Return it with its truth, as far as that is there; raises DatapackError."""
+        """Return the incident with its truth, if that is there; raises DatapackError."""
         pack, tree = self.datapack(), self.tree
         return Case(pack, tree.truth(self.id), tree.annotation(self.id), tree.truth_path(self.id), self.id)
 
@@ -63,50 +63,50 @@ def incident_page(store: str, id_: str) -> str:
     return f"incidents/{slug(store)}.{slug(id_)}.html"
 
 
-def stored_incidents(shown: Shown) -> Iterator[StoredIncident]:
-    """Yield the incidents of the tree that was named, or else those of every store."""
-    for name, tree in trees_of(shown).items():
+def stored_incidents(state: Shown) -> Iterator[StoredIncident]:
+    """Yield the incidents of the tree that the user named, else those of every store."""
+    for name, tree in trees_of(state).items():
         with suppress(OSError):
             yield from (StoredIncident(name, tree, id_) for id_ in tree.ids())
 
 
-def incident_named(shown: Shown, key: str) -> StoredIncident | None:
-    """Return the incident that *key* names in addresses."""
-    return next((one for one in stored_incidents(shown) if one.key == key), None)
+def incident_named(state: Shown, key: str) -> StoredIncident | None:
+    """Return the incident with the id *key* in addresses, None when there is none."""
+    return next((one for one in stored_incidents(state) if one.key == key), None)
 
 
-def trees_of(shown: Shown) -> dict[str, Tree]:
-    """Return the tree that was named, or else that of every store, by what it is called."""
-    roots = {"cases": shown.cases} if shown.cases else {store.name: store.root for store in shown.catalogue.stores}
+def trees_of(state: Shown) -> dict[str, Tree]:
+    """Return the trees of incidents by name: the one that the user named, else that of every store."""
+    roots = {"cases": state.cases} if state.cases else {store.name: store.root for store in state.catalogue.stores}
     return {name: Tree(root) for name, root in roots.items()}
 
 
-def incident_of_task(shown: Shown, domain: str, task: str) -> StoredIncident | None:
-    """Return the incident that *task* of *domain* is, None where it is none or lies in no store."""
+def incident_of_task(state: Shown, domain: str, task: str) -> StoredIncident | None:
+    """Return the incident that *task* of *domain* is about, None when it is none or in no store."""
     if domain != DOMAIN or Path(task).name != task or task.startswith("."):  # a record may name anything
         return None
-    stored = (StoredIncident(name, tree, task) for name, tree in trees_of(shown).items())
+    stored = (StoredIncident(name, tree, task) for name, tree in trees_of(state).items())
     with suppress(OSError):
         return next((one for one in stored if (one.tree.incident_path(task) / INCIDENT).is_file()), None)
     return None
 
 
-def page_of_task(shown: Shown, domain: str, task: str) -> str | None:
-    """Return the page of the incident that *task* of *domain* is, None where there is none."""
-    one = incident_of_task(shown, domain, task)
+def page_of_task(state: Shown, domain: str, task: str) -> str | None:
+    """Return the address of the incident that *task* of *domain* is about, None when there is none."""
+    one = incident_of_task(state, domain, task)
     return None if one is None else incident_page(one.store, one.id)
 
 
-def task_name(shown: Shown, domain: str, task: str) -> str:
-    """Return what *task* may be called by: an incident by its system and what alerted first, any other by its id."""
+def task_name(state: Shown, domain: str, task: str) -> str:
+    """Return the display name of *task*: of an incident its system and first alert, of any other its id."""
     with suppress(OpsAssayError, OSError):
-        if one := incident_of_task(shown, domain, task):
+        if one := incident_of_task(state, domain, task):
             return name_of(one.incident())
     return plain(task, 120)
 
 
 def name_of(incident: Incident) -> str:
-    """Return what an incident may be called by: its system and what alerted first; ids say nothing."""
+    """Return the display name of an incident: its system and its first alert."""
     first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
     what = f"{first.service} {first.signal.replace('_', ' ')}" if first else "no alert"
     return plain(f"{incident.system}, {what}", 120)

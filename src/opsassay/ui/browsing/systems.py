@@ -52,7 +52,7 @@ class SystemWatch:
     looked: float = field(default_factory=time.monotonic)
 
     def is_over(self) -> bool:
-        """Return whether it is to be closed."""
+        """Return whether to close the watch: nobody looked for IDLE_S seconds, or it is LONGEST_S seconds old."""
         now = time.monotonic()
         return now - self.looked > IDLE_S or now - self.since > LONGEST_S
 
@@ -68,15 +68,15 @@ class SystemWatches:
         self._thread.start()
 
     def names(self) -> list[str]:
-        """Return the systems that run."""
+        """Return the names of the running systems."""
         return self._substrate.names()
 
     def status(self, name: str) -> SystemStatus:
-        """Return how the system *name* is now; raises OpsAssayError."""
+        """Return the current status of the system *name*; raises OpsAssayError."""
         return self._substrate.running(name).status()
 
     def watch_of(self, name: str) -> SystemWatch:
-        """Return the watch over *name*, from now on where there is none; raises OpsAssayError."""
+        """Return the watch over the system *name*, started now if there is none; raises OpsAssayError."""
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
@@ -85,14 +85,14 @@ class SystemWatches:
             return watch
 
     def drop(self, name: str) -> None:
-        """Look at *name* no more."""
+        """Stop watching the system *name*."""
         with self._lock:
             watch = self._watches.pop(name, None)
         if watch is not None:
             watch.closing.close()
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching all systems."""
         self._ended.set()
         for name in list(self._watches):
             self.drop(name)
@@ -117,8 +117,8 @@ class SystemWatches:
 
 
 def systems_view(watches: SystemWatches | None) -> View:
-    """Return the page of all running systems."""
-    systems = [_standing(watches, name) for name in watches.names()] if watches else []
+    """Return the data of the page that lists all running systems."""
+    systems = [_current_state(watches, name) for name in watches.names()] if watches else []
     calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {
         "answer": f"{plural(len(systems), 'system')} on this machine, {calm} of them ready with every replica."
@@ -128,8 +128,8 @@ def systems_view(watches: SystemWatches | None) -> View:
     }
 
 
-def _standing(watches: SystemWatches, name: str) -> View:
-    """Return how the system *name* is now, without what is injected into it."""
+def _current_state(watches: SystemWatches, name: str) -> View:
+    """Return the current state of the system *name*, without the faults injected into it."""
     try:
         status = watches.status(name)
     except OpsAssayError as error:  # it may have ended since it was listed
@@ -146,13 +146,13 @@ def _standing(watches: SystemWatches, name: str) -> View:
 
 
 def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> View:
-    """Return the page of the system *name*, with what is injected only to *reveal* it; raises OpsAssayError."""
+    """Return the data of the page of the system *name*; injected faults only when *reveal*. Raises OpsAssayError."""
     if watches is None:
         raise NotFoundError("running system", name, [])
     watch = watches.watch_of(name)
     try:
         status, (at_ns, firing) = watch.system.status(), watch.alerts.firing()
-        signals = _signals(watch.telemetry.tables()["traces"], at_ns)
+        signals = _recent_signals(watch.telemetry.tables()["traces"], at_ns)
     except OpsAssayError:
         watches.drop(name)
         raise
@@ -186,8 +186,8 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
     }
 
 
-def _signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
-    """Return rate, share of errors and latency of every service over the RECENT_S before *at_ns*."""
+def _recent_signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
+    """Return rate, error share and latency of every service in the RECENT_S seconds before *at_ns*."""
     if traces.is_empty():
         return []
     began = pl.col("time").cast(pl.Int64)
@@ -218,7 +218,7 @@ def _alert_item(alert: Alert) -> Mapping[str, Any]:
 
 
 def watches_of_this_machine() -> SystemWatches | None:
-    """Return what looks at the systems of this machine, None where none can run here."""
+    """Return the watches over the systems of this machine, None when no system can run here."""
     from opsassay.testbed.core.substrate import load_substrate
 
     with suppress(OpsAssayError, ImportError):
@@ -230,11 +230,14 @@ WIDTH, HEIGHT, GAP_X, GAP_Y = 132, 40, 56, 16
 
 
 def graph_of(
-    system: System, signals: Mapping[str, Mapping[str, Any]], loud: Collection[str], not_ready: Collection[str]
+    system: System, signals: Mapping[str, Mapping[str, Any]], alerting: Collection[str], not_ready: Collection[str]
 ) -> dict[str, Any]:
-    """Return nodes and lines of *system*, placed: who fails, alerts or is not ready has a shape of its own."""
+    """Return the nodes and edges of the call graph of *system* with positions and a shape for their state.
+
+    *signals* by service say who fails; *alerting* and *not_ready* are services.
+    """
     edges = sorted(system.calls() | system.uses())
-    columns = _columns([*system.services, *system.stores], edges, system.entries())
+    columns = _column_of_service([*system.services, *system.stores], edges, system.entries())
     rows: dict[int, int] = {}
     places, nodes = {}, []
     for name in [*system.services, *system.stores]:
@@ -244,7 +247,7 @@ def graph_of(
         places[name] = (x, y)
         row = signals.get(name, {})
         down = any(replica == name or replica.startswith(f"{name}-") for replica in not_ready)
-        state = "down" if down else "loud" if name in loud else "failing" if row.get("errors", 0) > 0 else "well"
+        state = "down" if down else "loud" if name in alerting else "failing" if row.get("errors", 0) > 0 else "well"
         words = (
             f"{row['rate_rps']:.1f}/s, p99 {row['p99_ms']:.0f} ms"
             if row
@@ -268,8 +271,10 @@ def graph_of(
     }
 
 
-def _columns(names: list[str], edges: Collection[tuple[str, str]], entries: Collection[str]) -> dict[str, int]:
-    """Return how many calls each of *names* is away from the users, the nearest way; who is never called is in front."""
+def _column_of_service(
+    names: list[str], edges: Collection[tuple[str, str]], entries: Collection[str]
+) -> dict[str, int]:
+    """Return the column of each service: its least number of calls from the users; never-called ones come first."""
     columns, waiting = dict.fromkeys(entries, 0), list(entries)
     while waiting:
         name = waiting.pop(0)

@@ -34,57 +34,57 @@ class RunTimeline:
     note: str = ""
 
 
-def course_of(one: StoredRun, seconds: float = 0) -> RunTimeline:
-    """Return the course of *one*; where its system was not watched it is that of the agent alone.
+def course_of(stored: StoredRun, seconds: float = 0) -> RunTimeline:
+    """Return the timeline of a run: of its system where that was watched, else of the agent alone.
 
     The lanes are *seconds* long at least, for two of them beside each other.
     """
-    return _read_timeline(one, seconds, stamps_of(one.folder, RECORDS))
+    return _read_timeline(stored, seconds, stamps_of(stored.folder, RECORDS))
 
 
 @lru_cache(KEPT)
-def _read_timeline(one: StoredRun, seconds: float, stamps: object) -> RunTimeline:
+def _read_timeline(stored: StoredRun, seconds: float, stamps: object) -> RunTimeline:
     del stamps  # a record that has changed is read anew
-    large = [name for name in RECORDS if size_of(one.folder / name) > LARGEST]
+    large = [name for name in RECORDS if size_of(stored.folder / name) > LARGEST]
     if large:
         return RunTimeline(note=f"{', '.join(large)} is larger than {LARGEST // 2**20} MiB, too large to be drawn.")
-    if is_plain(one.folder / TIMELINE):
+    if is_plain(stored.folder / TIMELINE):
         try:
-            return _timeline_of_trial(one, seconds)
+            return _timeline_of_trial(stored, seconds)
         except (OpsAssayError, OSError) as error:
             note = f"What its system went through cannot be drawn: {error}"
-            return RunTimeline(_clock_of_agent(one, seconds), note=note)
-    return RunTimeline(_clock_of_agent(one, seconds))
+            return RunTimeline(_clock_of_agent(stored, seconds), note=note)
+    return RunTimeline(_clock_of_agent(stored, seconds))
 
 
-def culprit_view_of(one: StoredRun) -> View | None:
-    """Return the step that blame points to in *one*, as pages show it."""
-    return _read_blamed_step(one, stamps_of(one.folder, RECORDS))
+def culprit_view_of(stored: StoredRun) -> View | None:
+    """Return the step that blame analysis points to in the run, as page data; None without one."""
+    return _read_blamed_step(stored, stamps_of(stored.folder, RECORDS))
 
 
 @lru_cache(KEPT)
-def _read_blamed_step(one: StoredRun, stamps: object) -> View | None:
+def _read_blamed_step(stored: StoredRun, stamps: object) -> View | None:
     del stamps
-    return culprit_view(culprit_of(one.folder))
+    return culprit_view(culprit_of(stored.folder))
 
 
-def _timeline_of_trial(one: StoredRun, seconds: float) -> RunTimeline:
+def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify, evidence_of
 
-    scenario = kept_scenario(one.root, one.run.item_hash)
-    recording = read_recorded(one.folder, probes_on=Arm.parse(one.run.arm).knob("probes") != "off")
+    scenario = kept_scenario(stored.root, stored.run.item_hash)
+    recording = read_recorded(stored.folder, probes_on=Arm.parse(stored.run.arm).knob("probes") != "off")
     evidence = evidence_of(recording, scenario)
-    verdict = certify(recording, scenario, run="", solver="", committed_digest=one.run.item_hash)
+    verdict = certify(recording, scenario, run="", solver="", committed_digest=stored.run.item_hash)
     span = span_of(evidence, seconds)
-    clock = trial_clock(evidence, scenario, verdict, span, read_steps(one.folder))
+    clock = trial_clock(evidence, scenario, verdict, span, read_steps(stored.folder))
     return RunTimeline(clock, dips_of(evidence, span))
 
 
-def _clock_of_agent(one: StoredRun, seconds: float) -> RunClock | None:
-    return agent_clock(_read_lines(one.folder / ACTIONS), _read_lines(one.folder / TRACE), seconds)
+def _clock_of_agent(stored: StoredRun, seconds: float) -> RunClock | None:
+    return agent_clock(_read_lines(stored.folder / ACTIONS), _read_lines(stored.folder / TRACE), seconds)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -34,18 +34,18 @@ class DomainTruth:
 
 
 def about_truth(domain: str) -> str:
-    """Return what the truth of a run of *domain* is about."""
+    """Return what the truth of a run in *domain* consists of, as a phrase."""
     return TRUTHS[domain].about if domain in TRUTHS else "what the grader knows"
 
 
-def truth_view(one: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
-    """Return the page on the truth of the task of *one*, called *name*, without any of it until it is to *reveal*."""
-    found = TRUTHS.get(one.domain)
+def truth_view(stored: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
+    """Return the data of the page on the true answer of the run's task, *name*; the answer itself only when *reveal*."""
+    found = TRUTHS.get(stored.domain)
     view: View = {
-        "answer": f"This page shows {about_truth(one.domain)} in {name}.",
-        "run": run_page(one),
+        "answer": f"This page shows {about_truth(stored.domain)} in {name}.",
+        "run": run_page(stored),
         "task": name,
-        "about": about_truth(one.domain),
+        "about": about_truth(stored.domain),
         "revealed": reveal,
         "facts": [],
         "whole": None,
@@ -54,64 +54,66 @@ def truth_view(one: StoredRun, name: str, cases: Path | None, *, reveal: bool) -
     if not reveal:
         return view
     if found is None:
-        return view | {"problem": f"The domain {plain(one.domain, 60)} keeps no truth that can be shown here."}
+        return view | {"problem": f"The domain {plain(stored.domain, 60)} keeps no truth that can be shown here."}
     try:
-        facts = [(name, plain(text, 2_000)) for name, text in found.words(one, cases) if text]
+        facts = [(name, plain(text, 2_000)) for name, text in found.words(stored, cases) if text]
     except (OpsAssayError, OSError) as error:
         return view | {"problem": plain(str(error), 600)}
-    return view | {"answer": facts[0][1], "facts": facts[1:], "whole": f"whole/{one.key}.html"}
+    return view | {"answer": facts[0][1], "facts": facts[1:], "whole": f"whole/{stored.key}.html"}
 
 
-def whole_page(one: StoredRun, cases: Path | None) -> str:
-    """Return the page that `opsassay report` writes of *one*, which shows what was broken; raises OpsAssayError."""
-    if one.domain not in TRUTHS:
-        raise NotFoundError("page of domain", one.domain, TRUTHS)
-    return TRUTHS[one.domain].page(one, cases)
+def whole_page(stored: StoredRun, cases: Path | None) -> str:
+    """Return the full report page of a run, as `opsassay report` writes it; raises OpsAssayError."""
+    if stored.domain not in TRUTHS:
+        raise NotFoundError("page of domain", stored.domain, TRUTHS)
+    return TRUTHS[stored.domain].page(stored, cases)
 
 
-def _case(one: StoredRun, cases: Path | None) -> Case:
-    """Return the incident of *one*; raises NotFoundError, and DatapackError where another recording has its name."""
-    tree, id_ = Tree(cases or one.root), one.run.item
+def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
+    """Return the run's incident with truth; raises NotFoundError, or DatapackError for another recording of that name."""
+    tree, id_ = Tree(cases or stored.root), stored.run.item
     if id_ not in tree.ids():
         raise NotFoundError("incident", id_, tree.ids(), "Say with --cases where its recording lies.")
     datapack = tree.datapack(id_)
-    if content_hash(datapack.path) != one.run.item_hash:
+    if content_hash(datapack.path) != stored.run.item_hash:
         raise NotFoundError(
             "recording of incident", id_, [], "The one that lies there is another; give its own --cases."
         )
     return Case(datapack, tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
 
 
-def _incident_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.ui.payload import CaseReport
     from opsassay.ui.view import headline
 
-    case = _case(one, cases)
+    case = _case_of_run(stored, cases)
     report = CaseReport(incident=case.datapack.incident, truth=case.truth, annotation=case.annotation)
     label = case.annotation.label.value if case.annotation else "not annotated"
     return [("What happened", headline(report)), ("Label", label)]
 
 
-def _render_incident(one: StoredRun, cases: Path | None) -> str:
+def _render_incident(stored: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.runner.store import read_diagnosis
     from opsassay.ui.browsing.verdicts import StoredVerdicts
     from opsassay.ui.payload import AnswerPayload, build_case
     from opsassay.ui.report import render_report
 
-    case = _case(one, cases)
-    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().verdict_of(one))
+    case = _case_of_run(stored, cases)
+    answer = AnswerPayload(
+        run=stored.run, diagnosis=read_diagnosis(stored.folder), verdict=StoredVerdicts().verdict_of(stored)
+    )
     report = build_case(case.datapack, case.truth, case.annotation, [answer])
-    return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
+    return render_report([report], title=f"{stored.run.item}, {stored.run.solver.label}")
 
 
-def _scenario_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _scenario_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
-    scenario = kept_scenario(one.root, one.run.item_hash)
+    scenario = kept_scenario(stored.root, stored.run.item_hash)
     causes = ", ".join(scenario.truth.root_causes)
     return [
-        ("What was broken", "; ".join(_broken(scenario)) or "Nothing was broken: it is a false alarm."),
+        ("What was broken", "; ".join(_describe_trigger(scenario)) or "Nothing was broken: it is a false alarm."),
         ("Title", scenario.title),
         ("Root causes", causes),
         ("What the agent heard", scenario.alert),
@@ -119,8 +121,8 @@ def _scenario_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]
     ]
 
 
-def _broken(scenario: Scenario) -> Iterator[str]:
-    """Yield what the trigger does: faults, operations, changes of objects and of nodes."""
+def _describe_trigger(scenario: Scenario) -> Iterator[str]:
+    """Yield a phrase for each thing the trigger does: faults, operations, changes of objects and nodes."""
     yield from (part.name for plan in scenario.trigger.faults for part in plan.parts)
     yield from (f"{call.verb} {json.dumps(call.arguments)}" for call in scenario.trigger.operations)
     if scenario.cluster is not None:
@@ -128,44 +130,44 @@ def _broken(scenario: Scenario) -> Iterator[str]:
         yield from (change.model_dump_json(exclude_defaults=True) for change in changes)
 
 
-def _render_trial(one: StoredRun, cases: Path | None) -> str:
+def _render_trial(stored: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
     from opsassay.ui.reports import trial_page
 
     del cases
-    scenario, name = kept_scenario(one.root, one.run.item_hash), f"{one.run.cell}/{one.run.attempt}"
-    verdict = certify(read_recording(one.folder), scenario, run=name, solver=one.run.solver.name,
-                      committed_digest=one.run.item_hash)  # fmt: skip
-    return trial_page(one.root, one.folder, one.run, verdict)
+    scenario, name = kept_scenario(stored.root, stored.run.item_hash), f"{stored.run.cell}/{stored.run.attempt}"
+    verdict = certify(read_recording(stored.folder), scenario, run=name, solver=stored.run.solver.name,
+                      committed_digest=stored.run.item_hash)  # fmt: skip
+    return trial_page(stored.root, stored.folder, stored.run, verdict)
 
 
-def _cost_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _cost_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     del cases
-    return [("What was asked", _read_cost_task(one).goal)]
+    return [("What was asked", _read_cost_task(stored).goal)]
 
 
-def _render_cost(one: StoredRun, cases: Path | None) -> str:
+def _render_cost(stored: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    return answer_page(_with_verdict(one), _read_cost_task(one))
+    return answer_page(_with_verdict(stored), _read_cost_task(stored))
 
 
-def _read_cost_task(one: StoredRun) -> ShownTask:
+def _read_cost_task(stored: StoredRun) -> ShownTask:
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.cost_page import shown_cost
 
-    return shown_cost(RunStore(one.root), one.folder, one.run)
+    return shown_cost(RunStore(stored.root), stored.folder, stored.run)
 
 
-def _compliance_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
     del cases
-    task = graded_task(one.root, one.run)
+    task = graded_task(stored.root, stored.run)
     worlds = task.judged_hosts() if task.task_class == ANSIBLE else task.judged()
     comply = sum(world.compliant for world in worlds)
     judged = f"{comply} comply and {len(worlds) - comply} violate it, and as many that differ from these at one place"
@@ -176,26 +178,26 @@ def _compliance_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str
     ]
 
 
-def _render_compliance(one: StoredRun, cases: Path | None) -> str:
+def _render_compliance(stored: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.compliance_page import shown_compliance
     from opsassay.ui.reports import answer_page
 
     del cases
-    graded = _with_verdict(one)
-    return answer_page(graded, shown_compliance(RunStore(one.root), graded, KeptEvidence))
+    graded = _with_verdict(stored)
+    return answer_page(graded, shown_compliance(RunStore(stored.root), graded, KeptEvidence))
 
 
-def _with_verdict(one: StoredRun) -> GradedRun:
-    """Return *one* with its verdict; raises UserError where there is none."""
+def _with_verdict(stored: StoredRun) -> GradedRun:
+    """Return the run with its verdict; raises UserError when it has none."""
     from opsassay.evals.runner.grading import GradedRun
     from opsassay.ui.browsing.verdicts import StoredVerdicts
 
-    verdict = StoredVerdicts().verdict_of(one)
+    verdict = StoredVerdicts().verdict_of(stored)
     if verdict is None:
-        raise UserError(f"{one.folder} is not graded; `opsassay score run {one.root}` does it.")
-    return GradedRun(one.folder, one.run, verdict)
+        raise UserError(f"{stored.folder} is not graded; `opsassay score run {stored.root}` does it.")
+    return GradedRun(stored.folder, stored.run, verdict)
 
 
 TRUTHS: Mapping[str, DomainTruth] = {

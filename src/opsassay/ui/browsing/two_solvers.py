@@ -24,50 +24,50 @@ FLIPPED_IN_FILES = 25
 """Tasks that flipped of which a file shows both sides: each is a page, for every pair of solvers."""
 
 
-def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
-    """Return the page that compares the solvers *one* and *two* of *domain*; raises UserError where nothing can be said."""
-    standing = shown.verdicts.standing(shown.catalogue, domain)
-    missing = [plain(name, 120) for name in (one, two) if name not in standing.entries]
+def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:
+    """Return the data of the page that compares two solvers of *domain*; raises UserError without a common task."""
+    standing = state.verdicts.standing(state.catalogue, domain)
+    missing = [plain(name, 120) for name in (solver, rival) if name not in standing.entries]
     if missing:
         raise UserError(
             f"{' and '.join(missing)} has no graded run; grade the store with `opsassay score run` and reload."
         )
-    first, second = standing.entries[one], standing.entries[two]
+    first, second = standing.entries[solver], standing.entries[rival]
     return {
         **compare_solvers(
             first,
             second,
             standing.board.metrics,
-            lambda task: beside_page(domain, task, one, two),
-            lambda task: task_name(shown, domain, task),
-            MOST_FLIPPED if shown.live else FLIPPED_IN_FILES,
+            lambda task: beside_page(domain, task, solver, rival),
+            lambda task: task_name(state, domain, task),
+            MOST_FLIPPED if state.live else FLIPPED_IN_FILES,
         ),
-        "one": {"name": plain(one, 120), "page": solver_page(domain, one)},
-        "two": {"name": plain(two, 120), "page": solver_page(domain, two)},
+        "one": {"name": plain(solver, 120), "page": solver_page(domain, solver)},
+        "two": {"name": plain(rival, 120), "page": solver_page(domain, rival)},
         "domain": plain(domain, 60),
         "board": board_page(domain),
         "trials": trials_page(domain),
     }
 
 
-def beside_page(domain: str, task: str, one: str, two: str) -> str:
-    """Return the address of the page that shows *one* and *two* on *task*, whichever is named first."""
-    first, second = sorted((one, two))
+def beside_page(domain: str, task: str, solver: str, rival: str) -> str:
+    """Return the address of the page that shows two solvers side by side on *task*, the same for either order."""
+    first, second = sorted((solver, rival))
     return f"beside/{place_key((domain, task))}.{slug(first)}.{slug(second)}.html"
 
 
-def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) -> View | None:
-    """Return the page of two *solvers* on *task* of *domain*, None where one of them has no run of it."""
-    runs = [_run(shown, domain, task, solver) for solver in solvers]
+def beside_view(state: Shown, domain: str, task: str, solvers: tuple[str, str]) -> View | None:
+    """Return the data of the page that shows two *solvers* side by side on *task*; None when one has no run of it."""
+    runs = [_find_run(state, domain, task, solver) for solver in solvers]
     if runs[0] is None or runs[1] is None:
         return None
     chosen = [one for one in runs if one is not None]
     courses = [course_of(one) for one in chosen]
     longest = max((course.clock.span.seconds for course in courses if course.clock), default=0.0)
     sides = [
-        _view_of_side(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)
+        _view_of_side(state, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)
     ]
-    name = task_name(shown, domain, task)
+    name = task_name(state, domain, task)
     said = " and ".join(f"{side['solver']} {side['outcome']}" for side in sides)
     return {
         "answer": f"{said} on {name}.",
@@ -77,15 +77,15 @@ def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) 
     }
 
 
-def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
-    """Return the run of *solver* that counts, else its latest."""
-    of = shown.catalogue.by_both.get((domain, task, solver), ())
-    counting = shown.catalogue.counting
+def _find_run(state: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
+    """Return the run of *solver* on *task* that counts, else its latest, None without any."""
+    of = state.catalogue.by_both.get((domain, task, solver), ())
+    counting = state.catalogue.counting
     return next((one for one in of if one.key in counting), next(iter(of), None))
 
 
-def _view_of_side(shown: Shown, run: StoredRun, solver: str, timeline: RunTimeline) -> View:
-    outcome = outcome_of(shown, run)
+def _view_of_side(state: Shown, run: StoredRun, solver: str, timeline: RunTimeline) -> View:
+    outcome = outcome_of(state, run)
     return {
         "solver": plain(solver, 120),
         "solver_page": solver_page(run.domain, solver),

@@ -32,7 +32,7 @@ class StoredGrades(GradedRuns):
 
     @cached_property
     def name(self) -> Callable[[Run], str]:
-        """What names the solver of each run, graded or not."""
+        """The function that gives a run, graded or not, its solver's display name."""
         from opsassay.evals.runner.ranking import solver_names
 
         return solver_names(self.every)
@@ -61,36 +61,36 @@ class StoredVerdicts:
         self._standings: dict[str, tuple[Catalogue, object, DomainStanding]] = {}
         self._lock = threading.Lock()
 
-    def verdict_of(self, one: StoredRun) -> Verdict | None:
-        """Return the latest verdict of *one* under the default profile, None where there is none that can be read."""
-        known = self._read.get(one.folder)
+    def verdict_of(self, stored: StoredRun) -> Verdict | None:
+        """Return the latest verdict on the run under the default profile, None without a readable one."""
+        known = self._read.get(stored.folder)
         if known is not None and self._settled:
             return known[1]
-        folder = one.folder / VERDICTS
+        folder = stored.folder / VERDICTS
         try:
             state = folder.stat()
         except OSError:
             return None
         stamp = (state.st_ino, state.st_mtime_ns)  # a verdict is never overwritten: another one is another entry
         if known is None or known[0] != stamp:
-            known = self._read[one.folder] = (stamp, _read_latest(folder))
+            known = self._read[stored.folder] = (stamp, _read_latest(folder))
         return known[1]
 
-    def succeeded(self, one: StoredRun) -> bool | None:
-        """Return whether *one* succeeded, None where nobody has judged it, or nobody can."""
-        if one.run.status not in FINISHED or self.void(one):
+    def succeeded(self, stored: StoredRun) -> bool | None:
+        """Return whether the run succeeded, None when it is not graded or not gradable."""
+        if stored.run.status not in FINISHED or self.void(stored):
             return None
-        verdict = self.verdict_of(one)
-        if verdict is None or one.run.status is not RunStatus.DONE:
-            return None if one.run.status is RunStatus.DONE else False
+        verdict = self.verdict_of(stored)
+        if verdict is None or stored.run.status is not RunStatus.DONE:
+            return None if stored.run.status is RunStatus.DONE else False
         try:
-            return domain_named(one.domain).succeeded(verdict.metrics)
+            return domain_named(stored.domain).succeeded(verdict.metrics)
         except OpsAssayError:
             return None
 
-    def void(self, one: StoredRun) -> bool:
-        """Return whether *one* is on a case that grades nobody."""
-        verdict = self.verdict_of(one)
+    def void(self, stored: StoredRun) -> bool:
+        """Return whether the run is on a void case, one that grades nobody."""
+        verdict = self.verdict_of(stored)
         return verdict is not None and is_void(verdict.metrics)
 
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:

@@ -64,29 +64,29 @@ class WatchedStore:
 
     @property
     def state(self) -> StoreState:
-        """Return what is to be said of the store itself."""
+        """Return the store's name, folder and problems."""
         return StoreState(self.name, self.root, self._missing, tuple(text for _, text in self._problems.values()))
 
     @property
     def runs(self) -> list[StoredRun]:
-        """Return its runs by cell and attempt."""
+        """Return the store's runs, sorted by cell and attempt."""
         return [self._runs[at][1] for at in sorted(self._runs, key=_sort_key)]
 
     def read_changes(self) -> bool:
-        """Look at all of it and return whether anything has changed; only runs with another file are read again."""
+        """Look through the whole store and re-read changed runs; return whether anything changed."""
         before = (self._missing, set(self._runs), dict(self._problems))
         changed = False
         self._missing = not _is_folder(self.root)
-        seen = set(_attempts(self.root / "runs"))
+        seen = set(_attempt_folders(self.root / "runs"))
         for at in seen:
-            changed |= self._read(at)
+            changed |= self._read_run(at)
         for gone in (self._runs.keys() | self._problems.keys()) - seen:
             self._runs.pop(gone, None)
             self._problems.pop(gone, None)
         return changed or before != (self._missing, set(self._runs), dict(self._problems))
 
     def follow(self) -> list[tuple[str, StoredRun]]:
-        """Read what was appended to the log of attempts; return what began and what ended since the last time."""
+        """Read what was appended to the log of attempts; return (event, run) for each that began or ended."""
         found = []
         for line in self._read_appended():
             at = _attempt_of(line)
@@ -96,7 +96,7 @@ class WatchedStore:
                 self._begun[at] = line
             else:
                 self._begun.pop(at, None)
-            self._read(at)
+            self._read_run(at)
             if at in self._runs:
                 found.append((str(line.get("event")), self._runs[at][1]))
         return found
@@ -115,49 +115,49 @@ class WatchedStore:
         self._log = (state.st_ino, offset + len(whole) + len(end))
         yield from whole_lines(whole)
 
-    def _read(self, at: _Attempt) -> bool:
-        """Read the run of *at* where its file is another one than before; return whether something changed."""
-        folder = self.root / "runs" / at[0] / at[1]
+    def _read_run(self, attempt: _Attempt) -> bool:
+        """Read the run of *attempt* again if its file changed; return whether it did."""
+        folder = self.root / "runs" / attempt[0] / attempt[1]
         try:
             state = (folder / RUN).stat()
         except OSError:
-            return self._forget_attempt(at)
+            return self._forget_attempt(attempt)
         stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
-        known = self._runs.get(at) or self._problems.get(at)
+        known = self._runs.get(attempt) or self._problems.get(attempt)
         if known is not None and known[0] == stamp:
-            return self._lost_now(at)
-        self._forget_attempt(at)
+            return self._mark_lost(attempt)
+        self._forget_attempt(attempt)
         try:
             if folder.is_symlink() or folder.parent.is_symlink():  # the log can name it, whoever wrote there
                 return False
             run = _run_of(folder)
             one = StoredRun(self.name, self.root, folder, run, self._store.domain_of(run))
-            self._runs[at] = (stamp, one)
+            self._runs[attempt] = (stamp, one)
         except OpsAssayError as error:
-            self._problems[at] = (stamp, plain(str(error), 600))
+            self._problems[attempt] = (stamp, plain(str(error), 600))
         except OSError:
             return True
-        self._lost_now(at)
+        self._mark_lost(attempt)
         return True
 
-    def _lost_now(self, at: _Attempt) -> bool:
-        """Mark a run whose process is gone; return whether that is news.
+    def _mark_lost(self, attempt: _Attempt) -> bool:
+        """Mark a run whose process is gone as lost; return whether that is new.
 
         Of one that the log does not name, the lease of its cell says whose it is: its line comes next, or it was killed.
         """
-        if at not in self._runs:
+        if attempt not in self._runs:
             return False
-        stamp, one = self._runs[at]
+        stamp, one = self._runs[attempt]
         if one.gone or one.run.status is not RunStatus.RUNNING:
             return False
-        if is_alive(self._begun[at]) if at in self._begun else is_held(self.root, at[0]):
+        if is_alive(self._begun[attempt]) if attempt in self._begun else is_held(self.root, attempt[0]):
             return False
         lost = StoredRun(one.store, one.root, one.folder, one.run, one.domain, gone=True)
-        self._runs[at] = (stamp, lost)
+        self._runs[attempt] = (stamp, lost)
         return True
 
-    def _forget_attempt(self, at: _Attempt) -> bool:
-        return self._runs.pop(at, None) is not None or self._problems.pop(at, None) is not None
+    def _forget_attempt(self, attempt: _Attempt) -> bool:
+        return self._runs.pop(attempt, None) is not None or self._problems.pop(attempt, None) is not None
 
 
 class Watcher:
@@ -178,7 +178,7 @@ class Watcher:
 
     @property
     def catalogue(self) -> Catalogue:
-        """What is in the stores now."""
+        """The current contents of all stores."""
         return self._catalogue
 
     @property
@@ -188,24 +188,24 @@ class Watcher:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody watches any more."""
+        """Whether the watcher was closed."""
         return self._ended.is_set()
 
     def start(self) -> None:
-        """Watch from now on, in a thread of its own."""
+        """Start watching in a thread of its own."""
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._ended.set()
 
     def events_after(self, number: int) -> list[RunEvent]:
-        """Return the events behind *number*; of what was too long ago only what was kept."""
+        """Return the events after *number*; very old ones may be gone."""
         return [event for event in list(self._events) if event.number > number]
 
     def read_changes(self) -> None:
-        """Look at everything now."""
-        self._follow()
+        """Look through all stores now and publish what changed."""
+        self._follow_logs()
         changed = [store.read_changes() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
             self._catalogue = self._make_catalogue()
@@ -213,15 +213,15 @@ class Watcher:
     def _watch_until_end(self) -> None:
         looked = time.monotonic()
         while not self._ended.wait(TICK_S):
-            self._follow()
+            self._follow_logs()
             if time.monotonic() - looked > max(WHOLE_LOOK_S, SHARE * self._look_took):
                 start = time.monotonic()
                 self.read_changes()
                 looked = time.monotonic()
                 self._look_took = looked - start
 
-    def _follow(self) -> None:
-        """Read the logs on, and tell what they say."""
+    def _follow_logs(self) -> None:
+        """Read what was appended to the logs of all stores, and publish it as events."""
         found = [event for store in self._stores for event in store.follow()]
         if found:
             self._catalogue = self._make_catalogue(len(found))  # before the events: whoever hears of one finds it there
@@ -268,8 +268,8 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _attempts(runs: Path) -> Iterator[_Attempt]:
-    """Yield the folders below *runs* that may hold an attempt; links are not followed."""
+def _attempt_folders(runs: Path) -> Iterator[_Attempt]:
+    """Yield the attempts with a folder below *runs*; links are not followed."""
     with suppress(OSError), os.scandir(runs) as cells:
         for cell in cells:
             if cell.is_dir(follow_symlinks=False):
@@ -278,7 +278,7 @@ def _attempts(runs: Path) -> Iterator[_Attempt]:
 
 
 def _attempt_of(line: dict[str, Any]) -> _Attempt | None:
-    """Return the attempt that a *line* of the log names, None where it names no folder of a store."""
+    """Return the attempt that a *line* of the log names, None when it names no valid folder."""
     cell, attempt = line.get("cell"), str(line.get("attempt"))
     if not isinstance(cell, str) or cell in ("", ".", "..") or "/" in cell or "\0" in cell or not _is_number(attempt):
         return None
@@ -289,12 +289,12 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) < 10
 
 
-def _sort_key(at: _Attempt) -> tuple[str, int]:
-    return at[0], int(at[1])
+def _sort_key(attempt: _Attempt) -> tuple[str, int]:
+    return attempt[0], int(attempt[1])
 
 
 def _name_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield each of *roots* once with a name of its own, the folder's where that is possible."""
+    """Yield (name, folder) for each of *roots* once, with unique names made from the folders' own."""
     taken: set[str] = set()
     for root in dict.fromkeys(root.resolve() for root in roots):
         name, number = root.name or "store", 1

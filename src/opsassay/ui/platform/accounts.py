@@ -16,32 +16,32 @@ SHOWN_CELLS, SHOWN_BENCHMARKS = 500, 100
 ANONYMOUS = "Owners with a token register agents and ask for benchmarks; leaderboards are for everybody."
 
 
-def login_view(asked: PlatformRequest, *, wrong: bool = False) -> View:
-    """Return the page to sign in, after a *wrong* token too."""
+def login_view(request: PlatformRequest, *, wrong: bool = False) -> View:
+    """Return the data of the sign-in page, with a message after a *wrong* token."""
     signed_in = (
-        asked.visitor and f"You are signed in as {plain(asked.visitor.name, 80)}; another token takes its place."
+        request.visitor and f"You are signed in as {plain(request.visitor.name, 80)}; another token takes its place."
     )
     return {"title": "Sign in", "answer": signed_in or ANONYMOUS, "wrong": wrong}
 
 
-def agents_view(asked: PlatformRequest) -> View:
-    """Return the agents of the user, with what the forms offer to register one and to ask for a benchmark."""
-    rows = asked.data.agents(_require_visitor(asked))
-    agents = _agents(asked, rows)
+def agents_view(request: PlatformRequest) -> View:
+    """Return the data of the page of the user's agents, with the choices of its forms."""
+    rows = request.data.agents(_require_visitor(request))
+    agents = _agent_items(request, rows)
     benchmarks = sum(len(one["benchmarks"]) for one in agents)
     return {
         "title": "Your agents",
         "answer": f"{plural(len(agents), 'agent')}, {plural(benchmarks, 'benchmark')}.",
         "agents": agents,
         "domains": DOMAINS.names(),
-        "levels": asked.access.levels,
+        "levels": request.access.levels,
     }
 
 
-def agent_view(asked: PlatformRequest) -> View:
-    """Return one agent of the user, with its benchmarks and where it stands."""
-    row = asked.data.agent(_require_visitor(asked), asked.path["agent"])
-    (agent,) = _agents(asked, [row])
+def agent_view(request: PlatformRequest) -> View:
+    """Return the data of the page of one agent: its benchmarks and its leaderboard places."""
+    row = request.data.agent(_require_visitor(request), request.path["agent"])
+    (agent,) = _agent_items(request, [row])
     last = next(iter(agent["benchmarks"]), None)
     sets = dict.fromkeys(one["task_set"] for one in agent["benchmarks"] if one["task_set"] in agent["task_sets"])
     built_in, hosted = agent["kind"] == "built in", agent["kind"] == "self hosted"
@@ -51,7 +51,7 @@ def agent_view(asked: PlatformRequest) -> View:
         if last
         else "It was run on nothing yet.",
         "agent": agent,
-        "standings": [one for name in sets if (one := _standing(asked, name, row["name"]))],
+        "standings": [one for name in sets if (one := _leaderboard_place(request, name, row["name"]))],
         "facts": [
             *((name, agent[name]) for name in ("name", "kind", "level", "domains")),
             ("name there" if built_in else "digest of the bundle", agent["source"]),
@@ -61,16 +61,16 @@ def agent_view(asked: PlatformRequest) -> View:
     }
 
 
-def _require_visitor(asked: PlatformRequest) -> Visitor:
-    assert asked.visitor is not None  # pages of owners are not made for anybody else
-    return asked.visitor
+def _require_visitor(request: PlatformRequest) -> Visitor:
+    assert request.visitor is not None  # pages of owners are not made for anybody else
+    return request.visitor
 
 
-def _agents(asked: PlatformRequest, rows: Any) -> list[View]:
-    """Return the agents in *rows* with their benchmarks and the task sets of their domains."""
-    sets = asked.data.task_sets()
+def _agent_items(request: PlatformRequest, rows: Any) -> list[View]:
+    """Return *rows* of agents as items with their benchmarks and task sets."""
+    sets = request.data.task_sets()
     found: dict[str, list[View]] = {}
-    for one in asked.data.benchmarks([row["id"] for row in rows]):
+    for one in request.data.benchmarks([row["id"] for row in rows]):
         found.setdefault(one["agent_id"], []).append({**one, "when": utc(one["created_ns"])})
     return [
         {
@@ -88,9 +88,9 @@ def _agents(asked: PlatformRequest, rows: Any) -> list[View]:
     ]
 
 
-def _standing(asked: PlatformRequest, task_set: str, agent: str) -> View | None:
-    """Return where an agent stands on a leaderboard, None where it is not on it."""
-    found = asked.data.board(task_set)
+def _leaderboard_place(request: PlatformRequest, task_set: str, agent: str) -> View | None:
+    """Return the agent's row on the leaderboard of *task_set*, None when it has none."""
+    found = request.data.board(task_set)
     solver = next((solver for solver, names in found.agents.items() if agent in names), None)
     row = next((row for row in found.board.rows if row.entry.name == solver), None)
     if row is None or row.success is None:
@@ -105,9 +105,9 @@ def _standing(asked: PlatformRequest, task_set: str, agent: str) -> View | None:
     }
 
 
-def benchmark_view(asked: PlatformRequest) -> View:
-    """Return one benchmark of the user with its cells."""
-    found = asked.data.benchmark(_require_visitor(asked), asked.path["benchmark"])
+def benchmark_view(request: PlatformRequest) -> View:
+    """Return the data of the page of one benchmark with its cells."""
+    found = request.data.benchmark(_require_visitor(request), request.path["benchmark"])
     cells, agent = found["cells"], plain(found["agent_name"], 100)
     ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)
     return {
@@ -130,9 +130,9 @@ def _cell_row(cell: Mapping[str, Any]) -> View:
             "error": error}  # fmt: skip
 
 
-def users_view(asked: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
-    """Return all users and the latest benchmarks, for an admin, with a new *token* where one was made."""
-    users = asked.data.users(_require_visitor(asked))
+def users_view(request: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
+    """Return the data of the admin page of users and latest benchmarks, with a new *token* if one was made."""
+    users = request.data.users(_require_visitor(request))
     return {
         "title": "Users",
         "answer": f"{plural(len(users), 'user')}, and the latest benchmarks of everybody.",
@@ -141,11 +141,11 @@ def users_view(asked: PlatformRequest, token: Mapping[str, str] | None = None) -
              "ends": utc(row["expires_ns"]) if row["expires_ns"] else "never"}
             for row in users
         ],
-        "roles": asked.access.roles,
+        "roles": request.access.roles,
         "token": token,
         "benchmarks": [
             {"id": row["id"], "agent": plain(row["agent_name"], 100), "task_set": plain(row["task_set"], 100),
              "state": row["state"], "when": utc(row["created_ns"])}
-            for row in asked.data.latest_benchmarks(SHOWN_BENCHMARKS)
+            for row in request.data.latest_benchmarks(SHOWN_BENCHMARKS)
         ],
     }  # fmt: skip

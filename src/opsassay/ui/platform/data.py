@@ -33,11 +33,11 @@ class Visitor(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user is called."""
+        """The user's name."""
 
     @property
     def role(self) -> str:
-        """admin, owner or runner."""
+        """The user's role: admin, owner or runner."""
 
 
 class PlatformData(Protocol):
@@ -47,55 +47,55 @@ class PlatformData(Protocol):
     """
 
     def visitor(self, token: str) -> Visitor | None:
-        """Return whose *token* it is."""
+        """Return the user that *token* belongs to, None when it is nobody's."""
 
     def task_sets(self) -> Mapping[str, Any]:
         """Return every task set, with its domain and description, by its name."""
 
     def counts(self) -> Row:
-        """Return how many *results* there are, and how many cells are *running* and *waiting*."""
+        """Return the number of *results*, and of cells *running* and *waiting*."""
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set*, of its tasks of *level* alone where one is given.
+        """Return the leaderboard of *task_set*, only of its tasks of *level* when that is given.
 
         *hosted*: that of the self-hosted agents, among themselves.
         """
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
-        """Return what owners report of their agents on *task_set*, the latest first."""
+        """Return the results that owners reported for their agents on *task_set*, latest first."""
 
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
-        """Return the run in *folder* of the store of *task_set*, with its result and its event."""
+        """Return the run in *folder* of the store of *task_set*, with its rows of results and of events."""
 
     def task(self, key: TaskKey) -> Task | None:
-        """Return what is known of a task; None where it was not kept."""
+        """Return the task *key*, None when it is not stored."""
 
     def agents(self, visitor: Any) -> Sequence[Row]:
         """Return the agents of *visitor*."""
 
     def agent(self, visitor: Any, agent: str) -> Row:
-        """Return one of them."""
+        """Return the agent *agent* of *visitor*."""
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
-        """Return the benchmarks of *agents*, the latest first, with how many *cells* they have and have *ended*."""
+        """Return the benchmarks of *agents*, latest first, with their numbers of *cells* and of cells *ended*."""
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
         """Return the latest benchmarks of all users."""
 
     def benchmark(self, visitor: Any, benchmark: str) -> Row:
-        """Return a benchmark of *visitor* with its cells."""
+        """Return the benchmark with this id, owned by *visitor*, with its cells."""
 
     def users(self, visitor: Any) -> Sequence[Row]:
-        """Return all users, for an admin."""
+        """Return all users; *visitor* must be an admin."""
 
     def register(self, visitor: Any, form: Row) -> None:
-        """Register an agent of *visitor*."""
+        """Register the agent described in *form* for *visitor*."""
 
     def request(self, visitor: Any, agent: str, task_set: str) -> str:
-        """Ask for a benchmark and return its id."""
+        """Request a benchmark of *agent* on *task_set*; return its id."""
 
     def add_user(self, visitor: Any, form: Row) -> str:
-        """Make a user and return the token."""
+        """Create the user described in *form*; return the new token."""
 
     def renew_token(self, visitor: Any, name: str) -> str:
         """Return a new token for the user *name*."""

@@ -41,7 +41,7 @@ class PlatformPage:
 
     @property
     def board(self) -> str:
-        """The path of the leaderboard that it belongs to, '' where it is none's."""
+        """The path of the leaderboard that the page belongs to, '' for none."""
         return "/leaderboards/{task_set}" if "{task_set}" in self.path else ""
 
 
@@ -71,15 +71,15 @@ def platform_routes(access: PlatformAccess) -> list[Route]:
         *(Route(page.path, _make_endpoint(access, page, _html_response)) for page in PAGES),
         *(Route(f"/api{page.path}", _make_endpoint(access, page, _json_response)) for page in PAGES
           if page.path.startswith("/leaderboards")),
-        *(Route(f"{old}{rest}", _moved) for old in ("/boards", "/api/boards") for rest in ("", "/{rest:path}")),
-        Route("/login", _form(access, _sign_in, for_owners=False), methods=["POST"]),
-        Route("/logout", _form(access, _sign_out, for_owners=False), methods=["POST"]),
-        *(Route(path, _form(access, work), methods=["POST"]) for path, work in forms.items()),
+        *(Route(f"{old}{rest}", _redirect_moved) for old in ("/boards", "/api/boards") for rest in ("", "/{rest:path}")),
+        Route("/login", _form_endpoint(access, _sign_in, for_owners=False), methods=["POST"]),
+        Route("/logout", _form_endpoint(access, _sign_out, for_owners=False), methods=["POST"]),
+        *(Route(path, _form_endpoint(access, work), methods=["POST"]) for path, work in forms.items()),
     ]  # fmt: skip
 
 
-async def _moved(request: Request) -> Response:
-    """Lead from the address that a page of leaderboards had before to where it is."""
+async def _redirect_moved(request: Request) -> Response:
+    """Redirect from the former address of a leaderboard page to its present one."""
     path = request.url.path.replace("/boards", "/leaderboards", 1)
     return RedirectResponse(f"{path}?{request.url.query}" if request.url.query else path, status_code=308)
 
@@ -99,7 +99,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
         try:
             return await run_in_threadpool(work, request)
         except OpsAssayError as error:
-            return _sorry(access, error)
+            return _error_response(access, error)
 
     return endpoint
 
@@ -111,12 +111,12 @@ def _platform_request(access: PlatformAccess, data: PlatformData, request: Reque
 
 
 def _html_response(
-    page: PlatformPage, asked: PlatformRequest, view: View | None = None, status: int = 200
+    page: PlatformPage, request: PlatformRequest, view: View | None = None, status: int = 200
 ) -> HTMLResponse:
-    view = view or page.make(asked)
-    level = asked.query.get("level", "") if page.board else ""
-    return _show_view(page.template, view, asked.visitor, status=status, live=page.live,
-                 page=page.board.format(**asked.path), of_level=level)  # fmt: skip
+    view = view or page.make(request)
+    level = request.query.get("level", "") if page.board else ""
+    return _show_view(page.template, view, request.visitor, status=status, live=page.live,
+                 page=page.board.format(**request.path), of_level=level)  # fmt: skip
 
 
 def _show_view(
@@ -127,13 +127,13 @@ def _show_view(
                    user=visitor, **further)  # fmt: skip
 
 
-def _json_response(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
-    item = page.make(asked)["item"]
+def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse:
+    item = page.make(request)["item"]
     return JSONResponse(item() if callable(item) else item)
 
 
-def _sorry(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
-    """Return the page that says why there is none."""
+def _error_response(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
+    """Return the error page for *error*."""
     view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
     return _show_view("platform.html", view, None, status=access.status_of(error), sorry=True)
 
@@ -141,8 +141,8 @@ def _sorry(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
 Work = Callable[[PlatformRequest, Fields], Response]
 
 
-def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
-    """Return an endpoint that does *work* with a form that a page of this server sent."""
+def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
+    """Return an endpoint that calls *work* with the fields of a form sent from a page of this server."""
 
     def answer_form(request: Request, fields: Fields) -> Response:
         with (access.writing if for_owners else access.reading)() as data:
@@ -158,7 +158,7 @@ def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Cal
         try:
             found = await run_in_threadpool(answer_form, request, await _read_fields(request))
         except OpsAssayError as error:
-            return _sorry(access, error)
+            return _error_response(access, error)
         if request.url.scheme == "https" and "set-cookie" in found.headers:
             found.headers["set-cookie"] += "; Secure"
         return found
@@ -182,16 +182,16 @@ def _first_value(fields: Fields, name: str) -> str:
     return fields.get(name, [""])[0].strip()
 
 
-def _require_visitor(asked: PlatformRequest) -> Visitor:
-    assert asked.visitor is not None  # an endpoint for owners has made sure of it
-    return asked.visitor
+def _require_visitor(request: PlatformRequest) -> Visitor:
+    assert request.visitor is not None  # an endpoint for owners has made sure of it
+    return request.visitor
 
 
-def _sign_in(asked: PlatformRequest, fields: Fields) -> Response:
+def _sign_in(request: PlatformRequest, fields: Fields) -> Response:
     token = _first_value(fields, "token")
-    if asked.data.visitor(token) is None:
-        view = accounts.login_view(PlatformRequest(asked.access, asked.data, None, {}, {}), wrong=True)
-        return _html_response(BY_PATH["/login"], asked, view, 403)
+    if request.data.visitor(token) is None:
+        view = accounts.login_view(PlatformRequest(request.access, request.data, None, {}, {}), wrong=True)
+        return _html_response(BY_PATH["/login"], request, view, 403)
     found = RedirectResponse("/agents", status_code=303)
     found.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=COOKIE_S)
     return found
@@ -203,24 +203,24 @@ def _sign_out(_asked: PlatformRequest, _fields: Fields) -> Response:
     return found
 
 
-def _register_agent(asked: PlatformRequest, fields: Fields) -> Response:
+def _register_agent(request: PlatformRequest, fields: Fields) -> Response:
     form = {name: _first_value(fields, name) for name in ("name", "kind", "level", "source")}
-    asked.data.register(_require_visitor(asked), {**form, "domains": fields.get("domains", [])})
+    request.data.register(_require_visitor(request), {**form, "domains": fields.get("domains", [])})
     return RedirectResponse("/agents", status_code=303)
 
 
-def _request_benchmark(asked: PlatformRequest, fields: Fields) -> Response:
-    benchmark = asked.data.request(
-        _require_visitor(asked), _first_value(fields, "agent"), _first_value(fields, "task_set")
+def _request_benchmark(request: PlatformRequest, fields: Fields) -> Response:
+    benchmark = request.data.request(
+        _require_visitor(request), _first_value(fields, "agent"), _first_value(fields, "task_set")
     )
     return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
 
 
-def _change_users(asked: PlatformRequest, fields: Fields) -> Response:
+def _change_users(request: PlatformRequest, fields: Fields) -> Response:
     if renewed := _first_value(fields, "renew"):
-        name, token = renewed, asked.data.renew_token(_require_visitor(asked), renewed)
+        name, token = renewed, request.data.renew_token(_require_visitor(request), renewed)
     else:
         form = {name: value for name in ("name", "role", "days") if (value := _first_value(fields, name))}
-        name, token = form.get("name", ""), asked.data.add_user(_require_visitor(asked), form)
-    view = accounts.users_view(asked, {"name": plain(name, 100), "text": token})
-    return _html_response(BY_PATH["/users"], asked, view)
+        name, token = form.get("name", ""), request.data.add_user(_require_visitor(request), form)
+    view = accounts.users_view(request, {"name": plain(name, 100), "text": token})
+    return _html_response(BY_PATH["/users"], request, view)

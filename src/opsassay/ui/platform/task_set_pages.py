@@ -31,9 +31,9 @@ SELF_HOSTED = "/self-hosted"
 """Where, below a leaderboard, that of the agents is that run where their owners like."""
 
 
-def home_view(asked: PlatformRequest) -> View:
-    """Return the first page: every task set, and how much is done."""
-    sets, counts = asked.data.task_sets(), asked.data.counts()
+def home_view(request: PlatformRequest) -> View:
+    """Return the data of the first page: all task sets and the progress of runs."""
+    sets, counts = request.data.task_sets(), request.data.counts()
     return {
         "title": "OpsAssay leaderboards",
         "answer": f"{plural(len(sets), 'leaderboard')}, {plural(counts['results'], 'result')}; cells that run now: "
@@ -42,9 +42,9 @@ def home_view(asked: PlatformRequest) -> View:
     }
 
 
-def overall_view(asked: PlatformRequest) -> View:
-    """Return what each solver was run on, over all boards."""
-    table = overall({name: asked.data.board(name).board for name in asked.data.task_sets()})
+def overall_view(request: PlatformRequest) -> View:
+    """Return the data of the page with a row for each solver and a column for each task set."""
+    table = overall({name: request.data.board(name).board for name in request.data.task_sets()})
     sets = list(table.columns[2:])
     return {
         "title": "All leaderboards",
@@ -56,40 +56,40 @@ def overall_view(asked: PlatformRequest) -> View:
     }
 
 
-def task_set_view(asked: PlatformRequest) -> View:
-    """Return the leaderboard of a task set."""
-    return _leaderboard_view(asked, _board(asked), "")
+def task_set_view(request: PlatformRequest) -> View:
+    """Return the data of the leaderboard page of a task set."""
+    return _leaderboard_view(request, _requested_leaderboard(request), "")
 
 
-def self_hosted_view(asked: PlatformRequest) -> View:
-    """Return the leaderboard of a task set with the agents alone that run where their owners like."""
-    level = asked.query.get("level", "")
-    found = asked.data.board(asked.path["task_set"], level, hosted=True)
-    return {**_leaderboard_view(asked, found, SELF_HOSTED), "reports": []}
+def self_hosted_view(request: PlatformRequest) -> View:
+    """Return the data of the leaderboard page of the self-hosted agents of a task set."""
+    level = request.query.get("level", "")
+    found = request.data.board(request.path["task_set"], level, hosted=True)
+    return {**_leaderboard_view(request, found, SELF_HOSTED), "reports": []}
 
 
-def _leaderboard_view(asked: PlatformRequest, found: TaskSetLeaderboard, of: str) -> View:
-    name, level = asked.path["task_set"], asked.query.get("level", "")
-    board, view = found.board, board_view(found.board)
+def _leaderboard_view(request: PlatformRequest, leaderboard: TaskSetLeaderboard, group: str) -> View:
+    name, level = request.path["task_set"], request.query.get("level", "")
+    board, view = leaderboard.board, board_view(leaderboard.board)
     for row, made in zip(view["rows"], board.rows, strict=True):
-        row["agents"] = "" if made.entry.baseline else _registered(found.agents.get(made.entry.name, ()))
+        row["agents"] = "" if made.entry.baseline else _format_agents(leaderboard.agents.get(made.entry.name, ()))
     return {
-        "title": f"Leaderboard: {name}" + (", self-hosted agents" if of else "") + (f", {level} tasks" if level else ""),
-        "of": of,
+        "title": f"Leaderboard: {name}" + (", self-hosted agents" if group else "") + (f", {level} tasks" if level else ""),
+        "of": group,
         "answer": view["answer"],
         "boards": [view],
-        "description": asked.data.task_sets()[name].description,
-        "levels": found.levels,
+        "description": request.data.task_sets()[name].description,
+        "levels": leaderboard.levels,
         "solvers": [row.entry.name for row in board.rows],
-        "reports": [_report_row(one) for one in asked.data.self_reported(name)],
+        "reports": [_report_row(one) for one in request.data.self_reported(name)],
         "item": lambda: {"domain": board.domain, "tasks": board.tasks, "warnings": board.warnings,
-                         "items": [_board_item(row, found.agents) for row in board.rows]},
+                         "items": [_board_item(row, leaderboard.agents) for row in board.rows]},
     }  # fmt: skip
 
 
-def _board(asked: PlatformRequest) -> TaskSetLeaderboard:
-    """Return the leaderboard that is asked for, of one level where the address says so."""
-    return asked.data.board(asked.path["task_set"], asked.query.get("level", ""))
+def _requested_leaderboard(request: PlatformRequest) -> TaskSetLeaderboard:
+    """Return the leaderboard that the address asks for, of one level if it names one."""
+    return request.data.board(request.path["task_set"], request.query.get("level", ""))
 
 
 def _board_item(row: LeaderboardRow, agents: Mapping[str, Sequence[str]]) -> View:
@@ -98,24 +98,29 @@ def _board_item(row: LeaderboardRow, agents: Mapping[str, Sequence[str]]) -> Vie
     return {**item, "agents": list(agents.get(row.entry.name, ())), "evidence": evidence}
 
 
-def _registered(names: Sequence[str]) -> str:
-    """Return the names under which a solver is registered, a few at most."""
+def _format_agents(names: Sequence[str]) -> str:
+    """Return the agent names under which a solver is registered as text, a few at most."""
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return f"registered as {plain(', '.join(names[:FEW]), 300)}{more}" if names else ""
 
 
-def _report_row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    figures = ", ".join(f"{name} {value:g}" for name, value in one["said"]["figures"].items())
-    return plain(one["agent_name"], 100), plain(figures, 500), plain(one["said"]["source"], 300), utc(one["created_ns"])
+def _report_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    figures = ", ".join(f"{name} {value:g}" for name, value in report["said"]["figures"].items())
+    return (
+        plain(report["agent_name"], 100),
+        plain(figures, 500),
+        plain(report["said"]["source"], 300),
+        utc(report["created_ns"]),
+    )
 
 
-def runs_view(asked: PlatformRequest) -> View:
-    """Return the runs behind the numbers of a leaderboard, by solver, task, system and outcome."""
-    board = _board(asked).board
-    chosen = {key: asked.query.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
+def runs_view(request: PlatformRequest) -> View:
+    """Return the data of the page of runs behind a leaderboard, filtered by solver, task, system and outcome."""
+    board = _requested_leaderboard(request).board
+    chosen = {key: request.query.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
     if chosen["outcome"] not in ("", *OUTCOMES):
         raise UserError(f"An outcome is one of {', '.join(OUTCOMES)}.")
-    given = asked.query.get("from", "0")
+    given = request.query.get("from", "0")
     start = int(given[:9]) if given.isascii() and given.isdigit() else 0
     found = [(name, run) for name, run in _list_runs(board) if _is_chosen(name, run, chosen)]
     further = {key: value for key, value in chosen.items() if value}
@@ -124,7 +129,7 @@ def runs_view(asked: PlatformRequest) -> View:
         key: f" {words} {plain(chosen[key], 120)}" for key, words in (("solver", "of"), ("task", "on")) if chosen[key]
     }
     return {
-        "title": f"Runs: {asked.path['task_set']}",
+        "title": f"Runs: {request.path['task_set']}",
         "answer": f"{plural(len(found), 'run')}{''.join(of.values())}.",
         "asked": {key: plain(value, 120) for key, value in chosen.items()},
         "solvers": [row.entry.name for row in board.rows],
@@ -140,9 +145,9 @@ def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
-def _is_chosen(name: str, run: LeaderboardRun, chosen: Mapping[str, str]) -> bool:
+def _is_chosen(name: str, run: LeaderboardRun, filters: Mapping[str, str]) -> bool:
     fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome_of_run(run)}
-    return all(not chosen[key] or chosen[key] == value for key, value in fits.items())
+    return all(not filters[key] or filters[key] == value for key, value in fits.items())
 
 
 def _outcome_of_run(run: LeaderboardRun) -> str:
@@ -161,10 +166,10 @@ def _run_row(name: str, run: LeaderboardRun) -> View:
     }
 
 
-def run_view(asked: PlatformRequest) -> View:
-    """Return one run with its grades and its evidence."""
-    task_set = asked.path["task_set"]
-    run, row = asked.data.run(task_set, f"runs/{asked.path['cell']}/{asked.path['attempt']}")
+def run_view(request: PlatformRequest) -> View:
+    """Return the data of a run's page with its grades and evidence."""
+    task_set = request.path["task_set"]
+    run, row = request.data.run(task_set, f"runs/{request.path['cell']}/{request.path['attempt']}")
     passed = "" if row["passed"] is None else ", passed" if row["passed"] else ", not passed"
     item = {
         "run": f"{run.cell}/{run.attempt}",
@@ -205,10 +210,10 @@ def _format_figures(figures: Mapping[str, float]) -> str:
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
 
 
-def compare_view(asked: PlatformRequest) -> View:
-    """Return two solvers on the tasks that both were run on."""
-    task_set, board = asked.path["task_set"], _board(asked).board
-    first, second = (_require_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
+def compare_view(request: PlatformRequest) -> View:
+    """Return the data of the page that compares two solvers on their common tasks."""
+    task_set, board = request.path["task_set"], _requested_leaderboard(request).board
+    first, second = (_require_entry(board, request.query.get(key, "")) for key in ("one", "two"))
     page = f"/leaderboards/{task_set}/tasks/"
     item = compare_solvers(first, second, board.metrics, lambda task: page + quote(task, safe=""))
     return {**item, "title": f"Two agents: {task_set}", "item": item}
@@ -221,29 +226,29 @@ def _require_entry(board: Leaderboard, name: str) -> Entry:
     return found
 
 
-def tasks_view(asked: PlatformRequest) -> View:
-    """Return the tasks of a leaderboard, and how many solvers each tells apart."""
-    found = asked.data.board(asked.path["task_set"])
+def tasks_view(request: PlatformRequest) -> View:
+    """Return the data of the page of a leaderboard's tasks, with how many solvers solved each."""
+    found = request.data.board(request.path["task_set"])
     keys = sorted({task for row in found.board.rows for task in row.entry.scores})
     tasks = [_task_row(found, key) for key in keys]
     unsolved = sum(not one["solved"] for one in tasks)
     answer = f"{plural(len(tasks), 'task')}; no solver always solves {unsolved} of them."
-    return {"title": f"Tasks: {asked.path['task_set']}", "answer": answer, "tasks": tasks, "item": {"items": tasks}}
+    return {"title": f"Tasks: {request.path['task_set']}", "answer": answer, "tasks": tasks, "item": {"items": tasks}}
 
 
-def _task_row(found: TaskSetLeaderboard, key: TaskKey) -> View:
-    of = [(row.entry.baseline, row.entry.scores[key]) for row in found.board.rows if key in row.entry.scores]
+def _task_row(leaderboard: TaskSetLeaderboard, key: TaskKey) -> View:
+    of = [(row.entry.baseline, row.entry.scores[key]) for row in leaderboard.board.rows if key in row.entry.scores]
     agents = [score for baseline, score in of if not baseline]
     return {
-        "task": plain(key[0], 120), "id": key[0], "level": found.level_of[key], "digest": key[1],
+        "task": plain(key[0], 120), "id": key[0], "level": leaderboard.level_of[key], "digest": key[1],
         "solvers": len(agents), "solved": sum(score == 1.0 for score in agents),
         "baselines": len(of) - len(agents), "by_baselines": sum(score == 1.0 for baseline, score in of if baseline),
     }  # fmt: skip
 
 
-def task_view(asked: PlatformRequest) -> View:
-    """Return one task, and what every solver made of it; an admin reads what an agent may not hear of it."""
-    found, name = asked.data.board(asked.path["task_set"]), asked.path["task"]
+def task_view(request: PlatformRequest) -> View:
+    """Return the data of a task's page with every solver's result; its description for admins only."""
+    found, name = request.data.board(request.path["task_set"]), request.path["task"]
     keys = sorted(key for key in found.level_of if key[0] == name)
     rows = found.board.rows
     scored = {task for row in rows for task in row.entry.scores}
@@ -260,7 +265,7 @@ def task_view(asked: PlatformRequest) -> View:
         "rows": [_solver_row(row, key) for row in rows if key in row.entry.scores],
         "facts": [("level", found.level_of[key] or "not known"), ("system", plain(", ".join(systems), 120))],
     }
-    facts = [*item["facts"], *_facts_for_admins(asked, key), ("digest", key[1])]
+    facts = [*item["facts"], *_facts_for_admins(request, key), ("digest", key[1])]
     return {**item, "title": f"Task: {item['task']}", "facts": facts, "item": item}
 
 
@@ -275,8 +280,8 @@ def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
     }
 
 
-def _facts_for_admins(asked: PlatformRequest, key: TaskKey) -> list[tuple[str, str]]:
-    if asked.visitor is None or asked.visitor.role != "admin" or (task := asked.data.task(key)) is None:
+def _facts_for_admins(request: PlatformRequest, key: TaskKey) -> list[tuple[str, str]]:
+    if request.visitor is None or request.visitor.role != "admin" or (task := request.data.task(key)) is None:
         return []
     complexity = "" if task.complexity is None else f"{task.complexity:.2f}"
     return [
