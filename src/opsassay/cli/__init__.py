@@ -66,18 +66,18 @@ def run(arguments: list[str] | None = None) -> int:
         _echo_notes(interruption.__cause__ or interruption)  # click wraps what interrupted it
         return 130
     except ModuleNotFoundError as error:
-        return _explain(_missing(error, words), words)
+        return _print_error(_explain_missing_package(error, words), words)
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
-        return _explain(error, words)
+        return _print_error(error, words)
     except RuntimeError as error:  # Path.resolve, until Python 3.13, of a circle of links
         if not isinstance(error.__context__, OSError):
             raise
-        return _explain(error.__context__, words)
+        return _print_error(error.__context__, words)
     return outcome if isinstance(outcome, int) else 0
 
 
 def _require_text(words: Sequence[str]) -> None:
-    """Raise UserError for a word that is no UTF-8: what is written of a call is, and so are all files that name others."""
+    """Raise UserError for a word of the command line that is not UTF-8, since it is written into files."""
     for word in words:
         try:
             word.encode()
@@ -85,8 +85,8 @@ def _require_text(words: Sequence[str]) -> None:
             raise UserError(f"{word!r} is not UTF-8 text; rename it, or type it in a terminal of UTF-8.") from None
 
 
-def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
-    """Return the sentence about a package that an extra brings; raises *error* again for any other."""
+def _explain_missing_package(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
+    """Return the error that names the extra which installs the missing package; raises *error* again for other packages."""
     command, package = command_in(arguments), str(error.name)
     extra = extra_for(package, command)
     if extra is None:
@@ -97,34 +97,34 @@ def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
     )
 
 
-def _explain(error: Exception, words: Sequence[str]) -> int:
-    """Print what *error* has to say and return its exit code: 2 where the disk refuses a place that *words* name."""
-    refused = _refused_place(error, words)
+def _print_error(error: Exception, words: Sequence[str]) -> int:
+    """Print the message of *error*; return its exit code: 2 when the disk refused a path named in *words*."""
+    refused = _is_refused_path(error, words)
     if isinstance(error, click.ClickException):
-        vars(error)["message"] = _sentence(error.message)
+        vars(error)["message"] = _one_line(error.message)
         error.show()
     elif isinstance(error, OpsAssayError):
-        echo(f"Error: {_sentence(str(error)) if isinstance(error, UserError) else error}", err=True)
+        echo(f"Error: {_one_line(str(error)) if isinstance(error, UserError) else error}", err=True)
     elif isinstance(error, OSError):
         full = error.errno in _FULL
         file = error.filename2 if full and error.filename2 else error.filename  # a copy names where it reads first
         asked = _PARTIAL.sub(r"\1", os.fsdecode(file or ""))  # the user did not ask for the file next to it
         if full and not asked:
-            asked = _fullest(words)
-        where = f" ({_sentence(asked)})" if asked else ""
+            asked = _fullest_folder(words)
+        where = f" ({_one_line(asked)})" if asked else ""
         way_out = "name another place, or change this one" if refused else "free the cause and try again"
         echo(f"Error: {error.strerror or error}{where}; {way_out}.", err=True)
     _echo_notes(error)
     return UserError.exit_code if refused else getattr(error, "exit_code", 1)
 
 
-def _sentence(text: str) -> str:
-    """Return *text* on one line, whatever was typed that it quotes: controls are written out, long words are cut."""
+def _one_line(text: str) -> str:
+    """Return *text* on one line, with control characters written out and long words cut."""
     return _LONG_WORD.sub(lambda word: f"{word[0][:60]}…{word[0][-60:]}", safe_text(text.replace("\n", "\\n")))
 
 
-def _refused_place(error: Exception, words: Sequence[str]) -> bool:
-    """Return whether *error* is, or comes from, the disk's refusal of a path that *words* name, or of one next to it."""
+def _is_refused_path(error: Exception, words: Sequence[str]) -> bool:
+    """Return whether *error* comes from the disk's refusal of a path in *words*, or of one next to it."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if (
         not isinstance(cause, OSError)
@@ -140,8 +140,8 @@ def _refused_place(error: Exception, words: Sequence[str]) -> bool:
     )
 
 
-def _fullest(words: Sequence[str]) -> str:
-    """Return the place with the least free space of those that a command with *words* writes to, and how much that is.
+def _fullest_folder(words: Sequence[str]) -> str:
+    """Return the folder with the least free space among those that the command of *words* writes to, with that space.
 
     The kernel's error for a write to a full disk names no file.
     """

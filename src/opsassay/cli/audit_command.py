@@ -133,24 +133,31 @@ def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
     echo(f"\n{result.claim}\n\n{output / 'report.html'}")
 
 
-def _format_pair(item: dict[str, Any]) -> tuple[str | None, ...]:
-    macro, ends, p = item["loso"]["macro"], item["prediction_interval"], item["interaction"]["p"]
+def _format_pair(pair: dict[str, Any]) -> tuple[str | None, ...]:
+    macro, ends, p = pair["loso"]["macro"], pair["prediction_interval"], pair["interaction"]["p"]
     return (
-        " - ".join(item["pair"]),
-        "/".join(str(n) for n in item["signs"].values()),
-        percent(item["i2"]),
+        " - ".join(pair["pair"]),
+        "/".join(str(n) for n in pair["signs"].values()),
+        percent(pair["i2"]),
         f"[{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]" if ends else None,
-        f"{macro['reversals']}/{len(item['effects'])}" if macro else None,
+        f"{macro['reversals']}/{len(pair['effects'])}" if macro else None,
         percent(macro["mean_regret"]) if macro else None,
         percent(macro["max_regret"]) if macro else None,
         None if p is None else f"{p:.3g}",
     )
 
 
-def _format_figure(c: Checked) -> tuple[str | None, ...]:
-    of = " - ".join(name for name in (c.first, c.second) if name)
-    difference = None if c.difference is None else f"{c.difference:+.4f}"
-    return c.figure, of, c.system, _format_number(c.printed), _format_number(c.recomputed), difference
+def _format_figure(checked: Checked) -> tuple[str | None, ...]:
+    of = " - ".join(name for name in (checked.first, checked.second) if name)
+    difference = None if checked.difference is None else f"{checked.difference:+.4f}"
+    return (
+        checked.figure,
+        of,
+        checked.system,
+        _format_number(checked.printed),
+        _format_number(checked.recomputed),
+        difference,
+    )
 
 
 def _format_number(value: float | None) -> str | None:

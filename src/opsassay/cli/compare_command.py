@@ -91,20 +91,20 @@ def _write_file(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def _comparison_as_json(one: Comparison) -> dict[str, Any]:
+def _comparison_as_json(comparison: Comparison) -> dict[str, Any]:
     from opsassay.analysis.audit.export import finite
 
     return {
-        "method": one.method,
-        "passed": one.passed,
-        "weighted_difference": one.weighted,
-        "missing": one.missing,
-        "only_a": list(one.only_before),
-        "only_b": list(one.only_after),
-        "unsealed_a": one.unsealed_before,
-        "unsealed_b": one.unsealed_after,
-        **_difference_as_json(finite(one.overall)),
-        "systems": [_difference_as_json(finite(system)) for system in one.systems],
+        "method": comparison.method,
+        "passed": comparison.passed,
+        "weighted_difference": comparison.weighted,
+        "missing": comparison.missing,
+        "only_a": list(comparison.only_before),
+        "only_b": list(comparison.only_after),
+        "unsealed_a": comparison.unsealed_before,
+        "unsealed_b": comparison.unsealed_after,
+        **_difference_as_json(finite(comparison.overall)),
+        "systems": [_difference_as_json(finite(system)) for system in comparison.systems],
     }
 
 
@@ -117,18 +117,21 @@ def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _format_comparison(one: Comparison) -> list[tuple[str | None, ...]]:
+def _format_comparison(comparison: Comparison) -> list[tuple[str | None, ...]]:
     def row(difference: Difference, system: str) -> tuple[str | None, ...]:
         ends = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
         return (
-            one.method,
+            comparison.method,
             system,
             str(difference.cases),
             percent(difference.before),
             percent(difference.after),
             f"{100 * difference.difference:+.1f} {ends}",
             None if difference.detectable is None else f"{100 * difference.detectable:.1f} pp",
-            difference.outcome.value + (" (unsealed)" if one.unsealed else ""),
+            difference.outcome.value + (" (unsealed)" if comparison.unsealed else ""),
         )
 
-    return [row(one.overall, "all (mean of systems)"), *(row(system, system.system) for system in one.systems)]
+    return [
+        row(comparison.overall, "all (mean of systems)"),
+        *(row(system, system.system) for system in comparison.systems),
+    ]

@@ -21,7 +21,7 @@ class Named(click.ParamType[Any]):
         self._places = places
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that begin like *incomplete*; where there are none the shell offers files."""
+        """Return the names that start with *incomplete*; without any the shell offers files."""
         del ctx, param
         try:
             names = sorted(name for place in self._places for name in resolve_name(place)())

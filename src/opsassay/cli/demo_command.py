@@ -75,14 +75,14 @@ def command(
 
 
 def drawn_faults(part: str) -> dict[str, dict[str, Any]]:
-    """Return the faults of the *part* of demo.yaml, "shop" or "own", by name."""
+    """Return the faults of the section *part* of demo.yaml, "shop" or "own", by name."""
     parts: dict[str, dict[str, dict[str, Any]]]
     parts = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
     return parts[part]
 
 
 def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
+    """Return (type, service, parameters) of the fault *name*, else of one chosen by *seed*; raises NotFoundError."""
     from opsassay.core.errors import NotFoundError
 
     by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in drawn_faults("shop").items()}
@@ -95,7 +95,7 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
 
 
 def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Return (type, service, parameters) of a fault on a service behind the entries of *app*, as *seed* draws it.
+    """Return (type, service, parameters) of a fault, drawn by *seed*, on a service behind the entries of *app*.
 
     Raises NotFoundError for a type that the demo does not draw.
     """
@@ -119,9 +119,9 @@ def record_incident(
     schedule: Any,
     rate_rps: float | None,
     isolation: IsolationLevel | None,
-    shown: Stages,
+    stages: Stages,
 ) -> str:
-    """Run *app*, break it, record it into the tree at *root*; return the incident's id.
+    """Run *app*, inject *plan* and record it into the tree at *root*; return the incident's id.
 
     Raises NotNormalError when it is not healthy and steady on this machine, also with a quarter of the load.
     """
@@ -133,20 +133,20 @@ def record_incident(
 
     substrate, name = LocalSubstrate(), f"demo-{os.getpid()}"
     secret = new_secret()
-    shown.started(f"starting {app.system}")
+    stages.started(f"starting {app.system}")
     seed = derived_seed(secret, "system")
     with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
         spool = running.state.dir / "recording"  # goes with the system, however this process ends
         id_ = record(
             running, app, plan, Tree(root), schedule,
-            secret=secret, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=shown,
+            secret=secret, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=stages,
         )  # fmt: skip
-        shown.started(f"stopping {app.system}")
+        stages.started(f"stopping {app.system}")
     return id_
 
 
-def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:
-    """Annotate the incident, run every method on it, grade them, write the report; return what the demo prints."""
+def explain_and_grade(root: Path, id_: str, seed: int, stages: Stages) -> dict[str, Any]:
+    """Annotate the incident, run and grade every method on it, write the report; return what the demo prints."""
     from opsassay.annotation.job import annotate_path
     from opsassay.evals.diagnosis.score import grade_run
     from opsassay.evals.diagnosis.solve import run_method
@@ -157,17 +157,17 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.ui.report import case_reports, write_report
 
     tree, store = Tree(root), RunStore(root)
-    shown.started("explaining the cascade")
+    stages.started("explaining the cascade")
     annotated = annotate_path(tree.incident_path(id_))
     (case,) = resolve(tree.incident_path(id_))
     truth = tree.truth(id_)
     void = void_reason(truth, case.annotation)
     items = []
-    shown.started("diagnosing and grading")
+    stages.started("diagnosing and grading")
     for method in () if void else METHODS.names():
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_answer_as_json(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
-    shown.started("writing the report")
+    stages.started("writing the report")
     reproduce = [f"opsassay run diagnose {root}", f"opsassay score run {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
     return {

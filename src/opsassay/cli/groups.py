@@ -20,21 +20,21 @@ _MOST = 200
 
 
 def next_command() -> str:
-    """Return the next likely command: the demo where nothing was recorded, else a look at the latest store."""
+    """Return a suggested next command: the demo when nothing is recorded, else a view of the latest store."""
     store = _latest_store()
     return "opsassay demo" if store is None else f"opsassay view {store}"
 
 
 def _latest_store() -> Path | None:
-    """Return the folder here, below here or in `opsassay-out` that holds incidents or runs, the latest of several."""
+    """Return the latest folder with incidents or runs in the working folder, below it or in `opsassay-out`."""
     places = [Path(), *_list_folders(Path()), *_list_folders(Path("opsassay-out"))]
     return max(filter(_is_store, places), key=lambda place: place.stat().st_mtime, default=None)
 
 
-def _list_folders(above: Path) -> list[Path]:
+def _list_folders(parent: Path) -> list[Path]:
     try:
-        with os.scandir(above) as entries:
-            return [above / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]
+        with os.scandir(parent) as entries:
+            return [parent / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]
     except OSError:
         return []
 
@@ -51,11 +51,11 @@ class CommandGroup(click.Group):
         self.path = path
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names below this group; none of before is among them."""
+        """Return the names of the commands below this group, without former names."""
         return [name.removeprefix(f"{self.path} ") for name in children(self.path)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import and return the command, or return the group, of that name below this one."""
+        """Return the command or group of that name below this one, imported on demand."""
         name = f"{self.path} {cmd_name}".strip()
         if name in COMMANDS:
             return load(name)
@@ -64,7 +64,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* name, by a name of before too, or say which one may have been meant."""
+        """Return the command that *args* name, by its present or former name; for an unknown one suggest the nearest."""
         if not self.path and (found := renamed_command(args)):
             old, new = found
             if not ctx.resilient_parsing:
@@ -83,7 +83,7 @@ class CommandGroup(click.Group):
         return word, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands without importing any of them: those of the first level by stages."""
+        """Write the list of commands, on the first level by stages, without importing any."""
         parts = {"Commands": children(self.path)} if self.path else STAGES
         width = max(len(name.removeprefix(f"{self.path} ")) for names in parts.values() for name in names)
         for title, names in parts.items():
@@ -91,14 +91,14 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(name.removeprefix(f"{self.path} ").ljust(width), about(name)) for name in names])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what is likely to be typed next, below the first level."""
+        """Write the suggested next command below the help of the first level."""
         super().format_epilog(ctx, formatter)
         if not self.path:
             formatter.write(f"\nNext: {next_command()}\n")
 
 
 def load(name: str) -> click.Command:
-    """Import and return the command called *name*; its help names the commands whose names go on from its own."""
+    """Import and return the command *name*; its help also lists the commands that extend its name."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     command: click.Command = getattr(importlib.import_module(f"opsassay.cli.{module}"), attribute or "command")
     if further := children(name):

@@ -9,11 +9,11 @@ from opsassay.cli.output import say
 
 
 def first_left_out(left_out: Sequence[tuple[Path, str]]) -> str:
-    """Return the first of what was *left_out* with its reason, in brackets; '' when there is none."""
+    """Return the first path that was *left_out*, with its reason, in brackets; '' for none."""
     return f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
 
 
 def say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
-    """Say what was *left_out*, a line each."""
+    """Print each path that was *left_out* with its reason on standard error."""
     for path, why in left_out:
         say(f"opsassay: left out {path}: {why}.")

@@ -33,19 +33,19 @@ class RunTable:
         self.live: Live | None = None
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Show a run that begins; how long it takes is not expected of a run."""
+        """Add the run *name* to the table; *expected_s* is not used."""
         del expected_s
         with self._lock:
             self._running[name] = time.monotonic()
         self._refresh_table()
 
     def advanced(self, name: str, message: str) -> None:
-        """Say what has become of a run so far, where no table is shown."""
+        """Print the progress *message* of a run, unless a live table is shown."""
         if self.live is None:
             say(f"opsassay: {name}: {message}")
 
     def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """Show what became of a run."""
+        """Show the result of a run and its usage."""
         with self._lock:
             self._running.pop(name, None)
             self._statuses[re.split(r"[:;(\[]", message, maxsplit=1)[0].strip()] += 1
@@ -78,7 +78,7 @@ class RunTable:
 
 @contextmanager
 def run_table(total: int) -> Iterator[RunTable]:
-    """Give a table for *total* runs on standard error, live when that is a terminal."""
+    """Yield a table of *total* runs on standard error, live when that is a terminal."""
     table = RunTable(total)
     if not sys.stderr.isatty():
         yield table

@@ -35,7 +35,7 @@ class NumberRange(click.FloatRange):
     """A number within bounds: neither nan nor infinite, and of a size that a clock or a counter can take."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number; end with what it must be otherwise."""
+        """Return the number; a usage error says what it must be."""
         number: float = super().convert(value, param, ctx)
         if not abs(number) <= LARGEST:
             self.fail(f"{value} is no number that can be used; give one of at most {LARGEST:,.0f}.", param, ctx)
@@ -66,8 +66,8 @@ isolation_option = click.option(
 )
 
 
-def _receiver(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
-    """Return *url* before anything is done; raises UserError for what is no URL of a receiver."""
+def _require_receiver_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    """Return *url* unchanged; raises UserError, before the command starts, when it is not the URL of a receiver."""
     from opsassay.telemetry.otlp.forwarding import require_url
 
     return None if url is None else require_url(url)
@@ -76,7 +76,7 @@ def _receiver(_context: click.Context, _option: click.Parameter, url: str | None
 otlp_option = click.option(
     "--otlp",
     metavar="URL",
-    callback=_receiver,
+    callback=_require_receiver_url,
     help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -84,7 +84,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 @contextmanager
 def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
-    """Send what goes on in the runs of the block to *url*, if one is given, and yield what sends their grades after it."""
+    """Send the events of the runs in the block to *url*, if given; yield a function that sends their grades afterwards."""
     if url is None:
         yield lambda: None
         return
@@ -95,7 +95,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print *text* and, with *nl*, a newline, to standard error with *err*: controls in it are shown, not sent."""
+    """Print *text* to standard output, or standard error with *err*; control characters are written out."""
     click.echo(safe_text(str(text)), err=err, nl=nl)
 
 
@@ -104,12 +104,12 @@ def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) ->
 
     A command that was called by its name of before is named so, as scripts that call it know it.
     """
-    payload = {"command": _as_typed(command), "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
+    payload = {"command": _name_as_typed(command), "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
     click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
 
 
-def _as_typed(command: str) -> str:
-    """Return the name of before of *command* if that was typed: without the word for what ran when none was typed."""
+def _name_as_typed(command: str) -> str:
+    """Return the former name of *command* if the user typed that, else *command*."""
     context = click.get_current_context(silent=True)
     old, new = context.meta.get(TYPED, ("", "")) if context else ("", "")
     if not old or not f"{command} ".startswith(f"{new} "):
@@ -122,7 +122,7 @@ class _Output(click.Path):
     """A path that is written: none of it is a link that leads nowhere, nor a file, or a device, where a folder must be."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
+        """Return *value* as a path; a usage error ends the command when nothing could be written there."""
         path = Path(os.fsdecode(value))
         kind = "file" if self.file_okay else "folder"
         if not os.fspath(value):
@@ -144,7 +144,7 @@ class NewFile(_Output):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return *value* as a path in a folder that is there."""
+        """Return *value* as a path whose folder exists; anything else is a usage error."""
         path = super().convert(value, param, ctx)
         if not path.absolute().parent.is_dir():
             self.fail(f"there is no folder {path.parent}; make it, or name another place.", param, ctx)
@@ -188,7 +188,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def print_tables(tables: Iterable[ResultTable]) -> None:
-    """Print *tables* without the columns that say nothing, each with its tests below it."""
+    """Print *tables* without empty columns, each with its statistical tests below it."""
     for table in tables:
         shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
         print_table(f"{number}{shown.title}", shown.columns, shown.rows)
@@ -211,7 +211,7 @@ class Stages:
         self._ticking: threading.Event | None = None
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """End the present stage and begin that of *name*."""
+        """End the current stage and begin the stage *name*."""
         if name == self._stage:
             return
         self.finish()
@@ -227,17 +227,17 @@ class Stages:
             ).start()
 
     def advanced(self, name: str, message: str) -> None:
-        """Say *message* in a line of its own."""
+        """Print *message* on a line of its own."""
         say(f"opsassay: {name}: {message}")
 
     def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """End the stage of *name* if it is the present one."""
+        """End the stage *name* if it is the current one."""
         del message, spent
         if name == self._stage:
             self.finish()
 
     def finish(self) -> None:
-        """End the present stage."""
+        """End the current stage."""
         if self._ticking:
             self._ticking.set()
             self._ticking = None
@@ -255,7 +255,7 @@ class Stages:
 
 @contextmanager
 def stages() -> Iterator[Stages]:
-    """Show the stages of a command on standard error."""
+    """Yield a display of a command's stages on standard error."""
     if not sys.stderr.isatty():
         yield Stages(None)
         return
@@ -270,5 +270,5 @@ def stages() -> Iterator[Stages]:
 
 
 def cases_apart(cases: Path | None, output: Path | None) -> str:
-    """Return the option by which later commands find *cases* when the store *output* lies apart from them, else ''."""
+    """Return the option that points later commands to *cases* when they are not in the store *output*, else ''."""
     return f" --cases {cases}" if cases is not None and output is not None and output != cases else ""

@@ -34,15 +34,15 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
 
     runs = RunStore(store)
     settings = GradeSettings(cases, profile, say=say)
-    request = PageRequest(runs, output, settings, title, _commands(runs, cases, output))
+    request = PageRequest(runs, output, settings, title, _commands_to_repeat(runs, cases, output))
     problems = write_pages(request, click.echo)
     for problem in problems:
         say(problem)
     context.exit(1 if problems else 0)
 
 
-def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
-    """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
+def _commands_to_repeat(store: RunStore, cases: Path | None, output: Path) -> list[str]:
+    """Return the commands that make this report again, as far as the store tells."""
     from opsassay.core.errors import OpsAssayError
     from opsassay.evals.runner.store import read_run
 

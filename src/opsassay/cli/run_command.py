@@ -114,12 +114,12 @@ def command(
             ended = any(status in FINISHED for s in summaries for status in s.statuses)
             why = "no truth is at hand for these incidents" if ended else "no run came to a result"
             echo(f"Nothing was graded: {why}.")
-        echo(f"{plural(len(made), 'run')} in {store.root / 'runs'}. {_next(items, suite, output)}")
+        echo(f"{plural(len(made), 'run')} in {store.root / 'runs'}. {_next_step(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
 def _run_plan(
-    path: Path, output: Path | None, workers: int, stray: list[str], otlp: str | None, *, as_json: bool
+    path: Path, output: Path | None, workers: int, extra_options: list[str], otlp: str | None, *, as_json: bool
 ) -> int:
     """Run the plan at *path* into the store *output*; return the exit code."""
     from opsassay.cli.live_table import run_table
@@ -129,8 +129,8 @@ def _run_plan(
     from opsassay.evals.runner.results import row_of, solver_tables
     from opsassay.evals.runner.store import RunStore
 
-    if stray:
-        raise UserError(f"{', '.join(stray)}: a plan says that itself; write it into {path}, or give a suite.")
+    if extra_options:
+        raise UserError(f"{', '.join(extra_options)}: a plan says that itself; write it into {path}, or give a suite.")
     if output is None:
         raise UserError("A plan is run into a store of its own; name its folder with -o DIR.")
     jobs = load_plan(path)
@@ -147,8 +147,8 @@ def _run_plan(
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 
-def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
-    """Return what to do next."""
+def _next_step(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
+    """Return a sentence that suggests the next command."""
     if aborted := sum(item["status"] == "aborted" for item in items):
         return f"{aborted} of them aborted; the same command makes these again."
     store = f"{output or suite}{cases_apart(suite, output)}"
@@ -156,18 +156,18 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
 
 
 def _grade_runs(
-    store: Any, cases: list[Case], made: list[RunEnd], settings: RunSettings, repeats: int
+    store: Any, cases: list[Case], ends: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
-    """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
+    """Return a summary of each solver, and the verdicts of the runs whose truth is available."""
     from opsassay.evals.diagnosis.results.repeats import summarise_runs
     from opsassay.evals.diagnosis.score import grade_all
     from opsassay.evals.runner.ranking import run_id
     from opsassay.scoring.profiles import profile_named
 
-    runs = [one.run for one in made if one.run is not None]
+    runs = [one.run for one in ends if one.run is not None]
     ours = {run_id(run) for run in runs}
     true = [case for case in cases if case.truth is not None]
-    hashes = {one.job.item.content_hash for one in made if one.job.case.truth is not None}
+    hashes = {one.job.item.content_hash for one in ends if one.job.case.truth is not None}
     verdicts = grade_all(
         store, true, profile_named(settings.profile), lambda _, error: say(f"opsassay: not graded: {error}"),
         only=lambda run: run_id(run) in ours and run.item_hash in hashes,
@@ -175,20 +175,20 @@ def _grade_runs(
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
-def _run_as_json(one: RunEnd) -> dict[str, Any]:
+def _run_as_json(end: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.ranking import why_not_ranked
 
-    run = one.run
+    run = end.run
     return {
-        "case": one.job.case.name,
-        "solver": one.job.solver_name,
-        "seed": one.job.seed,
+        "case": end.job.case.name,
+        "solver": end.job.solver_name,
+        "seed": end.job.seed,
         "status": run.status.value if run else "not run",
-        "error": run.error if run else one.error,
+        "error": run.error if run else end.error,
         "isolation": run.isolation if run else None,
         "limits_hit": list(run.limits_hit) if run else [],
         "flags": list(run.flags) if run else [],
         "not_ranked": list(why_not_ranked(run)) if run else [],
         "spent": dict(run.spent) if run else {},
-        "run": str(one.run_dir) if one.run_dir else None,
+        "run": str(end.run_dir) if end.run_dir else None,
     }

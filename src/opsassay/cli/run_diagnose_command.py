@@ -92,16 +92,16 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _diagnosis_as_json(made: RunEnd) -> dict[str, Any]:
+def _diagnosis_as_json(end: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.store import read_diagnosis
 
-    case, run = made.job.case, made.run
-    if run is None or made.run_dir is None:
+    case, run = end.job.case, end.run
+    if run is None or end.run_dir is None:
         return {
-            "case": case.name, "system": case.datapack.incident.system, "method": made.job.solver_name, "ranking": [],
-            "answer": f"not run: {made.error}", "correct": None, "status": "not run", "seconds": 0.0, "run": None,
+            "case": case.name, "system": case.datapack.incident.system, "method": end.job.solver_name, "ranking": [],
+            "answer": f"not run: {end.error}", "correct": None, "status": "not run", "seconds": 0.0, "run": None,
         }  # fmt: skip
-    diagnosis = read_diagnosis(made.run_dir)
+    diagnosis = read_diagnosis(end.run_dir)
     claims = [claim.service for claim in diagnosis.root_causes] if diagnosis else []
     answer = ", ".join(claims) or "nothing is wrong"
     return {
@@ -110,15 +110,15 @@ def _diagnosis_as_json(made: RunEnd) -> dict[str, Any]:
         "method": run.solver.label,
         "ranking": [row.model_dump() for row in diagnosis.ranking] if diagnosis else [],
         "answer": answer if diagnosis else f"{run.status.value}: {run.error}",
-        "correct": _correct(case, diagnosis) if diagnosis else None,
+        "correct": _is_correct(case, diagnosis) if diagnosis else None,
         "status": run.status.value,
         "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
-        "run": str(made.run_dir),
+        "run": str(end.run_dir),
     }
 
 
-def _correct(case: Case, diagnosis: Diagnosis) -> bool | None:
-    """Return whether a named service is a true root, or nothing was claimed where nothing was broken; as `score run` does.
+def _is_correct(case: Case, diagnosis: Diagnosis) -> bool | None:
+    """Return whether the diagnosis names a true root service, or nothing where nothing was broken.
 
     None where that is not known, and on a void case.
     """

@@ -71,7 +71,7 @@ def command(
 
 
 def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
-    """Return the changes of *trial* in their order; *after_s* counts from when the agent came in."""
+    """Return the agent's changes of *trial*, in order, with *after_s*, the seconds since the agent's start."""
     from opsassay.evals.remediation.authoring.counterfactual import NS, words_of
 
     return [
@@ -82,7 +82,7 @@ def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
 
 
 def judgements_of(trial: RecordedTrial) -> list[dict[str, Any]]:
-    """Return what every predicate says of *trial*, and after which change it was decided, None where before all."""
+    """Return the judgement of every predicate on *trial*, and the change before it was decided, None for none."""
     found = []
     for one in trial.verdict.judgements:
         before = [n for n, a in enumerate(trial.changes, 1) if one.time_ns is not None and a.started_ns <= one.time_ns]

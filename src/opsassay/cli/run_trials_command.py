@@ -73,10 +73,10 @@ def command(
                 "seed": trial.seed,
                 "attempts": len(store.attempts_of(trial.cell.hash)),
                 "run": str(folder) if folder else None,
-                "metrics": _metrics(folder) if folder else {},
+                "metrics": _read_metrics(folder) if folder else {},
             }
         )
-    tables = [] if dry_run else _tables(output, numbers)
+    tables = [] if dry_run else _result_tables(output, numbers)
     if as_json:
         print_json("run trials", items, tables=[one.as_item() for one in tables])
     else:
@@ -108,11 +108,8 @@ def command(
     context.exit(0 if dry_run or all(item["run"] and item["metrics"] for item in items) else 1)
 
 
-def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
-    """Return the tables over the store *output* that are numbered in *numbers*, and the trials without a result.
-
-    Says which trials cannot be scored.
-    """
+def _result_tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
+    """Return the result tables over the store *output* with the paper's *numbers*, and the trials without a result."""
     from opsassay.evals.remediation.report import Trials, void_table
     from opsassay.evals.remediation.tables import tables
 
@@ -124,7 +121,7 @@ def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
 
 
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
-    """Return how many trials are left and how long they take at most, *jobs* side by side."""
+    """Return how many trials are left and the longest they can take, with *jobs* at a time."""
     if not left_s:
         return f"nothing is left of {plural(count, 'trial')}"
     longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
@@ -134,8 +131,8 @@ def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
     )
 
 
-def _metrics(folder: Path) -> dict[str, float | None]:
-    """Return the metrics of the committed verdict, none when the run could not be graded."""
+def _read_metrics(folder: Path) -> dict[str, float | None]:
+    """Return the metrics of the verdict in the run *folder*, empty when the run could not be graded."""
     from opsassay.evals.runner.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]

@@ -35,7 +35,7 @@ def scores_of(
     by_protocol: bool = True,
     allow_unsealed: bool | None = None,
 ) -> list[ReadScores]:
-    """Return the long, checked scores at each of *paths*: a CSV or parquet file, or a store of graded runs.
+    """Return the checked score table at each of *paths*: a CSV or parquet file, or a store of graded runs.
 
     For a store *metric* of the default profile is the score; without one it is exact_match where every answer of every
     store has it, else one that is defined on all of them, which is said. A solver is a method (its arm part of the name),
@@ -67,7 +67,7 @@ def scores_of(
 
 
 def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) -> None:
-    """Raise UserError for printed figures, which are no scores."""
+    """Raise UserError when *table* holds printed figures and not scores."""
     from opsassay.analysis.audit import verify
 
     if settings.columns.score in table.columns:
@@ -84,7 +84,7 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
 
 
 def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
-    """Return the runs of the store at *path* that count and are ranked, or are *allow_unsealed*, with their verdicts."""
+    """Return the store's (run, verdict) pairs that count and may be ranked, unsealed ones with *allow_unsealed*."""
     from opsassay.evals.runner import ranking
     from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 
@@ -101,7 +101,7 @@ def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[
         else:
             found.append((run, verdict))
     if left_out:
-        _say_left_out(path, left_out, nothing_left=not found, offered=allow_unsealed is False)
+        _say_left_out(path, left_out, nothing_left=not found, has_option=allow_unsealed is False)
     if not found:
         raise UserError(
             f"{path} holds no graded runs; make some with `opsassay run diagnose {path}` and `opsassay score run {path}`."
@@ -109,12 +109,12 @@ def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[
     return found
 
 
-def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offered: bool) -> None:
-    """Say which graded runs of *path* were left out, and why; raise UserError with it when *nothing_left* to compare."""
+def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, has_option: bool) -> None:
+    """Print which graded runs were left out, and why; raise UserError when *nothing_left* to compare."""
     from opsassay.evals.runner.ranking import NOT_RANKED
 
     why = ", ".join(f"{reason} ({plural(number, 'run')})" for reason, number in reasons.items())
-    way = "; --allow-unsealed compares what ran unsealed" if offered and NOT_RANKED["unsealed"] in reasons else ""
+    way = "; --allow-unsealed compares what ran unsealed" if has_option and NOT_RANKED["unsealed"] in reasons else ""
     if nothing_left:
         raise UserError(f"{path} has graded runs, but none that is ranked: {why}{way}.")
     say(f"opsassay: {path}: left out what is not ranked: {why}{way}")

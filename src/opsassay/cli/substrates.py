@@ -27,18 +27,18 @@ fresh_option = click.option(
 
 
 def split_level(substrate: str) -> tuple[str, str | None]:
-    """Return the name of a substrate and the isolation level, None for the best that it has."""
+    """Return the substrate and isolation level of "NAME:LEVEL"; without a level None, the best available."""
     name, _, level = substrate.partition(":")
     return name, level or None
 
 
 def there(substrate: str) -> str:
-    """Return what further commands on a system of *substrate* have to name."""
+    """Return the option that further commands need for a system on *substrate*, '' for the default."""
     return "" if substrate == HERE else f" --substrate {substrate}"
 
 
 def substrate_of(name: str, **settings: str | None) -> Substrate:
-    """Return the substrate *name* with the *settings* that are given; raises NotFoundError, UserError."""
+    """Return the substrate *name* with the given *settings*; raises NotFoundError, UserError."""
     from opsassay.testbed.core.substrate import load_substrate
 
     given: Mapping[str, str] = {key: value for key, value in settings.items() if value is not None}

@@ -20,7 +20,7 @@ _INDENT = "  "
 
 
 def print_rows(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table on *console* as wide as that is; no word is broken, not even one that is longer than a line."""
+    """Print a table as wide as *console*; no word is broken, not even one longer than a line."""
     heads = [safe_text(column) for column in columns]
     cells = [["-" if value is None else safe_text(str(value)) for value in row] for row in rows]
     console.print(Text(safe_text(title), style="italic"), soft_wrap=True)
@@ -31,15 +31,15 @@ def print_rows(console: Console, title: str, columns: Sequence[str], rows: Seque
     _print_stacked(console, heads, cells)
 
 
-def column_widths(heads: Sequence[str], cells: Rows, room: int) -> list[int] | None:
-    """Return how wide each column is when all share *room*, None when a word of one would have to be broken.
+def column_widths(headings: Sequence[str], cells: Rows, total: int) -> list[int] | None:
+    """Return the widths of the columns, which add up to *total*; None when a word would have to be broken.
 
     None is narrower than its longest word; what is left goes, cell by cell, to the column that lacks most.
     """
-    columns = list(zip(heads, *cells, strict=True))
+    columns = list(zip(headings, *cells, strict=True))
     widths = [max(map(_measure_longest_word, column)) for column in columns]
     natural = [max(cell_len(line) for text in column for line in text.splitlines() or [""]) for column in columns]
-    spare = room - sum(widths)
+    spare = total - sum(widths)
     if spare < 0:
         return None
     for _ in range(min(spare, sum(natural) - sum(widths))):
@@ -53,7 +53,7 @@ def _measure_longest_word(text: str) -> int:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return *text* as lines of *width* cells, cut between words alone; a longer word has a line of its own."""
+    """Return *text* as lines of at most *width* cells, broken between words only; a longer word gets its own line."""
     lines: list[str] = []
     for given in text.splitlines():
         line = ""
@@ -80,7 +80,7 @@ def _build_grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style:
 
 
 def _print_stacked(console: Console, heads: Sequence[str], cells: Rows) -> None:
-    """Print each row as lines of its own, the name of the column before each value."""
+    """Print each row as lines "column: value"."""
     margin = max(map(cell_len, heads)) + 2 * len(_INDENT)
     for number, row in enumerate(cells):
         if number:

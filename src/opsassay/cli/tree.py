@@ -191,19 +191,19 @@ RENAMED = {
 
 
 def children(path: str) -> list[str]:
-    """Return the groups and commands that lie directly below *path*, '' for the first level, by their whole names."""
+    """Return the full names of the groups and commands directly below *path*, '' for the first level."""
     if not path:
         return [name for names in STAGES.values() for name in names]
     return [name for name in dict.fromkeys([*COMMANDS, *GROUPS]) if name.rpartition(" ")[0] == path]
 
 
 def about(path: str) -> str:
-    """Return the one line of the command or group at *path*."""
+    """Return the one-line summary of the command or group at *path*."""
     return COMMANDS[path].about if path in COMMANDS else GROUPS[path]
 
 
 def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
-    """Return the name of before that *words* begin with, and what it is now; None when they begin with none."""
+    """Return the (former, present) name of the command that *words* begin with, None when no former name fits."""
     return next(
         (
             (old, RENAMED[old])
@@ -215,14 +215,14 @@ def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
 
 
 def command_in(words: Sequence[str]) -> str:
-    """Return the whole name of the command that *words* call, '' when they call none."""
+    """Return the full name of the command that *words* call, '' when they call none."""
     if found := renamed_command(words):
         words = [*found[1].split(), *words[len(found[0].split()) :]]
     return next((name for count in (3, 2, 1) if (name := " ".join(words[:count])) in COMMANDS), "")
 
 
 def nearest_command(path: str, word: str) -> str | None:
-    """Return the command that *word*, typed below *path*, may have been meant for: in another group, or misspelt."""
+    """Return the command most likely meant by *word* below *path*: in another group, or misspelt; None for none."""
     if word in RENAMED and path:
         return RENAMED[word]
     elsewhere = next((name for name in COMMANDS if name.split()[-1] == word), None)

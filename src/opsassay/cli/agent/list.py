@@ -39,7 +39,7 @@ def command(*, as_json: bool) -> None:
 
 
 def _task_agents() -> list[dict[str, Any]]:
-    """Return what is listed of the built-in agents for tasks of the other domains."""
+    """Return the list entries of the built-in agents for tasks of all domains but diagnosis."""
     from opsassay.solvers.agents.base import TASK_AGENTS
 
     found = []

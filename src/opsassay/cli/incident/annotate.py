@@ -60,7 +60,7 @@ def command(
 
     chosen = load_settings(settings)
     if compare:
-        _compare(paths, chosen, as_json=as_json)
+        _print_agreement(paths, chosen, as_json=as_json)
         return
     type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
     done: list[Annotated] = []
@@ -83,8 +83,8 @@ def command(
     context.exit(1 if any(item["error"] for item in items) else 0)
 
 
-def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
-    """Print the agreement of our graph with the published one, for every case of *paths* that has one."""
+def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
+    """Print the agreement of our causal graph with the published one for every case that has both."""
     from dataclasses import asdict
 
     from opsassay.annotation.job import annotate_case
@@ -92,9 +92,9 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
     from opsassay.core.errors import OpsAssayError
     from opsassay.telemetry.tree import resolve
 
-    def text(found: Overlap) -> str:
-        share = "-" if found.jaccard is None else f"{found.jaccard:.0%}"
-        return f"{share} ({found.both} both, {found.ours_alone} ours, {found.published_alone} published)"
+    def text(overlap: Overlap) -> str:
+        share = "-" if overlap.jaccard is None else f"{overlap.jaccard:.0%}"
+        return f"{share} ({overlap.both} both, {overlap.ours_alone} ours, {overlap.published_alone} published)"
 
     rows, items = [], []
     for path in paths:

@@ -48,13 +48,13 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
     print_table("Disagreements", ("case", one, two), rows)
 
 
-def _format_flags(said: dict[str, object]) -> str:
-    if said["agree"]:
+def _format_flags(flags: dict[str, object]) -> str:
+    if flags["agree"]:
         return "agree"
-    edges = said["edges"]
+    edges = flags["edges"]
     assert isinstance(edges, dict)
-    parts = [*said["nodes"], *(f"{edge}: {', '.join(why)}" for edge, why in edges.items())]  # type: ignore[misc]
-    return "; ".join([*parts, *(f"missing {part}" for part in said["missing"])])  # type: ignore[attr-defined]
+    parts = [*flags["nodes"], *(f"{edge}: {', '.join(why)}" for edge, why in edges.items())]  # type: ignore[misc]
+    return "; ".join([*parts, *(f"missing {part}" for part in flags["missing"])])  # type: ignore[attr-defined]
 
 
 def _serve_labels(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:

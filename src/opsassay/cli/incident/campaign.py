@@ -64,13 +64,13 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: s
         )
     else:
         failures = Counter(injection.plan.name for injection in injections if injection.cell in failed)
-        _print(items, failures)
+        _print_counts(items, failures)
         echo(f"{len(items)} of {len(injections)} recorded in {output}. Next: `opsassay run diagnose {output}`.")
     context.exit(1 if failed else 0)
 
 
-def _print(items: list[dict[str, Any]], failures: Counter[str]) -> None:
-    """Print by fault type how many were injected, did not bite or failed, and what they were labelled."""
+def _print_counts(items: list[dict[str, Any]], failures: Counter[str]) -> None:
+    """Print by fault type how many faults were injected, had no effect or failed, and how they were labelled."""
     injected = Counter(item["fault"] for item in items)
     toothless = Counter(item["fault"] for item in items if not item["effect"])
     labelled = Counter((item["fault"], item["label"]) for item in items)

@@ -50,7 +50,7 @@ def command(
             raise UserError(f"--root, --alerts, --boundary and --update-truth are for otlp, not for {format_}.")
         importer = partial(importer, update_truth=update_truth)
     report = importer(path, output, lambda name, became: say(f"opsassay: {name}: {became}"))
-    _print(report, f"{format_} into {output}", as_json=as_json)
+    _print_report(report, f"{format_} into {output}", as_json=as_json)
     context.exit(1 if report.failed else 0)
 
 
@@ -87,20 +87,20 @@ def backends(
     """
     from opsassay.telemetry.importers.backends.importing import import_backends
 
-    settings = _settings(file, changes, {name: value for name, value in options.items() if value is not None})
+    settings = _merge_settings(file, changes, {name: value for name, value in options.items() if value is not None})
     report = import_backends(settings, output, lambda name, became: say(f"opsassay: {name}: {became}"))
     for _, sentences in report.failed:
         for sentence in sentences.splitlines():
             say(f"opsassay: {sentence}")
     if as_json or not report.failed:
-        _print(report, f"backends into {output}", as_json=as_json)
+        _print_report(report, f"backends into {output}", as_json=as_json)
     if not report.failed and not as_json:
         echo(f"Next: `opsassay incident annotate {output} --explain`.")
     context.exit(1 if report.failed else 0)
 
 
-def _settings(file: Path | None, changes: tuple[str, ...], options: dict[str, str]) -> PastIncident:
-    """Return the settings of *file* with *changes*, then *options* on top; a path in the file is seen from its folder."""
+def _merge_settings(file: Path | None, changes: tuple[str, ...], options: dict[str, str]) -> PastIncident:
+    """Return the settings of *file* with *changes* and then *options* on top; its paths are relative to its folder."""
     import yaml
 
     from opsassay.core.schema.files import load_yaml, parse_yaml
@@ -121,8 +121,8 @@ def _settings(file: Path | None, changes: tuple[str, ...], options: dict[str, st
     return PastIncident.model_validate(whole)
 
 
-def _print(report: ImportReport, title: str, *, as_json: bool) -> None:
-    """Print what became of each case, and the notes."""
+def _print_report(report: ImportReport, title: str, *, as_json: bool) -> None:
+    """Print the result of each imported case, and the notes."""
     groups = (("imported", report.imported), ("skipped", report.skipped), ("failed", report.failed))
     items = [{"case": name, "status": status, "detail": detail} for status, cases in groups for name, detail in cases]
     if as_json:

@@ -34,7 +34,7 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
     """
     from opsassay.telemetry.backends.serving import api_urls, serving_on_port
 
-    with _server(source, substrate) as server, serving_on_port(server, port) as url:
+    with _api_server(source, substrate) as server, serving_on_port(server, port) as url:
         variables = {f"{name.upper()}_URL": found for name, found in api_urls(url).items()}
         if client:
             return subprocess.run(client, env={**os.environ, **variables}, check=False).returncode
@@ -46,8 +46,8 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
 
 
 @contextmanager
-def _server(source: str, substrate: str) -> Iterator[ApiServer]:
-    """Yield the server over the path or the running system *source*; raises UserError for what is neither."""
+def _api_server(source: str, substrate: str) -> Iterator[ApiServer]:
+    """Yield the API server over the datapack or running system *source*; raises UserError when it is neither."""
     from opsassay.telemetry.backends.serving import ApiServer
 
     path = Path(source)

@@ -48,7 +48,7 @@ _KINDS = {"agent": "an agent", "method": "a method", "scenario": "a remediation 
 
 
 def examples_folder() -> Path:
-    """Return where the examples lie: in the installed package, or at the top of the checkout that it runs from."""
+    """Return the folder of the examples, in the installed package or at the top of the checkout."""
     package = Path(__file__).parents[2]
     found = next((one for one in (package / "examples", package.parents[1] / "examples") if one.is_dir()), None)
     if found is None:
@@ -57,7 +57,7 @@ def examples_folder() -> Path:
 
 
 def command_for(kind: str) -> click.Command:
-    """Return the command that writes an example of *kind*."""
+    """Return the click command that writes an example of *kind*."""
 
     @click.command(kind, help=f"Write a working example of {_KINDS[kind]}, called NAME, to begin with.")
     @click.argument("name")
@@ -72,7 +72,7 @@ def command_for(kind: str) -> click.Command:
 
 
 def write_example(kind: str, name: str, output: Path) -> None:
-    """Write the example of *kind*, called *name*, into the folder *output*; raises UserError."""
+    """Write the example of *kind*, under the name *name*, into the folder *output*; raises UserError."""
     template = TEMPLATES[kind]
     if not _NAME.fullmatch(name):
         raise UserError(f"{name!r} is no name; take small letters, digits and dashes, such as my-{kind}.")

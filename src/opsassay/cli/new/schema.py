@@ -88,13 +88,13 @@ def command(kind: str | None, output: Path | None, *, as_json: bool) -> None:
 def schema_of(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the *kind* of file, one of `KINDS`, made from the model that reads it."""
     place, about = KINDS[kind]
-    schema = _plan() if kind == "plan" else _import_model(place).model_json_schema()
+    schema = _plan_schema() if kind == "plan" else _import_model(place).model_json_schema()
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"OpsAssay: {about}"}
     return {**schema, **head}
 
 
-def _plan() -> dict[str, Any]:
-    """Return the schema of a plan: one part alone, or several; what a domain of others takes is not looked at."""
+def _plan_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a plan, of one part or several; fields of domains in other packages are left open."""
     models = {domain: _import_model(place) for domain, place in PARTS.items()}
     named, schema = models_json_schema([(model, "validation") for model in models.values()])
     parts: list[dict[str, Any]] = [{"type": "object", "required": ["domain"]}]
@@ -110,7 +110,7 @@ def _plan() -> dict[str, Any]:
     return {**schema, "anyOf": [whole, *parts]}
 
 
-def _import_model(place: str) -> type[BaseModel]:
-    module, _, name = place.partition(":")
+def _import_model(path: str) -> type[BaseModel]:
+    module, _, name = path.partition(":")
     found: type[BaseModel] = getattr(importlib.import_module(module), name)
     return found

@@ -83,7 +83,7 @@ def command(
 def _import_predictions(
     source: Path, form: str | None, traces: Path, solver: str | None, output: Path, *, as_json: bool
 ) -> int:
-    """Read predictions of who failed and when, about the labelled traces in *traces*, and return the exit code."""
+    """Import predictions of the blamed agent and step for the labelled traces in *traces*; return the exit code."""
     from opsassay.analysis.answers.predictions import import_predictions
     from opsassay.analysis.blame.labelled import read_labelled
 
@@ -121,14 +121,14 @@ def _import_predictions(
     return 1 if report.problems else 0
 
 
-def _answer_as_json(one: KeptAnswer) -> dict[str, Any]:
+def _answer_as_json(answer: KeptAnswer) -> dict[str, Any]:
     return {
-        "answer": one.source,
-        "incident": one.run.item,
-        "solver": one.run.solver.label,
-        "seed": one.run.seed,
-        "ended": one.run.status.value,
-        "became": "there already" if one.known else "imported",
-        "run": str(one.folder),
-        "notes": list(one.notes),
+        "answer": answer.source,
+        "incident": answer.run.item,
+        "solver": answer.run.solver.label,
+        "seed": answer.run.seed,
+        "ended": answer.run.status.value,
+        "became": "there already" if answer.known else "imported",
+        "run": str(answer.folder),
+        "notes": list(answer.notes),
     }

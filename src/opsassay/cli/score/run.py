@@ -83,7 +83,7 @@ def command(
 
 
 def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None:
-    """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
+    """Write the score table of the rankable runs to *path*, and print which solvers are in it."""
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.ranking import versions_reported, why_not_ranked
     from opsassay.evals.runner.scores import score_table, write_scores
@@ -112,16 +112,16 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
     say(f"opsassay: tables: {path}")
 
 
-def _verdict_as_json(one: GradedRun) -> dict[str, Any]:
+def _verdict_as_json(graded: GradedRun) -> dict[str, Any]:
     from opsassay.evals.runner.ranking import why_not_ranked
 
-    verdict = one.verdict
+    verdict = graded.verdict
     return {
         "run": verdict.run,
         "case": verdict.item,
         "system": verdict.system,
         "solver": verdict.solver,
         "label": verdict.label,
-        "not_ranked": list(why_not_ranked(one.run)),
+        "not_ranked": list(why_not_ranked(graded.run)),
         "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
     }

@@ -21,7 +21,7 @@ class Instant(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return it as ns of UTC."""
+        """Return the time as ns of UTC."""
         from opsassay.evals.remediation.foreign.instants import instant_ns
 
         try:

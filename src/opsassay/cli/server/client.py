@@ -29,7 +29,7 @@ server_option = click.option(
 
 
 @contextmanager
-def _asking(server: str) -> Iterator[PlatformClient]:
+def _connect(server: str) -> Iterator[PlatformClient]:
     """Give a client of the platform at *server*; raises UserError for what it refuses, OperationError when it is away."""
     from opsassay.server.client import PlatformClient, PlatformError
 
@@ -72,8 +72,8 @@ def register(
     """Register the agent NAME with a platform: a folder, a built-in one, or, with neither, one that you run yourself."""
     if bundle is not None and built_in is not None:
         raise UserError("--bundle and --built-in: an agent is one of both; leave one out.")
-    content = None if bundle is None else _tar_of(bundle)
-    with _asking(server) as platform:
+    content = None if bundle is None else _pack_agent(bundle)
+    with _connect(server) as platform:
         if content is not None:
             query = urlencode({"name": name, "level": level, "domains": ",".join(domains)})
             found = platform.ask("POST", f"/api/agents/bundle?{query}", content)
@@ -89,8 +89,8 @@ def register(
         echo(f"It asks for its tasks at {server.rstrip('/')}{found['manifest']}.")
 
 
-def _tar_of(folder: Path) -> bytes:
-    """Return the files of *folder* as a tar, agent.yaml at its top; raises UserError."""
+def _pack_agent(folder: Path) -> bytes:
+    """Return the files of the agent's *folder* as a tar archive, agent.yaml at its top; raises UserError."""
     import io
     import tarfile
 
@@ -111,14 +111,14 @@ def _tar_of(folder: Path) -> bytes:
 @click.pass_context
 def benchmark(context: click.Context, agent: str, task_set: str, server: str, *, no_wait: bool, as_json: bool) -> None:
     """Ask for a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print the outcome of each task."""
-    with _asking(server) as platform:
+    with _connect(server) as platform:
         yours = platform.ask("GET", "/api/agents")["items"]
         ids = [one["id"] for one in yours if agent in (one["id"], one["name"])]
         if not ids:
             raise NotFoundError("agent of yours", agent, [one["name"] for one in yours])
         asked = platform.request(ids[0], task_set)
         say(f"opsassay: benchmark {asked}: {server.rstrip('/')}/benchmarks/{asked}")
-        found = platform.benchmark(asked) if no_wait else _at_its_end(lambda: platform.benchmark(asked))
+        found = platform.benchmark(asked) if no_wait else _wait_for_end(lambda: platform.benchmark(asked))
     cells = found.pop("cells")
     if as_json:
         print_json("server benchmark", cells, **found)
@@ -128,11 +128,11 @@ def benchmark(context: click.Context, agent: str, task_set: str, server: str, *,
     context.exit(int(found["state"] == "Error" or any(one["bundle"] == "Error" for one in cells)))
 
 
-def _at_its_end(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Look at a benchmark until it is at an end, and say how far it is whenever that changes."""
+def _wait_for_end(read_benchmark: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Poll a benchmark until it has ended, printing its progress when that changes; return its last state."""
     said = ""
     while True:
-        found = look()
+        found = read_benchmark()
         ended = sum(one["bundle"] in ("Terminated", "Error") for one in found["cells"])
         now = f"opsassay: {found['state']}, {ended} of {len(found['cells'])} tasks at an end"
         if now != said:
@@ -157,7 +157,7 @@ def renew(user: str, state: Path | None, database: str | None, server: str) -> N
     An admin asks the platform; the owner of its folder needs no token, as when that of the admin is lost.
     """
     if state is None:
-        with _asking(server) as platform:
+        with _connect(server) as platform:
             token = platform.ask("POST", f"/api/users/{quote(user, safe='')}/token")["token"]
     else:
         from opsassay.server.serving import renew_in_folder

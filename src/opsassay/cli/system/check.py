@@ -72,7 +72,7 @@ def command(
 
 
 def _check_namespace(context: click.Context, name: str, *, as_json: bool) -> NoReturn:
-    """Say what the namespace *name* is, what of it can be broken, and what a trial there adds; end the command."""
+    """Print what the namespace *name* contains, what can be broken in it and what a trial would add; then exit."""
     from opsassay.testbed.substrates.kubernetes.api.client import Api
     from opsassay.testbed.substrates.kubernetes.drawing import NO_TRIAL, draw
     from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of

@@ -47,24 +47,25 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
         written = chosen.logs(system)
 
 
-def merge_logs(written: Mapping[str, str], shown: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the entries of all logs in *written* in the order of time.
+def merge_logs(text_by_process: Mapping[str, str], characters_read: dict[str, int]) -> list[dict[str, Any]]:
+    """Return the new entries of all logs in order of time.
 
-    *shown* holds how many characters of each were returned before, and is moved on to the last whole line.
+    *characters_read* holds how many characters of each log were returned before, and is moved on to its last whole
+    line.
     """
     found = list[dict[str, Any]]()
-    for name, text in written.items():
+    for name, text in text_by_process.items():
         whole = text.rfind("\n") + 1
-        begun = shown.get(name, 0)
-        found += _entries(
+        begun = characters_read.get(name, 0)
+        found += _parse_entries(
             name, text[begun if begun <= len(text) else 0 : whole].splitlines()
         )  # a shorter one began anew
-        shown[name] = whole
+        characters_read[name] = whole
     return sorted(found, key=lambda entry: str(entry["time"]))
 
 
-def _entries(process: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each line; one that another program wrote has the time of the one before it."""
+def _parse_entries(process: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each line; a line of a foreign program gets the time of the line before it."""
     time_of_last = ""
     for line in lines:
         entry = parsed(line) or {"time": time_of_last, "level": "info", "event": line}

@@ -180,29 +180,29 @@ def _format_attempt(attempt: Attempt, count: int) -> str:
     return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
 
 
-def _print_faults(found: dict[str, Any]) -> None:
-    rows = [[name, number] for name, number in found["counts"].items()]
+def _print_faults(result: dict[str, Any]) -> None:
+    rows = [[name, number] for name, number in result["counts"].items()]
     print_table("What became of the candidates", ["result", "candidates"], rows)
     for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
-        _say_share(words, found[name])
-    families = [[name, number] for name, number in found["families"].items()]
+        _say_share(words, result[name])
+    families = [[name, number] for name, number in result["families"].items()]
     print_table("Families among the hidden failures", ["family", "hits"], families)
-    if found["findings"]:
-        rows = [[one["number"], one["candidate"], one["reason"]] for one in found["findings"]]
+    if result["findings"]:
+        rows = [[one["number"], one["candidate"], one["reason"]] for one in result["findings"]]
         print_table("Findings about the verifier", ["number", "candidate", "reason"], rows)
 
 
-def _print_repairs(attempts: Sequence[Attempt], found: dict[str, Any]) -> None:
+def _print_repairs(attempts: Sequence[Attempt], result: dict[str, Any]) -> None:
     rows = [
         [one.number, one.composition.name, "-" if one.certified is None else one.certified, one.reason]
         for one in attempts
     ]
     print_table("Repairs on the model", ["number", "candidate", "certified", "harm"], rows)
-    print_table("Results", ["result", "candidates"], [[n, count] for n, count in found["counts"].items()])
-    _say_share("certified and harmful, of all", found["fooled"])
-    _say_share("certified, of the harmful", found["fooled_of_harmful"])
+    print_table("Results", ["result", "candidates"], [[n, count] for n, count in result["counts"].items()])
+    _say_share("certified and harmful, of all", result["fooled"])
+    _say_share("certified, of the harmful", result["fooled_of_harmful"])
 
 
-def _say_share(words: str, share: dict[str, Any]) -> None:
+def _say_share(label: str, share: dict[str, Any]) -> None:
     low, high = (percent(bound) for bound in share["interval"])
-    say(f"{words}: {share['count']} of {share['n']} (95% {low} to {high})")
+    say(f"{label}: {share['count']} of {share['n']} (95% {low} to {high})")

@@ -36,7 +36,7 @@ def command(*, as_json: bool) -> None:
         }
         for one in map(load_scenario, [*names(), *generated_names()])
     ]
-    spread = _distributions(items)
+    spread = _size_distributions(items)
     if as_json:
         print_json("task scenarios", items, complexity=spread)
         return
@@ -60,8 +60,8 @@ def command(*, as_json: bool) -> None:
     echo(f"Complexity (ITBench, Figure 11): {levels}; from {spread['least']:.2f} to {spread['most']:.2f}.")
 
 
-def _distributions(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many scenarios have which sizes and which level (ITBench, Figures 10 and 11)."""
+def _size_distributions(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many scenarios have each size and level (ITBench, Figures 10 and 11)."""
     sizes = {
         "propagation": [i["difficulty"]["propagation"] for i in items],
         "resolution steps": [i["difficulty"]["resolution_steps"] for i in items],

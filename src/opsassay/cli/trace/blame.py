@@ -146,7 +146,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
         raise UserError("--annotator is empty; give your name, which names the file of your annotations.")
     stems = Counter(path.stem for path in traces)
     pages = [
-        TracePage(_name(path, i, twice=stems[path.stem] > 1), t)
+        TracePage(_name_of_trace(path, i, twice=stems[path.stem] > 1), t)
         for path in traces
         for i, t in enumerate(read_traces(path))
     ]
@@ -208,8 +208,8 @@ def agree(
     context.exit(1 if still_open else 0)
 
 
-def _join_to_truth(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
-    """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
+def _join_to_truth(trace: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+    """Return the run's trace and events on one time axis, if *folder* is a run or *cases* names its truth; else None."""
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import resolve
@@ -222,11 +222,11 @@ def _join_to_truth(found: Trace, folder: Path, cases: Path | None, *, is_run: bo
     )
     if not is_run and not matching:
         return None
-    return join(found, read_run(folder) if is_run else RunRecord(), matching[0] if matching else None)
+    return join(trace, read_run(folder) if is_run else RunRecord(), matching[0] if matching else None)
 
 
-def _name(path: Path, number: int, *, twice: bool) -> str:
-    """Return how annotations name a trace: by its file or its session's folder, with the one above if need be."""
+def _name_of_trace(path: Path, number: int, *, twice: bool) -> str:
+    """Return the name of a trace in annotations: its file or session folder, with the parent folder if *twice*."""
     own = f"{path.resolve().parent.name}/{path.stem}" if twice else path.stem
     return own + (f"-{number}" if number else "")
 
@@ -252,14 +252,21 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
         write_noun(output / LABELS / name, one.attribution)
 
 
-def _read_label(one: Any) -> tuple[str | None, int | None]:
-    return (one.attribution.agent_name, one.attribution.step_id) if one.attribution else (None, None)
+def _read_label(label_set: Any) -> tuple[str | None, int | None]:
+    return (label_set.attribution.agent_name, label_set.attribution.step_id) if label_set.attribution else (None, None)
 
 
-def _settled_as_json(one: Any) -> dict[str, Any]:
-    agent, step = _read_label(one)
-    labels = {name: label.model_dump() for name, label in one.labels.items()}
-    return {"trace": one.trace, "status": one.status, "agent": agent, "step": step, "note": one.note, "labels": labels}
+def _settled_as_json(settled: Any) -> dict[str, Any]:
+    agent, step = _read_label(settled)
+    labels = {name: label.model_dump() for name, label in settled.labels.items()}
+    return {
+        "trace": settled.trace,
+        "status": settled.status,
+        "agent": agent,
+        "step": step,
+        "note": settled.note,
+        "labels": labels,
+    }
 
 
 def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
@@ -271,7 +278,7 @@ def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettin
 
 
 def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
-    """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
+    """Return the re-run for the dynamic technique, a command behind the proxy; None when it is not used."""
     from opsassay.analysis.blame.rerun import ProxyRerun, command
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.exchanges import read_session
@@ -295,14 +302,14 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: Bla
     )
 
 
-def _blame_as_json(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
+def _blame_as_json(path: Path, trace: Trace, blamed: Any) -> dict[str, Any]:
     return {
         "trace": str(path),
-        "task": found.task_id,
+        "task": trace.task_id,
         "technique": blamed.technique,
         "agent": blamed.attribution.agent_name,
         "step": blamed.attribution.step_id,
-        "steps": len(found.steps),
+        "steps": len(trace.steps),
         "reason": blamed.attribution.reason,
         "calls": blamed.cost.calls,
         "tokens": blamed.cost.tokens,

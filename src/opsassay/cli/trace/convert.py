@@ -71,11 +71,11 @@ def _step_as_json(step: Any) -> dict[str, Any]:
     }
 
 
-def _print_steps(found: Trace) -> None:
+def _print_steps(trace: Trace) -> None:
     rows = [
         (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None,
          s.usage.get("input_tokens", 0) + s.usage.get("output_tokens", 0) or None,
          s.error or " ".join(s.output_content.split())[:60] or s.finish_reason)
-        for s in found.steps
+        for s in trace.steps
     ]  # fmt: skip
-    print_table(f"Trace of {found.system_name}", ("step", "agent", "kind", "tools", "tokens", "output"), rows)
+    print_table(f"Trace of {trace.system_name}", ("step", "agent", "kind", "tools", "tokens", "output"), rows)

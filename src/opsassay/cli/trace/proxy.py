@@ -66,7 +66,7 @@ def command(
             return _serve_forever(settings, port, name)
         url = stack.enter_context(running_proxy(settings, port))
         given = _client_environment(url, issue_token(directory, name))
-        done = subprocess.run(agent, env={**_without(key_env), **given}, check=False)
+        done = subprocess.run(agent, env={**_environment_without(key_env), **given}, check=False)
         folder = session_folder(directory, name)
         if (folder / RECORD).exists():
             look = f"`opsassay trace blame view {folder} -o trace.html`, `opsassay trace blame {folder}`"
@@ -109,8 +109,8 @@ def _client_environment(url: str, token: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _without(key_env: str) -> dict[str, str]:
-    """Return the environment without the real key: the agent never sees it."""
+def _environment_without(key_env: str) -> dict[str, str]:
+    """Return the environment variables without *key_env*, so that the agent never sees the real key."""
     return {name: value for name, value in os.environ.items() if name != key_env}
 
 

@@ -117,7 +117,7 @@ _OWN: Mapping[str, Mapping[str, type[Written]]] = {
 
 
 def tools_of(task: ComplianceTask) -> Mapping[str, type[Written]]:
-    """Return the tools of *task*, which depend on its class."""
+    """Return the classes of the tools for *task*, by name; they depend on its class."""
     return {**_FILES, **_OWN.get(task.task_class, _ENFORCED), "git": GitWords, "think": Think}
 
 
@@ -134,32 +134,32 @@ class ComplianceToolbox(Toolbox):
         """The names of the worlds that may be asked."""
         return list(self._worlds)
 
-    def _run_tool(self, asked: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
-        match asked:
+    def _run_tool(self, request: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
+        match request:
             case Think():
                 return NOTED
             case ListFiles():
                 return "\n".join(self.workspace.listed()) or "(none)", "ok"
             case ReadFile():
-                return self.workspace.read(asked.path).decode("utf-8", "replace")[:MAX_CHARACTERS], "ok"
+                return self.workspace.read(request.path).decode("utf-8", "replace")[:MAX_CHARACTERS], "ok"
             case WriteFile():
-                self.workspace.write(asked.path, asked.content.encode("utf-8", "replace"))
+                self.workspace.write(request.path, request.content.encode("utf-8", "replace"))
                 return "Written.", "ok"
             case KyvernoLint():
                 return f"{len(self._read_policies())} policies are read.", "ok"
             case KyvernoApply():
-                return self._apply_policies(asked.world)
+                return self._apply_policies(request.world)
             case OpaCheck():
                 problem = judge_by_rego(self.workspace.read(POLICY), []).required().problem
                 return (f"Error: {POLICY}: {problem}", "error") if problem else ("It is a policy.", "ok")
             case OpaEval():
-                return self._evaluate_policy(asked.input)
+                return self._evaluate_policy(request.input)
             case KubectlWords():
-                return self._run_kubectl(asked)
+                return self._run_kubectl(request)
             case GitWords():
-                return self.workspace.git(asked.words) or "(nothing)", "ok"
-        assert isinstance(asked, RunFetcher | RunPlaybook)
-        return self._collect_evidence(asked.world)
+                return self.workspace.git(request.words) or "(nothing)", "ok"
+        assert isinstance(request, RunFetcher | RunPlaybook)
+        return self._collect_evidence(request.world)
 
     def _require_world(self, name: str) -> ComplianceWorld | HostWorld:
         if name not in self._worlds:
@@ -190,11 +190,11 @@ class ComplianceToolbox(Toolbox):
         (outcome,) = found.outcomes
         return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
-    def _run_kubectl(self, asked: KubectlWords) -> tuple[str, Status]:
-        world = self._require_world(asked.world)
+    def _run_kubectl(self, request: KubectlWords) -> tuple[str, Status]:
+        world = self._require_world(request.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
-            end, _ = fetch_on_cluster(f"exec kubectl {shlex.join(asked.words)}".encode(), world, Path(made), LIMITS)
+            end, _ = fetch_on_cluster(f"exec kubectl {shlex.join(request.words)}".encode(), world, Path(made), LIMITS)
         return _format_output(end), "ok" if end.exit_code == 0 else "error"
 
     def _collect_evidence(self, name: str) -> tuple[str, Status]:
@@ -219,7 +219,7 @@ def _format_output(end: Ended) -> str:
 
 
 def session_specs(task: ComplianceTask) -> tuple[ToolSpec, ...]:
-    """Return the tools of *task*, submit the last."""
+    """Return the specifications of the tools of *task*, submit last."""
     about = "Hand in what lies in the workspace now. A later submission takes the place of an earlier one."
     empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     return (*tool_specs(tools_of(task)), ToolSpec(name=SUBMIT, description=about, parameters=empty))
@@ -234,34 +234,34 @@ class ComplianceToolSession(CountedToolSession):
         self.is_submitted = False
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools, submit the last."""
+        """Return the specifications of the tools, submit last."""
         return session_specs(self._task)
 
     def places(self) -> str:
-        """Return what an agent reads of where it works."""
+        """Return the text that tells the agent where its workspace is."""
         worlds = ", ".join(self._toolbox.world_names)
         return f"Your workspace holds the files that list_files lists. Tools run before these worlds: {worlds}.\n"
 
     def replace_files(self, files: Iterable[tuple[str, bytes]]) -> None:
-        """Have the workspace hold *files* alone, by their paths."""
+        """Replace the contents of the workspace with *files*, (path, content) pairs."""
         for path in self._toolbox.workspace.files():
             path.unlink()
         write_files(files, self._toolbox.workspace.folder)
 
     def problem(self, _given: Mapping[str, Any]) -> str | None:
-        """Return what keeps the workspace from being handed in, None when nothing does."""
+        """Return why the workspace cannot be submitted, None when it can."""
         try:
             read_files(self._toolbox.workspace.folder, self._task)
         except AnswerError as error:
             return f"{error}."
         return None
 
-    def submitted(self, given: dict[str, Any]) -> ToolCall:
-        """Take the workspace as it is, if it has what is asked for."""
-        if (problem := self.problem(given)) is not None:
-            return ToolCall(tool=SUBMIT, arguments=given, output=f"Error: {problem}", status="error")
+    def submitted(self, arguments: dict[str, Any]) -> ToolCall:
+        """Submit the workspace as it is, if it has the files asked for; return the call."""
+        if (problem := self.problem(arguments)) is not None:
+            return ToolCall(tool=SUBMIT, arguments=arguments, output=f"Error: {problem}", status="error")
         self.is_submitted = True
-        return ToolCall(tool=SUBMIT, arguments=given, output="Taken.")
+        return ToolCall(tool=SUBMIT, arguments=arguments, output="Taken.")
 
 
 class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
@@ -277,13 +277,13 @@ class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
         return self.folder / "workspace"
 
     def prepare(self) -> None:
-        """Make the view and the workspace."""
+        """Create the view and the workspace."""
         super().prepare()
         write_files(self._task.files(self._examples).items(), self.view)
         self.workspace.mkdir()
         begin(self._task.files(self._examples), self.workspace)
 
     def session(self) -> ComplianceToolSession:
-        """Return the tools over the workspace; calls are written into the run folder."""
+        """Return a session with the tools of the workspace; its calls are logged in the run folder."""
         toolbox = ComplianceToolbox(self._task, self.workspace, self._examples)
         return ComplianceToolSession(self._task, toolbox, self.meter, AgentRecorder(self.run_dir))

@@ -23,17 +23,17 @@ class CompliancePlan(GeneratedPlan):
 
     @field_validator("examples")
     @classmethod
-    def _are_there(cls, given: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(given)) != len(given) or not set(given) <= set(range(EXAMPLES + 1)):
+    def _require_examples(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(numbers)) != len(numbers) or not set(numbers) <= set(range(EXAMPLES + 1)):
             raise ValueError(f"numbers from 0 to {EXAMPLES}, none twice")
-        return given
+        return numbers
 
     def knobs(self) -> list[dict[str, int]]:
-        """Return the knobs of an arm for each number of examples; the usual one has none."""
+        """Return the settings of one arm for each number of examples; empty for the usual number."""
         return [{} if count == EXAMPLES else {"examples": count} for count in self.examples]
 
     def chosen(self, folder: Path) -> list[ComplianceTask]:
-        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
+        """Return the tasks that the plan chooses; raises NotFoundError, and UserError for an invalid secret."""
         known = names()
         for asked in self.tasks:
             if asked not in {*known, *CLASSES, "all"}:

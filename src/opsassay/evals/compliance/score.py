@@ -52,41 +52,45 @@ class JudgedWorlds:
     why: str = ""
 
     def wrong(self, *, compliant: bool | None = None) -> tuple[int, int]:
-        """Return how many of the worlds with that label were judged wrongly, and how many there are."""
+        """Return (wrongly judged, all) of the worlds with the label *compliant*, or of all worlds."""
         rows = [right for label, right in self.rows if compliant is None or label == compliant]
         return rows.count(False), len(rows)
 
 
-def stage_metric(why: str | None) -> Metric:
-    """Return a passed stage, or one that failed and *why*."""
-    return Metric(value=0.0 if why else 1.0, status=MetricStatus.SCORED, reason=one_sentence(why or ""))
+def stage_metric(failure: str | None) -> Metric:
+    """Return the metric of a stage: passed, or failed for the reason *failure*."""
+    return Metric(value=0.0 if failure else 1.0, status=MetricStatus.SCORED, reason=one_sentence(failure or ""))
 
 
-def not_asked(why: str) -> Metric:
-    """Return a stage that the task does not have."""
-    return Metric(status=MetricStatus.NOT_APPLICABLE, reason=why)
+def not_asked(reason: str) -> Metric:
+    """Return the metric of a stage that does not apply to the task."""
+    return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)
 
 
-def unseen(why: str) -> Metric:
-    """Return a stage that could not be looked at, for *why*."""
-    return Metric(status=MetricStatus.FAILED, reason=one_sentence(why))
+def unseen(reason: str) -> Metric:
+    """Return the metric of a stage that could not be evaluated."""
+    return Metric(status=MetricStatus.FAILED, reason=one_sentence(reason))
 
 
-def without_artefact(why: str) -> dict[str, Metric]:
-    """Return the metrics of an answer that is none."""
-    return {"passed": stage_metric(why), **dict.fromkeys((*STAGES, *RATES), unseen(why)), "artefact": stage_metric(why)}
+def without_artefact(reason: str) -> dict[str, Metric]:
+    """Return the metrics of a run that submitted nothing usable."""
+    return {
+        "passed": stage_metric(reason),
+        **dict.fromkeys((*STAGES, *RATES), unseen(reason)),
+        "artefact": stage_metric(reason),
+    }
 
 
 def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return every metric, whether it passed first: every stage that the task has did."""
+    """Return all metrics, "passed" first: it holds when every stage that applies does."""
     asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
     said = next((one.reason for one in asked_for if one.value == 0.0), None)
     said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
     return {"passed": stage_metric(said), **stages, **rates}
 
 
-def rates_of(judged: JudgedWorlds, mutated: JudgedWorlds, error: str | None) -> dict[str, Metric]:
-    """Return the rates over worlds and mutants; *error* is why they could not be judged.
+def rates_of(worlds: JudgedWorlds, mutants: JudgedWorlds, error: str | None) -> dict[str, Metric]:
+    """Return the error rates over *worlds* and *mutants*; *error* is why they could not be judged.
 
     Of worlds and of mutants, by how many there are:
 
@@ -96,20 +100,20 @@ def rates_of(judged: JudgedWorlds, mutated: JudgedWorlds, error: str | None) -> 
     """
     if error is not None:
         return dict.fromkeys(RATES, unseen(error))
-    noisy, missed, (alive, count) = judged.wrong(compliant=True), judged.wrong(compliant=False), mutated.wrong()
+    noisy, missed, (alive, count) = worlds.wrong(compliant=True), worlds.wrong(compliant=False), mutants.wrong()
     values = (noisy[0] / noisy[1], missed[0] / missed[1], 1 - alive / count)
     return {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in zip(RATES, values, strict=True)}
 
 
-def posture(judged: JudgedWorlds, mutated: JudgedWorlds, words: tuple[str, str]) -> Metric:
-    """Return whether every world was judged rightly; *words* say what happened to violating and to compliant ones."""
-    noisy, compliant = judged.wrong(compliant=True)
-    missed, violating = judged.wrong(compliant=False)
+def posture(worlds: JudgedWorlds, mutants: JudgedWorlds, words: tuple[str, str]) -> Metric:
+    """Return the metric that every world was judged rightly; *words* describe errors on violating and compliant ones."""
+    noisy, compliant = worlds.wrong(compliant=True)
+    missed, violating = worlds.wrong(compliant=False)
     if noisy or missed:
         said = f"{missed} of {violating} violating worlds {words[0]}, {noisy} of {compliant} compliant ones {words[1]}"
-        return stage_metric(f"{said}{judged.why}")
-    wrong, count = mutated.wrong()
-    return stage_metric(f"{wrong} of {count} mutants judged wrongly{mutated.why}" if wrong else None)
+        return stage_metric(f"{said}{worlds.why}")
+    wrong, count = mutants.wrong()
+    return stage_metric(f"{wrong} of {count} mutants judged wrongly{mutants.why}" if wrong else None)
 
 
 Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
@@ -117,7 +121,7 @@ Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
 
 
 def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
-    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator if None."""
+    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator when None."""
     try:
         policies = read_policies(files.items())
     except UnsupportedError as error:
@@ -126,7 +130,7 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
         return without_artefact("the files hold no policy")
     asked = task.applicable_policies(policies)
     judged, mutated = (_judge_worlds(asked, some, task.control, admits) for some in (task.judged(), task.mutants()))
-    others = [_judge_worlds(policies, some, control, admits) for control, some in _of_others(task)]
+    others = [_judge_worlds(policies, some, control, admits) for control, some in _worlds_of_other_controls(task)]
     gone = None if asked else f"there is no policy {task.policy}"
     broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
     stages = {
@@ -159,7 +163,7 @@ def _judge_worlds(
 def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return whether *world* gets in, and through which bypass if not by the front; raises UnsupportedError.
+    """Return whether *world* is admitted, and by which bypass if not directly; raises UnsupportedError.
 
     One that violates must be kept out through every bypass, one that complies be let in whether it is made or changed.
     """
@@ -171,17 +175,19 @@ def judge_admission(
     return bypass is not None, bypass or ""
 
 
-def _of_others(task: ComplianceTask) -> list[tuple[ComplianceControl, list[ComplianceWorld]]]:
-    """Return the worlds of the other controls that violate them; what complies with one may violate another."""
+def _worlds_of_other_controls(task: ComplianceTask) -> list[tuple[ComplianceControl, list[ComplianceWorld]]]:
+    """Return the repository's other controls, each with worlds that violate it alone."""
     return [(controls()[name], [one for one in some if not one.compliant]) for name, some in task.others().items()]
 
 
-def _score_kept_controls(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
+def _score_kept_controls(
+    policies: list[KyvernoPolicy], other_worlds: Sequence[JudgedWorlds], task: ComplianceTask
+) -> Metric:
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
     why = what_was_not_kept(before, policies, task.policy)
-    missed = sum(one.wrong()[0] for one in others)
+    missed = sum(one.wrong()[0] for one in other_worlds)
     return stage_metric(why or (f"{missed} worlds that other controls kept out are let in" if missed else None))
 
 
@@ -198,12 +204,12 @@ class CollectedWorld:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no evidence, of it or of its mutant."""
+        """Why the evidence of the world or its mutant is missing, None when both are there."""
         return self.evidence.problem or self.mutant.problem or None
 
 
 def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> dict[str, Metric]:
-    """Return the metrics of the collector and the policy among *files* for *task*; evidence is kept on *shelf*."""
+    """Return the metrics of the collector and policy among *files* for *task*; evidence is stored in *shelf*."""
     if why := problem_of_files(task, files):
         return without_artefact(why)
     worlds = collect_worlds(files, task, shelf)
@@ -220,7 +226,7 @@ def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evi
 
 
 def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | None:
-    """Return why *files* are no collector and no policy for *task*, before either is run."""
+    """Return why *files* are not a valid collector and policy for *task*, None when they are; nothing is run."""
     assert task.collector is not None
     if missing := next((name for name in (task.collector, POLICY) if name not in files), None):
         return f"there is no {missing}"
@@ -231,7 +237,7 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
 
 
 def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> list[CollectedWorld]:
-    """Return the evidence of the worlds of *task*; of one alone, when that has a problem already.
+    """Return the evidence of all worlds of *task*; only of the first when that already has a problem.
 
     Collectors run in an order that follows from the digests of the worlds, and so from nothing that an agent knows: which
     of them it is that runs, which a process number or a clock may tell, says nothing of the label.
@@ -266,7 +272,7 @@ class _Look:
         return min(self.keys)
 
     def collect(self) -> CollectedWorld:
-        """Collect on the first of the two, and on the other if there is evidence of the first."""
+        """Collect evidence on the world and its mutant, in the order of their keys; the second only after success."""
         mutant_first = self.keys[1] < self.keys[0]
         one = self.gather[mutant_first]()
         other = one if one.problem else self.gather[not mutant_first]()
@@ -288,7 +294,7 @@ def _plan_collection(
 def judged_worlds(
     policy: bytes, worlds: Sequence[CollectedWorld]
 ) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
-    """Return what *policy* says of the worlds and of their mutants, each with its label; raises NotJudgedError."""
+    """Return (label, outcome) of *policy* for all worlds, and for all mutants; raises NotJudgedError."""
     inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
     outcomes = judge_by_rego(policy, inputs).required().outcomes
     labels = [one.compliant for one in worlds]
@@ -298,8 +304,8 @@ def judged_worlds(
     )
 
 
-def _labels_with_hits(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
-    return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in judged]
+def _labels_with_hits(outcomes: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
+    return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in outcomes]
 
 
 def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
@@ -312,7 +318,7 @@ def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
 
 
 def _collector_problem(name: str, content: bytes) -> str | None:
-    """Return what is wrong with a collector before it is run."""
+    """Return what is wrong with a collector file, None for nothing; it is not run."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -330,7 +336,7 @@ KEPT = "evidence"
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
-    """Return the metrics, those to look at first at the front."""
+    """Return the definitions of the metrics, the most important first."""
     lower = {"false_positive_rate", "false_negative_rate"}
     return (
         MetricDefinition(name="passed"),
@@ -341,7 +347,7 @@ def definitions() -> tuple[MetricDefinition, ...]:
 
 
 def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
-    """Return every metric of the run in *run_dir*; what a stage that failed keeps from being looked at is failed too.
+    """Return every metric of the run in *run_dir*; stages after a failed one are failed too.
 
     *admits* judges policies that are enforced, our own evaluator if None.
     """
@@ -358,7 +364,7 @@ def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None)
 def grade_files(
     files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits | None = None
 ) -> dict[str, Metric]:
-    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
+    """Return the metrics of *files* for *task*; *shelf* stores collected evidence, *admits* judges policies.
 
     What their content can raise is a failure of theirs, so that one answer does not end the grading of others. Raises
     NotJudgedError where engines of Rego disagree, which is nobody's failure: such a run has no grade.

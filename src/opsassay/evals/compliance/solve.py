@@ -34,11 +34,11 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
 
     @property
     def examples(self) -> int:
-        """How many examples of each kind the agent is shown."""
+        """The number of examples of each label that the agent is shown."""
         return int(self.arm.knob("examples") or EXAMPLES)
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the tools of the workspace, submit the last."""
+        """Return the specifications of the workspace's tools, submit last."""
         return session_specs(self.task)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
@@ -50,20 +50,20 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         return WorkspaceEnvironment(self.task, run_dir, meter, self.examples)
 
     def play(self, session: ComplianceToolSession) -> str | None:
-        """Have the oracle or the baseline leave its files."""
+        """Write the files of the oracle or baseline into the workspace."""
         oracle, name = self.oracle, self.agent.name
         left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
         session.replace_files(left.items())
         return None
 
     def conversation(self, asker: Asker, session: ComplianceToolSession) -> tuple[ComplianceAgent, str]:
-        """Return the compliance agent, and the goal with the worlds that its tools reach."""
+        """Return the compliance agent and its first message: the goal and the worlds its tools reach."""
         return ComplianceAgent(
             asker, session, session.specs(), session.problem
         ), f"{self.task.goal}\n{session.places()}"
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the goal, and where the examples, the workspace and, *with_tools*, the tools are."""
+        """Return the goal with the places of the examples, the workspace and, with *with_tools*, the tools."""
         said = [self.task.goal]
         if self.examples:
             said.append(f"Examples of what complies and of what violates are in {places['view']}.")
@@ -79,20 +79,20 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         return "\n".join(said) + "\n"
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Make the workspace of the command in *work*, and return the folder in it that is asked for."""
+        """Create the workspace of an external agent in *work*; return the folder that it must fill."""
         begin(self.task.files(0), work)
         place = WORK_INSIDE if sealed else str(work)
         return f"{place}/{FOLDER}" if self.task.collector is None else place
 
     def take(self, end: Ended, work: Path, session: ComplianceToolSession) -> str | None:
-        """Return what went wrong, as far as it is known; the files are collected afterwards."""
+        """Return what went wrong with the external agent, None for nothing; files are collected later."""
         del work, session
         return end.reason if not end.started or end.limit or end.exit_code != 0 else None
 
     def collect(
         self, environment: FolderEnvironment[ComplianceToolSession], session: ComplianceToolSession
     ) -> str | None:
-        """Copy what is asked for into the run folder, from the tools' workspace or from that of the command."""
+        """Copy the submitted files into the run folder, from the tools' workspace or that of the external agent."""
         by_tools = session.is_submitted or self.command is None
         try:
             collect(environment.folder / ("workspace" if by_tools else "work"), environment.run_dir, self.task)

@@ -23,7 +23,7 @@ class GradedPolicies(GradedRuns):
     """Graded runs of compliance tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 5 and 24, and the stages."""
+        """Return Table 5, Table 24 and the table of stages."""
         return compliance_tables(self.rows())
 
 
@@ -34,7 +34,7 @@ def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
 
 
 def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
-    """Return the mean over tasks of the share of repeats at which *metric* is 1; not applicable ones are left out."""
+    """Return the mean over tasks of the share of repeats with *metric* 1; None when it never applies."""
     per_task: dict[str, list[float]] = {}
     for row in rows:
         if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
@@ -43,22 +43,22 @@ def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
 
 
 def _pass_rate(rows: Sequence[ResultRow]) -> str | None:
-    """Return pass@1 in percent with its standard error over runs."""
+    """Return pass@1 in percent with its standard error over runs, None without runs."""
     grades = [grade for row in rows if (grade := row.metrics.get("passed")) is not None]
     passed = [float(grade.value == 1.0) for grade in grades if grade.status is not MetricStatus.NOT_APPLICABLE]
     rate = percent(_share(rows, "passed"))
     return rate if rate is None else f"{rate}{_standard_error([100 * one for one in passed])}"
 
 
-def _seconds(rows: Sequence[ResultRow]) -> str | None:
-    """Return the mean time that runs took, right or wrong, with its standard error."""
+def _mean_seconds(rows: Sequence[ResultRow]) -> str | None:
+    """Return the mean duration of the runs in seconds with its standard error, None without runs."""
     runs = [row.run for row in rows if row.run is not None]
     found = [(run.ended_ns - run.started_ns) / 1e9 for run in runs if run.ended_ns is not None]
     return f"{fmean(found):.1f}{_standard_error(found)}" if found else None
 
 
 def _standard_error(values: Sequence[float]) -> str:
-    """Return " ± " and sd (ddof 1) / sqrt(n) of *values*, nothing for fewer than two."""
+    """Return " ± " and the standard error of *values* (ddof 1), '' for fewer than two."""
     return f" ± {stdev(values) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
 
 
@@ -66,7 +66,7 @@ def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = []
     for name, rows in sorted(solvers.items()):
         of_class = [[row for row in rows if row.task.startswith(one)] for one in CLASSES]
-        found.append((name, *map(_pass_rate, of_class), _pass_rate(rows), _seconds(rows)))
+        found.append((name, *map(_pass_rate, of_class), _pass_rate(rows), _mean_seconds(rows)))
     columns = ("solver", *(f"{one} pass@1" for one in CLASSES), "overall pass@1", "time to process, s")
     return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
 

@@ -56,7 +56,7 @@ _PODS = (
 
 
 def collected_goal(control: ComplianceControl | HostControl, collector: str, policy: str) -> str:
-    """Return what the agent reads that is to write *collector* and *policy* for *control*."""
+    """Return the goal text of a task to write *collector* and *policy* for *control*."""
     words = f"{control.goal[0].upper()}{control.goal[1:]}"
     if isinstance(control, HostControl):
         where = _WHERE[control.kind].format(name=control.name, file=control.file)
@@ -96,7 +96,7 @@ class ComplianceTask(GeneratedTask):
 
     @cached_property
     def task_class(self) -> str:
-        """Its class; raises NotFoundError for a name that no task has."""
+        """The task's class; raises NotFoundError for an unknown task name."""
         known = names()
         if self.name not in known:
             raise NotFoundError("compliance task", self.name, known)
@@ -104,42 +104,42 @@ class ComplianceTask(GeneratedTask):
 
     @property
     def control_name(self) -> str:
-        """The name of the control that is asked for."""
+        """The name of the control that the task asks for."""
         return self.name.removeprefix(f"{self.task_class}-")
 
     @property
     def control(self) -> ComplianceControl:
-        """The control of a cluster that is asked for; not of a host's task."""
+        """The cluster control that the task asks for; not for host tasks."""
         return controls()[self.control_name]
 
     @property
     def host_control(self) -> HostControl:
-        """The control of a host that is asked for; of a host's task alone."""
+        """The host control that the task asks for; for host tasks only."""
         return host_controls()[self.control_name]
 
     @property
     def any_control(self) -> ComplianceControl | HostControl:
-        """The control that is asked for."""
+        """The cluster or host control that the task asks for."""
         return self.host_control if self.task_class == ANSIBLE else self.control
 
     @property
     def collector(self) -> str | None:
-        """The name of the file that collects evidence, None in the classes that have none."""
+        """The name of the file that collects evidence, None in classes without one."""
         return COLLECTORS.get(self.task_class)
 
     @property
     def section(self) -> str:
-        """The section of the CIS benchmark that its control follows."""
+        """The section of the CIS benchmark that the control follows."""
         return self.host_control.section if self.task_class == ANSIBLE else f"Kubernetes {self.control.section}"
 
     @property
     def policy(self) -> str:
-        """The name of the policy that an `update` task is about."""
+        """The name of the policy that an `update` task asks to change."""
         return policy_name(self.control_name)
 
     @property
     def goal(self) -> str:
-        """What the agent reads."""
+        """The text that the agent gets."""
         if self.collector is not None:
             return collected_goal(self.any_control, self.collector, POLICY)
         words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
@@ -157,12 +157,12 @@ class ComplianceTask(GeneratedTask):
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task: seed, words and the version of what makes its worlds."""
+        """The digest of the whole task: seed, text and the version of the generator of its worlds."""
         return self.committed(self.goal, self.any_control.digest())
 
     @property
     def task_info(self) -> Task:
-        """What everybody may know of the task."""
+        """The public description of the task."""
         from opsassay.evals.compliance.scripts.oracles import ORACLES
 
         return Task(
@@ -180,7 +180,7 @@ class ComplianceTask(GeneratedTask):
         )
 
     def files(self, examples: int = EXAMPLES) -> dict[str, bytes]:
-        """Return what the agent finds, by path: so many *examples* of each kind, and the repository if there is one."""
+        """Return the agent's files by path: *examples* of each label, and the repository if there is one."""
         found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
         for name, world in self.example_worlds(examples).items():
             if isinstance(world, HostWorld):
@@ -191,11 +191,11 @@ class ComplianceTask(GeneratedTask):
         return found
 
     def example_worlds(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
-        """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
+        """Return the example worlds, *examples* of each label, by name such as `compliant-1`."""
         return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
-        """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
+        """Return the worlds that the agent's tools reach: the examples, and one with an unknown label."""
         return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:
@@ -204,26 +204,26 @@ class ComplianceTask(GeneratedTask):
         return worlds(self.control, self.seed, purpose, count)
 
     def judged(self) -> list[ComplianceWorld]:
-        """Return the clusters that no agent sees."""
+        """Return the hidden clusters that grade the task."""
         return worlds(self.control, self.seed, "judged", self._count_judged_worlds())
 
     def mutants(self) -> list[ComplianceWorld]:
-        """Return the judged clusters with their one violation put in or mended."""
+        """Return each judged cluster with its violation added or removed."""
         return list(mutants(self.control, self.seed, "judged", self._count_judged_worlds()))
 
     def judged_hosts(self) -> list[HostWorld]:
-        """Return the hosts that no agent sees."""
+        """Return the hidden hosts that grade the task."""
         return host_worlds(self.host_control, self.seed, "judged", self._count_judged_worlds())
 
     def mutant_hosts(self) -> list[HostWorld]:
-        """Return the judged hosts with their one violation put in or mended."""
+        """Return each judged host with its violation added or removed."""
         return list(host_mutants(self.host_control, self.seed, "judged", self._count_judged_worlds()))
 
     def _count_judged_worlds(self) -> int:
         return JUDGED if self.collector is None else COLLECTED
 
     def others(self) -> dict[str, list[ComplianceWorld]]:
-        """Return the worlds of the other controls of the repository, by control; none for a new policy."""
+        """Return the worlds of the repository's other controls, by control; empty for a new policy."""
         if self.task_class != UPDATE:
             return {}
         return {
@@ -232,28 +232,28 @@ class ComplianceTask(GeneratedTask):
         }
 
     def applicable_policies(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
-        """Return those of *policies* by which its worlds are judged: in a repository the one that it is about."""
+        """Return those of *policies* that are judged: all, or in a repository only the one to change."""
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 
 
-def _name_examples(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+def _name_examples(worlds: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
-        for n, one in enumerate(shown)
+        for n, one in enumerate(worlds)
         if n % EXAMPLES < examples
     }
 
 
 def names() -> list[str]:
-    """Return the names of all tasks, class by class."""
+    """Return the names of all tasks, by class."""
     return [f"{one}-{control}" for one in CLASSES for control in (host_controls() if one == ANSIBLE else controls())]
 
 
 def published() -> Iterator[ComplianceTask]:
-    """Yield every task with the seed that everybody knows."""
+    """Yield every task with its published seed."""
     yield from (ComplianceTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
 def kept_task(root: Path, commitment: str) -> ComplianceTask:
-    """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+    """Return the task with the digest *commitment* that runs of the store at *root* started with; raises DatapackError."""
     return ComplianceTask.read_kept(root, commitment)

@@ -32,22 +32,22 @@ class FinopsDomain:
     generated: bool = True
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return whether an answer is right, then how near it is, then what it took."""
+        """Return the definitions of the metrics: right or not, closeness, usage."""
         return definitions()
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the run passed; one without an answer did not."""
+        """Return whether the run passed; False for a run without an answer."""
         passed = metrics.get("passed")
         return None if passed is None else passed.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the tasks with their published seeds."""
+        """Yield all tasks with their published seeds; *paths* are not used."""
         del paths
         yield from (one.task_info for one in published())
         yield from map(live_head, TASKS)
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs of one part of a plan, those on cost data first."""
+        """Return the runs that one *part* of the plan in *folder* asks for, those on cost data first."""
         plan = part_as(CostPlan, part, where)
         cases = [((task, Arm.of(asked)), task.body.oracles) for task in plan.chosen(folder) for asked in plan.knobs()]
         jobs = [CostRun(task, agent, seed, plan.settings, arm) for (task, arm), agent, seed in plan.each(cases, folder)]
@@ -62,7 +62,7 @@ class FinopsDomain:
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of *stores* by the tasks that they keep; there are no conventions to set."""
+        """Grade the runs of *stores* by the tasks stored with them."""
         from opsassay.evals.cost.tables import GradedCosts
         from opsassay.evals.runner.grading import grade_each
 
@@ -72,7 +72,7 @@ class FinopsDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run, of whatever class of cost task."""
+    """Return the metrics of one stored cost run, of any class of task."""
     if run.item.partition("@")[0] in TASKS:
         return evaluate_live(run_dir, kept_scenario(store.root, run.item_hash))
     return grade_answer(run_dir, kept_task(store.root, run.item_hash))

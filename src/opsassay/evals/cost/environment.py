@@ -76,18 +76,18 @@ class CostToolbox(TelemetryToolbox):
         super().__init__(sql)
         self._schemas, self.misses = schemas, 0
 
-    def _run_tool(self, asked: Written) -> tuple[str, Status]:
-        if isinstance(asked, ListCostTables):
+    def _run_tool(self, request: Written) -> tuple[str, Status]:
+        if isinstance(request, ListCostTables):
             return self._list_tables(), "ok"
-        if isinstance(asked, GetCostSchema):
-            if asked.table not in self._schemas:
-                raise NotFoundError("table", asked.table, self._schemas)
-            return describe_columns(asked.table, self._schemas[asked.table]), "ok"
-        if isinstance(asked, DetectAnomalies):
-            return self._run_detector(asked)
-        if isinstance(asked, QueryCosts):
-            return self._run_query(asked.sql)
-        return super()._run_tool(asked)
+        if isinstance(request, GetCostSchema):
+            if request.table not in self._schemas:
+                raise NotFoundError("table", request.table, self._schemas)
+            return describe_columns(request.table, self._schemas[request.table]), "ok"
+        if isinstance(request, DetectAnomalies):
+            return self._run_detector(request)
+        if isinstance(request, QueryCosts):
+            return self._run_query(request.sql)
+        return super()._run_tool(request)
 
     def _run_query(self, sql: str) -> tuple[str, Status]:
         result = self._sql.query(sql)
@@ -96,8 +96,8 @@ class CostToolbox(TelemetryToolbox):
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
-    def _run_detector(self, asked: DetectAnomalies) -> tuple[str, Status]:
-        result = self._sql.query(asked.sql)
+    def _run_detector(self, request: DetectAnomalies) -> tuple[str, Status]:
+        result = self._sql.query(request.sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
             return f"Error: {result.status}: {result.message}", "error"
@@ -112,24 +112,24 @@ class CostToolbox(TelemetryToolbox):
             ]
         except (TypeError, ValueError) as error:
             raise QueryError(f"a row cannot be read ({error}); time is a TIMESTAMPTZ, value a number") from error
-        settings = DetectorSettings.model_validate(asked.model_dump(exclude={"sql"}))
+        settings = DetectorSettings.model_validate(request.model_dump(exclude={"sql"}))
         found = [(time.isoformat(), slice_) for time, slice_ in detect(rows, settings)]
         return shown_rows(("time", "slice"), tuple(found), truncated=False), "ok"
 
 
-def problem_of(task: CostTask, given: Mapping[str, Any]) -> str | None:
-    """Return in which way *given* breaks the contract of an answer to *task*, None when it keeps it."""
+def problem_of(task: CostTask, answer: Mapping[str, Any]) -> str | None:
+    """Return how *answer* breaks the contract of *task*, None when it keeps it."""
     try:
-        require_answer(task, given)
+        require_answer(task, answer)
     except AnswerError as error:
         return f"not an answer by the contract: {error}."
     return None
 
 
-def require_answer(task: CostTask, given: Mapping[str, Any]) -> None:
-    """Raise AnswerError for what is no answer to *task* by the contract."""
+def require_answer(task: CostTask, answer: Mapping[str, Any]) -> None:
+    """Raise AnswerError when *answer* breaks the contract of *task*."""
     body = task.body
-    plain = read_object(json.dumps(dict(given), ensure_ascii=False))
+    plain = read_object(json.dumps(dict(answer), ensure_ascii=False))
     if isinstance(body, Question):
         read_rows(plain, body.template.fields)
     else:
@@ -137,7 +137,7 @@ def require_answer(task: CostTask, given: Mapping[str, Any]) -> None:
 
 
 def submit_spec(task: CostTask) -> ToolSpec:
-    """Return the tool by which an answer to *task* is handed in."""
+    """Return the specification of the tool that submits an answer to *task*."""
     body = task.body
     key = "rows" if isinstance(body, Question) else "anomalies"
     parameters = {
@@ -151,7 +151,7 @@ def submit_spec(task: CostTask) -> ToolSpec:
 
 
 def looking_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools over cost data, without submit."""
+    """Return the specifications of the tools that read cost data, without submit."""
     return tuple(
         spec.model_copy(update={"description": f"{spec.description} The dialect is {DIALECT}."})
         if "sql" in spec.parameters["properties"]
@@ -169,16 +169,16 @@ class CostToolSession(CountedToolSession):
         self.answer: dict[str, Any] | None = None
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools, submit the last."""
+        """Return the specifications of the tools, submit last."""
         return (*looking_specs(), submit_spec(self._task))
 
-    def submitted(self, given: dict[str, Any]) -> ToolCall:
-        """Take an answer by the contract."""
-        problem = problem_of(self._task, given)
+    def submitted(self, answer: dict[str, Any]) -> ToolCall:
+        """Accept *answer* if it keeps the contract; return the call."""
+        problem = problem_of(self._task, answer)
         if problem is not None:
-            return ToolCall(tool=SUBMIT, arguments=given, output=f"Error: {problem}", status="error")
-        self.answer = given
-        return ToolCall(tool=SUBMIT, arguments=given, output="Taken.")
+            return ToolCall(tool=SUBMIT, arguments=answer, output=f"Error: {problem}", status="error")
+        self.answer = answer
+        return ToolCall(tool=SUBMIT, arguments=answer, output="Taken.")
 
 
 class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
@@ -197,7 +197,7 @@ class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
         (self.view / SCHEMA_FILE).write_text(f"{text}\n", encoding="utf-8")
 
     def session(self) -> CostToolSession:
-        """Return the tools over the tables; calls are written into the run folder."""
+        """Return a session with the tools over the tables; its calls are logged in the run folder."""
         sql = LockedSql(TableFolder(self.view), timeout_s=self.meter.limits.query_seconds, max_rows=POINTS_MOST)
         toolbox = CostToolbox(self.stack.enter_context(sql), self._schemas)
         return CostToolSession(self._task, toolbox, self.meter, AgentRecorder(self.run_dir))

@@ -41,12 +41,12 @@ class ComplianceControl(Written):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What its policies are about."""
+        """The kinds of objects that the control is about."""
         return ROLE_KINDS if self.scope == "role" else POD_KINDS
 
     @property
     def parts(self) -> list[Path]:
-        """The paths in an object of what decides whether it violates."""
+        """The paths of the fields that decide whether an object violates the control."""
         if self.scope == "role":
             return [("rules", EACH, part) for part in self.turns_on]
         groups = [(group, EACH) for group in GROUPS] if self.scope == "container" else [()]
@@ -54,31 +54,31 @@ class ComplianceControl(Written):
         return [(*template, "spec", *end) for template in TEMPLATES for end in ends]
 
     def fetcher(self) -> str:
-        """Return the script that collects all that the control is about."""
+        """Return the shell script that collects all evidence on the control."""
         kinds = ",".join(WORKLOADS if self.scope != "role" else ("roles", "clusterroles"))
         return f"#!/bin/bash\nset -e\nkubectl get {kinds} --all-namespaces --output json > collected_data.json\n"
 
     def judging_policy(self) -> str:
-        """Return the Rego policy that judges what `fetcher` collects."""
+        """Return the Rego policy that judges the evidence of `fetcher`."""
         body = "\n".join(f"    {line}" for line in self.rego)
         shared = files(__package__).joinpath("containers.rego").read_text(encoding="utf-8")
         return f"{shared}\nviolates if {{\n{body}\n}}\n"
 
     def check(self) -> dict[str, Any]:
-        """Return the check of the policy that enforces it, everywhere."""
+        """Return the ``validate`` block of the Kyverno policy that enforces the control."""
         if self.validate_ is not None:
             return self.validate_
         each = [self.pattern]
         spec = {"=(initContainers)": each, "=(ephemeralContainers)": each, "containers": each}
         return {"pattern": {"spec": spec}}
 
-    def policy(self, name: str, **changed: Any) -> dict[str, Any]:
-        """Return the policy called *name* that enforces it; *changed* replaces fields of its rule."""
+    def policy(self, name: str, **overrides: Any) -> dict[str, Any]:
+        """Return the Kyverno policy *name* that enforces the control; *overrides* replace fields of its rule."""
         rule = {
             "name": "check",
             "match": {"any": [{"resources": {"kinds": list(self.kinds)}}]},
             "validate": {"message": f"Asked for: {self.goal}.", "failureAction": "Enforce", **self.check()},
-            **changed,
+            **overrides,
         }
         return {
             "apiVersion": "kyverno.io/v1",
@@ -94,7 +94,7 @@ class _ControlFile(Written):
 
 @cache
 def controls() -> Mapping[str, ComplianceControl]:
-    """Return every control by its name."""
+    """Return every cluster control by name."""
     text = files(__package__).joinpath("controls.yaml").read_text(encoding="utf-8")
     indented = "controls:\n" + "".join(f"  {line}\n" for line in text.splitlines())
     return parse_yaml(indented, _ControlFile, "controls.yaml").controls

@@ -16,7 +16,7 @@ OTHERS = 3
 
 
 def policy_name(control: str) -> str:
-    """Return the name of the policy of *control* in repositories and in right answers."""
+    """Return the name of the policy of *control* in repositories and right answers."""
     return f"require-no-{control}" if not control.startswith("host") else f"forbid-{control}"
 
 
@@ -24,13 +24,13 @@ class _Plain(yaml.SafeDumper):
     """Writes everything out: what is judged has no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return that nothing is an alias."""
+        """Return True: YAML is written without aliases."""
         del data
         return True
 
 
 def policy_files(*policies: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a file for each of *policies*."""
+    """Return the YAML files of *policies*, by path."""
     return {
         f"{FOLDER}/{policy['metadata']['name']}.yaml": yaml.dump(dict(policy), Dumper=_Plain, sort_keys=False).encode()
         for policy in policies
@@ -38,12 +38,12 @@ def policy_files(*policies: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def others_of(control: str, seed: int) -> list[str]:
-    """Return the other controls of the repository of *control*, never the whole of them."""
+    """Return the other controls whose policies are in the repository of *control*, drawn by *seed*."""
     return Draws(seed, "repository", control).sample([one for one in controls() if one != control], OTHERS)
 
 
 def gap_of(control: str) -> str:
-    """Return what the policy of *control* lets through in its repository."""
+    """Return what the outdated policy of *control* lets through in its repository, in words."""
     kinds = ("audit", "namespace") if controls()[control].scope == "role" else ("audit", "controllers", "namespace")
     return kinds[list(controls()).index(control) % len(kinds)]
 
@@ -56,7 +56,7 @@ GAPS = {
 
 
 def stale(control: str) -> dict[str, Any]:
-    """Return the policy of *control* as it stands in its repository."""
+    """Return the outdated policy of *control*, as it is in its repository."""
     one, gap = controls()[control], gap_of(control)
     if gap == "namespace":
         return one.policy(policy_name(control), exclude={"any": [{"resources": {"namespaces": ["legacy"]}}]})
@@ -69,12 +69,12 @@ def stale(control: str) -> dict[str, Any]:
 
 
 def repository(control: str, seed: int) -> dict[str, bytes]:
-    """Return the files of the repository as the agent finds them."""
+    """Return the files of the repository that the agent starts with, by path."""
     return policy_files(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
-    """Return why *after* is more than a change of the policy *target*, None when all else is as it was.
+    """Return what *after* changes besides the policy *target*, None when all else is as in *before*.
 
     Policies are identified by kind, namespace and name, not by where they stand.
     """

@@ -81,12 +81,12 @@ class _WorldDraft:
 
     @property
     def place(self) -> ViolationPlace:
-        """Where its violation goes, when it has one."""
+        """Where the violating version has its violation."""
         places = ROLE_PLACES if self.control.scope == "role" else POD_PLACES
         return places[self.number % len(places)]
 
     def make_world(self, *, compliant: bool) -> ComplianceWorld:
-        """Return the *compliant* world or the violating one; both of a draft differ at one place alone."""
+        """Return the compliant or the violating version of the draft; they differ at one place only."""
         draws = Draws(self.seed, "world", self.purpose, str(self.number))
         place, count = self.place, draws.integer(2, 4)
         at = draws.integer(0, count - 1)
@@ -154,20 +154,20 @@ class _WorldDraft:
         return choices[chance % len(choices)]
 
 
-def merge_maps(one: Any, over: Any) -> Any:
-    """Return *one* with the maps of *over* merged into it; lists and values are replaced."""
-    if not (isinstance(one, dict) and isinstance(over, dict)):
-        return over
-    return {**one, **{key: merge_maps(one[key], value) if key in one else value for key, value in over.items()}}
+def merge_maps(base: Any, overlay: Any) -> Any:
+    """Return *base* with the maps of *overlay* merged in recursively; lists and values are replaced."""
+    if not (isinstance(base, dict) and isinstance(overlay, dict)):
+        return overlay
+    return {**base, **{key: merge_maps(base[key], value) if key in base else value for key, value in overlay.items()}}
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
-    """Return *count* compliant and *count* violating worlds, none of which is another with its violation changed."""
+    """Return *count* compliant and *count* violating worlds, no two of them versions of the same draft."""
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
-    """Yield the worlds of `worlds` with their violation put in, or mended."""
+    """Yield the worlds of `worlds`, each with its violation added or removed."""
     for n in range(2 * count):
         yield _WorldDraft(control, seed, purpose, n).make_world(compliant=n < count)

@@ -21,8 +21,8 @@ W = TypeVar("W", ComplianceWorld, HostWorld)
 
 
 @contextmanager
-def _kept_file(path: Path) -> Iterator[Path]:
-    """Yield the name of a file that becomes *path*, in a folder that is made."""
+def _new_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to *path* at the end; its folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         yield partial
@@ -37,13 +37,13 @@ class EvidenceCache:
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
+        """Return the evidence of *collector* on *world*, from the cache, or else by *gather*, which is then stored."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
             return _read_kept_evidence(path)
         found = gather(collector, world)
         data = None if found.data is None else found.data.decode()
-        with suppress(OSError), _kept_file(path) as partial:  # a store that cannot be written to is graded all the same
+        with suppress(OSError), _new_file(path) as partial:  # a store that cannot be written to is graded all the same
             partial.write_text(json.dumps({"data": data, "problem": found.problem}), encoding="utf-8")
         return found
 
@@ -54,7 +54,7 @@ class KeptEvidence(EvidenceCache):
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return what is kept; raises UserError when nothing is."""
+        """Return the stored evidence of *collector* on *world*; raises UserError when there is none."""
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():
@@ -68,7 +68,7 @@ def _read_kept_evidence(path: Path) -> CollectedEvidence:
 
 
 def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
-    """Return the digest of what *collector* collects on *world*; nobody who does not know the world can tell it."""
+    """Return the digest under which the evidence of *collector* on *world* is stored; it cannot be guessed."""
     body = world.objects if isinstance(world, ComplianceWorld) else world.files
     parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
     parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]

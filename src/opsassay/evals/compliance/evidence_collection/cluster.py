@@ -23,7 +23,7 @@ _SOCKET = "api"
 def gather_on_cluster(
     files: Mapping[str, bytes], world: ComplianceWorld, limits: SandboxLimits = LIMITS
 ) -> CollectedEvidence:
-    """Return what the fetcher among *files* collects in *world*; raises StartError when no seal can be made."""
+    """Run the fetcher among *files* on *world*; return its evidence. Raises StartError when no sandbox can be made."""
     with TemporaryDirectory(prefix="opsassay-cluster-") as made:
         end, work = fetch_on_cluster(files[FETCHER], world, Path(made), limits)
         return collected_in(work, end)
@@ -32,7 +32,7 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SandboxLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run the script *fetcher* in a seal in the empty *folder*, against an API server that serves the objects of *world*.
+    """Run the script *fetcher* sealed in the empty *folder*, with an API server that serves the objects of *world*.
 
     Return how it ended and its work folder. Raises StartError when no seal can be made, UserError when there is no kubectl.
     """

@@ -33,7 +33,7 @@ class CollectedEvidence:
 
 
 def collected_in(work: Path, end: Ended) -> CollectedEvidence:
-    """Return what the collector that came to this *end* left in its folder *work*."""
+    """Return the evidence that a collector left in its folder *work*, or why there is none, by how it ended."""
     if not end.started or end.limit or end.exit_code != 0:
         return CollectedEvidence(
             None, one_sentence(f"{end.reason}: {_error_line(end)}" if _error_line(end) else end.reason)
@@ -50,7 +50,7 @@ def collected_in(work: Path, end: Ended) -> CollectedEvidence:
 
 
 def parse_evidence(text: bytes) -> CollectedEvidence:
-    """Return *text* as evidence if it is JSON within bounds; of a key that stands twice policies see the last value."""
+    """Return *text* as evidence when it is JSON within the size limits, else the problem."""
     try:
         read = text.decode("utf-8")
         require_depth(read)
@@ -65,7 +65,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 def _error_line(end: Ended) -> str:
-    """Return the line that says what went wrong: the first that calls itself an error, else the last."""
+    """Return the line of the output that says what went wrong: the first with "error", else the last."""
     lines = f"{end.stdout_tail}\n{end.stderr_tail}".strip().splitlines()
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR", "fatal:"))]
     return (errors or lines[-1:] or [""])[0][:300]

@@ -20,7 +20,7 @@ MAX_DEPTH = 60
 
 
 def playbook_problem(text: str) -> str | None:
-    """Return why *text* is no playbook, None when it is a list of plays. Nothing in it is built or expanded."""
+    """Return why *text* is not an Ansible playbook, None when it is a list of plays; nothing in it is evaluated."""
     try:
         if _is_too_deep(text):
             return f"it nests deeper than {MAX_DEPTH}"
@@ -76,14 +76,14 @@ _SETTINGS = {
 
 
 def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SandboxLimits = LIMITS) -> CollectedEvidence:
-    """Return what the playbook among *files* collects on *world*; raises StartError when no seal can be made."""
+    """Run the playbook among *files* on *world*; return its evidence. Raises StartError when no sandbox can be made."""
     with TemporaryDirectory(prefix="opsassay-host-") as made:
         end, work = play_on_host(files[PLAYBOOK], world, Path(made), limits)
         return collected_in(work, end)
 
 
 def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: SandboxLimits = LIMITS) -> tuple[Ended, Path]:
-    """Run *playbook* on *world* in *folder*, which is empty; return how it ended and its work folder.
+    """Run *playbook* on *world* in the empty *folder*; return how it ended and its work folder.
 
     Raises StartError when no seal can be made, UserError when there is no ansible-core.
     """
@@ -100,12 +100,12 @@ def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: Sandbo
     (view / "inventory.ini").write_text(_INVENTORY.format(python=python), encoding="utf-8")
     (work / PLAYBOOK).write_bytes(playbook)
     search = f"/{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    seal = Sandbox(view, work, {}, {}, limits, {**_SETTINGS, "PATH": search}, readable=_library(), host=host)
+    seal = Sandbox(view, work, {}, {}, limits, {**_SETTINGS, "PATH": search}, readable=_ansible_mounts(), host=host)
     return seal.run([python, "-S", "-m", "ansible.cli.playbook", "-i", "/view/inventory.ini", PLAYBOOK]), work
 
 
-def _library() -> dict[str, Path]:
-    """Return where ansible-core and what it imports are shown, each package by itself."""
+def _ansible_mounts() -> dict[str, Path]:
+    """Return where ansible-core and each package it imports are mounted in the sandbox, by path there."""
     found = {}
     for name in _PACKAGES:
         spec = find_spec(name)

@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
-    """Write *files*, by their paths, into *folder*."""
+    """Write *files*, (relative path, content) pairs, into *folder*."""
     for path, content in files:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
 
 
 def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
-    """Copy what *task* asks for from *workspace* into *run_dir*.
+    """Copy the files that *task* asks for from *workspace* into *run_dir*.
 
     Raises AnswerError with what is wrong when something is missing, too many, too large or a link.
     """
@@ -36,12 +36,12 @@ def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
 
 
 def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
-    """Return the files that were handed in, by path; raises AnswerError as `collect`."""
+    """Return the submitted files of a run by path; raises AnswerError as `collect` does."""
     return dict(read_files(run_dir / ANSWER, task))
 
 
 def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
-    """Return the files of *folder* that *task* asks for, as paths and contents, sorted; raises AnswerError."""
+    """Return the files in *folder* that *task* asks for as sorted (path, content) pairs; raises AnswerError."""
     paths = _list_policy_files(folder / FOLDER) if task.collector is None else _list_named_files(folder, task.collector)
     try:
         return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]

@@ -33,12 +33,12 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
-    """Put *files* into *folder*, and under version control where there is git; raises UserError when git fails."""
+    """Write *files* into *folder* and commit them with git if it is installed; raises UserError when git fails."""
     write_files(files.items(), folder)
     if shutil.which("git") is not None:
-        _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
-        _git(folder, "add", "--all")
-        _git(folder, "commit", "--quiet", "--allow-empty", "--message=What is there")
+        _run_git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
+        _run_git(folder, "add", "--all")
+        _run_git(folder, "commit", "--quiet", "--allow-empty", "--message=What is there")
 
 
 class Workspace:
@@ -48,11 +48,11 @@ class Workspace:
         self.folder = folder
 
     def listed(self) -> list[str]:
-        """Return the paths of all files with their sizes."""
+        """Return the paths of all files, each with its size."""
         return [f"{path.relative_to(self.folder)} ({path.stat().st_size} bytes)" for path in self.files()]
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file; raises UserError when there is none, or it is too large."""
+        """Return the content of the file *path*; raises UserError when it is missing or too large."""
         at = self._resolve_path(path)
         if at.is_symlink() or not at.is_file():
             raise UserError(f"There is no file {path} in the workspace.")
@@ -61,7 +61,7 @@ class Workspace:
         return read_plain(at, MAX_FILE)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file; raises UserError for a path that leads elsewhere, and when it is too large or one too many."""
+        """Write a file; raises UserError for a path outside, too much content, or too many files."""
         at = self._resolve_path(path)
         if len(content) > MAX_FILE:
             raise UserError(f"{path} would have {len(content)} bytes, more than {MAX_FILE}.")
@@ -73,7 +73,7 @@ class Workspace:
         at.write_bytes(content)
 
     def git(self, words: Sequence[str]) -> str:
-        """Return what git prints: of this repository alone, without hooks, filters or helpers. Raises UserError."""
+        """Run git with *words* in this repository only, without hooks and filters; return its output. Raises UserError."""
         if not words or words[0] not in VERBS:
             raise UserError(f"The first word is one of {', '.join(VERBS)}.")
         for before, word in itertools.pairwise(words):
@@ -83,10 +83,10 @@ class Workspace:
                 raise UserError(f"git {words[0]} with {word[:80]} is not allowed.")
         if shutil.which("git") is None:
             raise UserError("There is no git on this machine.")
-        return _git(self.folder, *words)
+        return _run_git(self.folder, *words)
 
     def files(self) -> list[Path]:
-        """Return all files but those of git."""
+        """Return all files except git's own."""
         found = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path for path in found if ".git" not in path.relative_to(self.folder).parts)
 
@@ -98,8 +98,8 @@ class Workspace:
         return self.folder.joinpath(*parts)
 
 
-def _git(folder: Path, *words: str) -> str:
-    """Run git on the repository of *folder*; raises UserError with its words when it fails."""
+def _run_git(folder: Path, *words: str) -> str:
+    """Run git in the repository of *folder*; return its output. Raises UserError with its message when it fails."""
     settings = [word for one in _SAFE for word in ("-c", one)]
     environment = {
         "PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",

@@ -23,8 +23,8 @@ END_OF_RECORD
 _PLAIN = "printf '%s\\n' \"$data\"\n"
 
 
-def _body(name: str) -> str:
-    """Return the script of *name* in `recorded`; all but sudo find what was recorded in the variable ``data``."""
+def _script_body(name: str) -> str:
+    """Return the shell script in `recorded` that replaces the command *name*; its data is in the variable ``data``."""
     return _RECORDED.joinpath(f"{name}.sh").read_text(encoding="utf-8")
 
 
@@ -32,8 +32,8 @@ def _format_script(body: str, data: str) -> str:
     return _HEAD.format(data=data.rstrip("\n")) + body
 
 
-def _format_table(rows: Rows, between: str = " ") -> str:
-    return "\n".join(between.join(row) for row in rows)
+def _format_table(rows: Rows, separator: str = " ") -> str:
+    return "\n".join(separator.join(row) for row in rows)
 
 
 def scripts(
@@ -47,7 +47,7 @@ def scripts(
     sshd: str,
     ubuntu: bool,
 ) -> dict[str, str]:
-    """Return the commands of a host by name, as Ubuntu (*ubuntu*) or RHEL has them.
+    """Return the shell scripts that stand for a host's commands, by name, as on Ubuntu (*ubuntu*) or RHEL.
 
     *units* are (enabled, active) by name, *packages* versions, *mounts* rows of target, source, type and options, *modules*
     those that are loaded, *modprobe* all lines about modules, *sshd* what ``sshd -T`` prints.
@@ -55,17 +55,17 @@ def scripts(
     installed = _format_table(packages.items())
     loaded = "Module                  Size  Used by\n" + "\n".join(f"{name} 65536 0" for name in modules)
     found = {
-        "sysctl": _format_script(_body("sysctl"), _format_table(sysctl.items(), " = ")),
+        "sysctl": _format_script(_script_body("sysctl"), _format_table(sysctl.items(), " = ")),
         "systemctl": _format_script(
-            _body("systemctl"), _format_table((name, *states) for name, states in units.items())
+            _script_body("systemctl"), _format_table((name, *states) for name, states in units.items())
         ),
-        "findmnt": _format_script(_body("findmnt"), mounted := _format_table(mounts)),
-        "mount": _format_script(_body("mount"), mounted),
+        "findmnt": _format_script(_script_body("findmnt"), mounted := _format_table(mounts)),
+        "mount": _format_script(_script_body("mount"), mounted),
         "lsmod": _format_script(_PLAIN, loaded),
-        "modprobe": _format_script(_body("modprobe"), modprobe),
+        "modprobe": _format_script(_script_body("modprobe"), modprobe),
         "sshd": _format_script(_PLAIN, sshd),
-        "sudo": _body("sudo"),
+        "sudo": _script_body("sudo"),
     }
     if ubuntu:
-        return found | dict.fromkeys(("dpkg-query", "dpkg"), _format_script(_body("dpkg-query"), installed))
-    return found | {"rpm": _format_script(_body("rpm"), installed)}
+        return found | dict.fromkeys(("dpkg-query", "dpkg"), _format_script(_script_body("dpkg-query"), installed))
+    return found | {"rpm": _format_script(_script_body("rpm"), installed)}

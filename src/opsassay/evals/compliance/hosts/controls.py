@@ -31,7 +31,7 @@ class HostControl(Written):
 
     @property
     def command(self) -> str:
-        """What prints all that tells a host that complies from one that does not; a line of a shell."""
+        """The shell line that prints all that tells a compliant host from a violating one."""
         package = f"dpkg-query -W -f='${{db:Status-Abbrev}}' {self.name}"
         return {
             "sshd": "sshd -T",
@@ -45,7 +45,7 @@ class HostControl(Written):
 
     @property
     def condition(self) -> str:
-        """What holds, in Rego, of the lines that `command` prints on a host that complies."""
+        """The Rego condition that the lines of `command` fulfil on a compliant host."""
         values = "{" + ", ".join(f'"{value}"' for value in self.compliant if value is not None) + "}"
         loaded = self.name.replace("-", "_")
         return {
@@ -63,11 +63,11 @@ class HostControl(Written):
         }[self.kind]
 
     def playbook(self) -> str:
-        """Return the playbook that collects the lines of `command`, and the host's name as the last one."""
+        """Return the playbook that collects the lines of `command`, with the host's name as the last line."""
         return _read_packaged_text("playbook.yml").replace("COMMAND", self.command)
 
     def policy(self) -> str:
-        """Return the policy that judges them."""
+        """Return the Rego policy that judges the lines of `command`."""
         return _read_packaged_text("policy.rego").replace("CONDITION", self.condition)
 
 
@@ -81,6 +81,6 @@ class _HostControlFile(Written):
 
 @cache
 def host_controls() -> Mapping[str, HostControl]:
-    """Return every control by its name."""
+    """Return every host control by name."""
     indented = "controls:\n" + "".join(f"  {line}\n" for line in _read_packaged_text("controls.yaml").splitlines())
     return parse_yaml(indented, _HostControlFile, "hosts/controls.yaml").controls

@@ -87,7 +87,7 @@ class _HostDraft:
     number: int
 
     def make_world(self, *, compliant: bool) -> HostWorld:
-        """Return the *compliant* host or the violating one; both of a draft differ in the control alone."""
+        """Return the compliant or the violating version of the host; they differ in the control only."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
         state = _draw_host(draws)
         chance = draws.integer(0, 719)
@@ -104,12 +104,12 @@ class _Choice:
     compliant: bool
 
     def value(self, control: HostControl) -> str | None:
-        """Return the value that is in force."""
+        """Return the value in force, a compliant or a violating one, None for unset."""
         values = control.compliant if self.compliant else control.violating
         return values[self.chance % len(values)]
 
     def other(self, control: HostControl) -> str:
-        """Return a value that would say the opposite."""
+        """Return a value of the opposite label."""
         values = [one for one in (control.violating if self.compliant else control.compliant) if one is not None]
         return values[self.chance % len(values)]
 
@@ -172,7 +172,7 @@ def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Mount it as it should be, without the option, or not at all; fstab says the option in every second host."""
+    """Mount the file system with the option, without it, or not at all; fstab has the option in every second host."""
     assert control.option is not None
     kept = [one for one in ("nosuid", "nodev", "noexec") if one != control.option and choice.chance % 3]
     said = ["rw", control.option, *kept, "relatime"]
@@ -194,7 +194,7 @@ def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Keep the module away by both lines; or leave out one, write one as a comment, or have it loaded."""
+    """Disable the kernel module by both lines; or omit one, comment one out, or have the module loaded."""
     name = control.name
     install = f"install {name} {('/bin/false', '/bin/true')[choice.chance % 2]}"
     lines = {"install": install, "blacklist": f"blacklist {name}"}
@@ -230,7 +230,7 @@ def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> 
     parted = {name: [*mount[:2], ",".join(mount[2:])] for name, mount in state.mounts.items()}
     tables = "".join(f"{source} {name} {kind} {options} 0 0\n" for name, (source, kind, options) in parted.items())
     commands = scripts(
-        sysctl=state.sysctl, units=state.units, packages=state.packages, modules=state.modules, sshd=_effective(state),
+        sysctl=state.sysctl, units=state.units, packages=state.packages, modules=state.modules, sshd=_effective_sshd(state),
         mounts=[(name, *row) for name, row in parted.items()], modprobe="\n".join(state.modprobe), ubuntu=ubuntu,
     )  # fmt: skip
     files = {
@@ -255,8 +255,8 @@ def _format_lines(settings: list[tuple[str, str]]) -> str:
     return "".join(f"{name} {value}\n" for name, value in settings)
 
 
-def _effective(state: _HostState) -> str:
-    """Return what ``sshd -T`` prints: of every keyword what is obtained first, drop-ins before the file."""
+def _effective_sshd(state: _HostState) -> str:
+    """Return the output of ``sshd -T``: the first value of each keyword, drop-ins before the main file."""
     found: dict[str, str] = {}
     for name, value in (*state.drop_in, *state.sshd):
         if not name.startswith("#"):
@@ -268,18 +268,18 @@ def _effective(state: _HostState) -> str:
 
 
 def shown_files(world: HostWorld) -> dict[str, str]:
-    """Return the files of *world* without those that stand in two places; its commands lie in ``commands/``."""
+    """Return the files of *world* by path, duplicates left out; its commands are in ``commands/``."""
     kept = {path: text for path, text in world.files.items() if not path.startswith(_REPLACED)}
     return {path.replace(BIN, "commands"): text for path, text in kept.items()}
 
 
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
-    """Return *count* compliant and *count* violating hosts, none of which is another with its violation changed."""
+    """Return *count* compliant and *count* violating hosts, no two of them versions of the same draft."""
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def host_mutants(control: HostControl, seed: int, purpose: str, count: int) -> Iterator[HostWorld]:
-    """Yield the hosts of `host_worlds`, in their order, with their violation put in, or mended."""
+    """Yield the hosts of `host_worlds`, in their order, each with its violation added or removed."""
     for n in range(2 * count):
         yield _HostDraft(control, seed, purpose, n).make_world(compliant=n < count)

@@ -31,26 +31,26 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def hold(given: Any, context: Mapping[str, Any], where: str) -> bool:
-    """Return whether the conditions *given* hold in *context*: those of ``any`` and of ``all``, or a list of all.
+def hold(declared: Any, context: Mapping[str, Any], location: str) -> bool:
+    """Return whether Kyverno conditions hold in *context*: ``any`` and ``all`` blocks, or a list that must all hold.
 
     Raises UnsupportedError for what is not of the subset.
     """
-    blocks = {"all": given} if isinstance(given, list) else given
+    blocks = {"all": declared} if isinstance(declared, list) else declared
     if not isinstance(blocks, Mapping) or not set(blocks) <= {"any", "all"} or not blocks:
-        raise UnsupportedError(f"{where} has neither any nor all.")
+        raise UnsupportedError(f"{location} has neither any nor all.")
     for conditions in blocks.values():
         if not isinstance(conditions, list):
-            raise UnsupportedError(f"{where} is no list of conditions.")
-    some = [_condition_holds(one, context, where) for one in blocks.get("any", [])]
-    every = [_condition_holds(one, context, where) for one in blocks.get("all", [])]
+            raise UnsupportedError(f"{location} is no list of conditions.")
+    some = [_condition_holds(one, context, location) for one in blocks.get("any", [])]
+    every = [_condition_holds(one, context, location) for one in blocks.get("all", [])]
     return (any(some) if "any" in blocks else True) and all(every)
 
 
-def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
-    """Return what the JMESPath *expression* finds in *context*; raises UnsupportedError when it is none."""
+def query(expression: str, context: Mapping[str, Any], location: str) -> Any:
+    """Return what the JMESPath *expression* finds in *context*; raises UnsupportedError for an invalid one."""
     try:
-        return _compiled(expression).search(context)
+        return _compile_expression(expression).search(context)
     except (
         RecursionError,
         TypeError,
@@ -60,12 +60,12 @@ def query(expression: str, context: Mapping[str, Any], where: str) -> Any:
         LookupError,
     ) as error:
         said = " ".join(str(error).split())[:200]
-        raise UnsupportedError(f"{where}: {expression[:80]!r} cannot be evaluated: {said}.") from error
+        raise UnsupportedError(f"{location}: {expression[:80]!r} cannot be evaluated: {said}.") from error
 
 
 @lru_cache(maxsize=1024)
-def _compiled(expression: str) -> Any:
-    """Return *expression* compiled; raises ValueError when what it finds could grow beyond all bounds."""
+def _compile_expression(expression: str) -> Any:
+    """Return the compiled JMESPath expression; raises ValueError when its result could grow without bound."""
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"it is longer than {MAX_EXPRESSION} characters")
     import jmespath
@@ -81,87 +81,91 @@ def _compiled(expression: str) -> Any:
     return found
 
 
-def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:
-    """Return *value* with its variables replaced by what they are; one alone keeps its type.
+def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
+    """Return *value* with its ``{{ }}`` variables replaced; a value that is one variable keeps the type of its content.
 
     Raises UnsupportedError for an expression that is none or finds nothing.
     """
     if isinstance(value, list):
-        return [resolved(one, context, where) for one in value]
+        return [resolved(one, context, location) for one in value]
     if not isinstance(value, str):
         return value
     if whole := _VARIABLE.fullmatch(value):
-        return _query_value(whole[1], context, where)
-    return _VARIABLE.sub(lambda match: str(_query_value(match[1], context, where)), value)
+        return _query_value(whole[1], context, location)
+    return _VARIABLE.sub(lambda match: str(_query_value(match[1], context, location)), value)
 
 
-def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any:
-    value = query(expression, context, where)
+def _query_value(expression: str, context: Mapping[str, Any], location: str) -> Any:
+    value = query(expression, context, location)
     if value is None:
-        raise UnsupportedError(f"{where}: {expression[:80]!r} finds nothing; give a default with ||.")
+        raise UnsupportedError(f"{location}: {expression[:80]!r} finds nothing; give a default with ||.")
     return value
 
 
-def _condition_holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
+def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
     try:
-        return _compare_values(given, context, where)
+        return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:
         return elsewhere.either()
 
 
-def _compare_values(given: Any, context: Mapping[str, Any], where: str) -> bool:
-    if not isinstance(given, Mapping) or not {"key", "operator"} <= set(given) <= {
+def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -> bool:
+    if not isinstance(condition, Mapping) or not {"key", "operator"} <= set(condition) <= {
         "key",
         "operator",
         "value",
         "message",
     }:
-        raise UnsupportedError(f"{where}: a condition has key, operator and value, and nothing else.")
-    key, value = (resolved(given.get(name), context, where) for name in ("key", "value"))
-    name = str(given["operator"])
+        raise UnsupportedError(f"{location}: a condition has key, operator and value, and nothing else.")
+    key, value = (resolved(condition.get(name), context, location) for name in ("key", "value"))
+    name = str(condition["operator"])
     if name in ("Equals", "Equal", "NotEquals", "NotEqual"):
         equal = _equals(key, value)
         return equal is not None and equal != name.startswith("Not")
     if name in _ORDERS:
         both = _read_orderable(key, value)
         if both is None and _read_orderable(key, key) is None and _read_orderable(value, value) is None:
-            raise UnsupportedError(f"{where}: {name} compares nothing that is a number, an amount or a version.")
+            raise UnsupportedError(f"{location}: {name} compares nothing that is a number, an amount or a version.")
         return both is not None and _ORDERS[name](*both)
     if name not in _MEMBERSHIPS:
-        raise UnsupportedError(f"{where}: the operator {name!r} is not of the subset.")
+        raise UnsupportedError(f"{location}: the operator {name!r} is not of the subset.")
     if isinstance(key, bool | Mapping) or key is None or not isinstance(value, list | str):
-        raise UnsupportedError(f"{where}: {name} is about a text, a number or a list, and values, or a range of them.")
-    return _MEMBERSHIPS[name](_members(key, value, f"{where}: {name}"))
+        raise UnsupportedError(
+            f"{location}: {name} is about a text, a number or a list, and values, or a range of them."
+        )
+    return _MEMBERSHIPS[name](_are_members(key, value, f"{location}: {name}"))
 
 
-def _members(key: Any, value: list[Any] | str, where: str) -> list[bool]:
-    """Return of each of the keys whether it is among the values: a list, a text that is one in JSON, a range or a text.
+def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
+    """Return for each of the keys whether it is among the values: a list, JSON text of one, a range or a text.
 
     Wildcards count on either side of a list; of a key alone beside a text, on the text's side.
     """
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, list):
         return [any(_alike(one, other) for other in value) for one in keys]
-    if not isinstance(key, list) and wildcard(value, _text(key)):
+    if not isinstance(key, list) and wildcard(value, _text_as_go(key)):
         return [True]
     if is_range(value):
         if "!-" in value:
-            raise UnsupportedError(f"{where} has the range {value!r}; say AnyNotIn or AllNotIn of what it leaves out.")
-        return [matches(value, _text(one)) for one in keys]
-    values = _list_values(value, where)
+            raise UnsupportedError(
+                f"{location} has the range {value!r}; say AnyNotIn or AllNotIn of what it leaves out."
+            )
+        return [matches(value, _text_as_go(one)) for one in keys]
+    values = _list_values(value, location)
     if isinstance(key, list):
         return [any(_alike(one, other) for other in values) for one in keys]
-    return [_text(key) in values]
+    return [_text_as_go(key) in values]
 
 
-def _list_values(value: str, where: str) -> list[str]:
-    """Return the values of a text: those of a list in JSON, else itself alone; raises UnsupportedError for other JSON."""
+def _list_values(value: str, location: str) -> list[str]:
+    """Return the values in a text: the items of a JSON list, else the text; raises UnsupportedError for other JSON."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
         return [value]
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise UnsupportedError(f"{where} has {value[:60]!r}, which is JSON and no list of texts; give a list.")
+        raise UnsupportedError(f"{location} has {value[:60]!r}, which is JSON and no list of texts; give a list.")
     return found
 
 
@@ -173,21 +177,21 @@ _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
 }
 
 
-def _text(value: Any) -> str:
-    """Return a value as Go prints it."""
+def _text_as_go(value: Any) -> str:
+    """Return *value* as Go prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     whole = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
     return str(int(value)) if whole else str(value)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Return whether one of both, as text, is a pattern of the other: wildcards count on either side."""
-    return wildcard(_text(one), _text(other)) or wildcard(_text(other), _text(one))
+def _alike(first: Any, second: Any) -> bool:
+    """Return whether either value, as text with wildcards, matches the other."""
+    return wildcard(_text_as_go(first), _text_as_go(second)) or wildcard(_text_as_go(second), _text_as_go(first))
 
 
 def _judge_key_equals(key: str, value: Any) -> bool | None:
-    if both := _durations(key, value):
+    if both := _parse_durations(key, value):
         return both[0] == both[1]
     if not isinstance(value, str):
         return False
@@ -197,7 +201,7 @@ def _judge_key_equals(key: str, value: Any) -> bool | None:
 
 
 def _equals(key: Any, value: Any) -> bool | None:
-    """Return whether both are equal, None where Kyverno says neither that they are nor that they are not."""
+    """Return whether both are equal by Kyverno's rules, None where it neither confirms nor denies it."""
     if isinstance(key, str):
         return _judge_key_equals(key, value)
     if key is None:
@@ -208,25 +212,25 @@ def _equals(key: Any, value: Any) -> bool | None:
 
 
 def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as the first that both are: durations, quantities (of two texts), numbers or versions."""
-    if both := _durations(key, value):
+    """Return both values in the first type that fits both: durations, quantities, numbers or versions; else None."""
+    if both := _parse_durations(key, value):
         return both
     two_texts = isinstance(key, str) and isinstance(value, str)
-    for reading in (quantity, _number)[not two_texts :]:
+    for reading in (quantity, _parse_number)[not two_texts :]:
         if (one := reading(key)) is not None and (other := reading(value)) is not None:
             return one, other
-    if isinstance(key, str) and (number := _number(key)) is not None:
-        return _durations(float(number), value)  # a number beside a duration is seconds
-    return _versions(key, value)
+    if isinstance(key, str) and (number := _parse_number(key)) is not None:
+        return _parse_durations(float(number), value)  # a number beside a duration is seconds
+    return _parse_versions(key, value)
 
 
-def _number(value: Any) -> Decimal | None:
-    """Return a number, or a text that is written as one without a unit."""
+def _parse_number(value: Any) -> Decimal | None:
+    """Return a number, or a text that is a number without a unit, as a decimal; else None."""
     return quantity(value) if not isinstance(value, str) or _NUMBER.fullmatch(value) else None
 
 
-def _versions(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as semantic versions, or None when one of them is none."""
+def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
+    """Return both as semantic versions, None when one is not a version."""
     from semver import Version  # a package of the extra `ciso`: tasks are listed without it
 
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):
@@ -234,8 +238,8 @@ def _versions(key: Any, value: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
-    """Return both in seconds when one of them is a text that is a duration, and the other one too or a number."""
+def _parse_durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
+    """Return both in seconds when one is a duration text and the other a duration or a number; else None."""
     texts = [isinstance(one, str) and one != "0" and duration(one) is not None for one in (key, value)]
     seconds = [
         duration(one) if is_text else None if isinstance(one, str) else _whole_seconds(one)
@@ -246,5 +250,5 @@ def _durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
 
 
 def _whole_seconds(value: Any) -> Decimal | None:
-    """Return a number as seconds, of which Kyverno takes the whole ones."""
+    """Return a number as whole seconds, as Kyverno reads it; else None."""
     return None if (seconds := quantity(value)) is None else seconds.to_integral_value(ROUND_DOWN)

@@ -31,7 +31,7 @@ def documents(data: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def plain_values(data: bytes, name: str) -> list[Any]:
-    """Return the documents of the YAML file *name*, of whatever kind, without empty ones; raises UnsupportedError."""
+    """Return the non-empty documents of the YAML file *name*, of any type; raises UnsupportedError."""
     if len(data) > MAX_BYTES:
         raise UnsupportedError(f"{name} is larger than {MAX_BYTES} bytes.")
     try:
@@ -63,7 +63,7 @@ def _require_bounded(text: str, name: str) -> None:
 
 
 def _require_plain(node: yaml.Node | None, name: str) -> None:
-    """Raise UnsupportedError for a key that stands twice in one map, or is no text, and for a number without end."""
+    """Raise UnsupportedError for a duplicate or non-text key, and for a number that is not finite."""
     todo = [node] if node is not None else []
     while todo:
         one = todo.pop()
@@ -84,7 +84,7 @@ def _require_plain(node: yaml.Node | None, name: str) -> None:
 
 
 def value_at(value: Any, *path: str) -> Any:
-    """Return what lies at *path* in nested maps, None where a step is missing."""
+    """Return the value at *path* in nested maps, None where a key is missing."""
     for step in path:
         if not isinstance(value, Mapping):
             return None

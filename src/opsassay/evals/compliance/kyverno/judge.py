@@ -40,48 +40,50 @@ class RuleResult:
 def judge_objects(
     policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE
 ) -> list[RuleResult]:
-    """Return what each rule says of each of *objects* that it is about; raises UnsupportedError as rules are met."""
+    """Return the result of each rule on each of *objects* that it applies to; raises UnsupportedError."""
     return [
         RuleResult(policy.name, rule.name, _label_of_object(one), "pass" if passes else "fail", rule.enforced)
         for policy in policies
         for rule in policy.rules
         for one in objects
-        if (passes := _passes(policy, rule, one, _Request(operation))) is not None
+        if (passes := _passes_rule(policy, rule, one, _Request(operation))) is not None
     ]
 
 
 def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE) -> bool:
-    """Return whether every one of *objects* may be made so under *policies*; raises UnsupportedError."""
+    """Return whether all *objects* may be created (or as *operation* says) under *policies*; raises UnsupportedError."""
     return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects, operation))
 
 
 def find_bypass(
     policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], parts: Iterable[Path]
 ) -> str | None:
-    """Return how *objects*, one of which violates in its *parts*, get past *policies*, None when they cannot.
+    """Return how *objects*, which violate in *parts*, get past *policies*, '' when simply admitted, None when refused.
 
     They are created and changed, and a violator chooses the rest: names, labels, namespaces, who asks, the order of lists,
     a time when Kyverno does not answer. The answer is empty when they just are let in. Raises UnsupportedError.
     """
     said = []
     for one in objects:
-        courses = [_past(policy, rule, one, tuple(parts)) for policy in policies for rule in policy.rules]
+        courses = [_find_way_past(policy, rule, one, tuple(parts)) for policy in policies for rule in policy.rules]
         if None in courses:
             return None
         said += courses
     return next((one for one in said if one), "")
 
 
-def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], parts: tuple[Path, ...]) -> str | None:
-    """Return how *given* gets past *rule*, "" when it is not kept out anyway, None when it cannot."""
+def _find_way_past(
+    policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], parts: tuple[Path, ...]
+) -> str | None:
+    """Return how *resource* gets past *rule*, "" when the rule does not refuse it anyway, None when it cannot."""
     name = f"{policy.name}: {rule.name}"
-    if _passes(policy, rule, given, _Request()) is not False:
+    if _passes_rule(policy, rule, resource, _Request()) is not False:
         return ""
     for operation in OPERATIONS:
-        for one in (given, _reverse_lists(given)):
+        for one in (resource, _reverse_lists(resource)):
             courses = Courses()
             for way in courses:
-                if _passes(policy, rule, one, _Request(operation, way, parts)) is not False:
+                if _passes_rule(policy, rule, one, _Request(operation, way, parts)) is not False:
                     return f"{name} turns on {', '.join(way.read) or 'how it comes'}, and nobody asked for that"
             if not courses.is_exhausted:
                 return f"{name} turns on too much that nobody asked for"
@@ -96,97 +98,103 @@ def _reverse_lists(value: Any) -> Any:
     return [_reverse_lists(one) for one in reversed(value)] if isinstance(value, list) else value
 
 
-def _label_of_object(one: Mapping[str, Any]) -> str:
-    return f"{one.get('kind')}/{value_at(one, 'metadata', 'name')}"
+def _label_of_object(resource: Mapping[str, Any]) -> str:
+    return f"{resource.get('kind')}/{value_at(resource, 'metadata', 'name')}"
 
 
-def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], bypass: _Request) -> bool | None:
-    """Return whether *given* is as *rule* wants it, None when the rule is not about it."""
-    namespace = value_at(given, "metadata", "namespace")
-    if bypass.courses is None and policy.namespace is not None and policy.namespace != namespace:
+def _passes_rule(
+    policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], admission: _Request
+) -> bool | None:
+    """Return whether *resource* fulfils *rule*, None when the rule does not apply to it."""
+    namespace = value_at(resource, "metadata", "namespace")
+    if admission.courses is None and policy.namespace is not None and policy.namespace != namespace:
         return None
-    kind, judged = given.get("kind"), given
+    kind, judged = resource.get("kind"), resource
     if kind in rule.controllers:
-        template = _find_pod_template(given)
+        template = _find_pod_template(resource)
         if template is None:
             return None
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
-    matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
+    matched = resource if judged is resource else {**resource, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _block_matches(rule.body["match"], matched, bypass, where):
+    if not _block_matches(rule.body["match"], matched, admission, where):
         return None
-    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, bypass, where):
+    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, admission, where):
         return None
-    seen = judged if bypass.courses is None else violating(judged, bypass.courses, bypass.parts)
-    request = Known("request.", bypass.courses, object=seen, operation=bypass.operation, namespace=namespace or "")
-    context = Known("", bypass.courses, request=request)
+    seen = judged if admission.courses is None else violating(judged, admission.courses, admission.parts)
+    request = Known(
+        "request.", admission.courses, object=seen, operation=admission.operation, namespace=namespace or ""
+    )
+    context = Known("", admission.courses, request=request)
     if (conditions := rule.body.get("preconditions")) and not hold(conditions, context, f"{where}: preconditions"):
         return None
     return _passes_validate(rule.body["validate"], seen, context, where)
 
 
-def _find_pod_template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    path = ("spec", "jobTemplate", "spec", "template") if given.get("kind") == "CronJob" else ("spec", "template")
-    template = value_at(given, *path)
+def _find_pod_template(resource: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    path = ("spec", "jobTemplate", "spec", "template") if resource.get("kind") == "CronJob" else ("spec", "template")
+    template = value_at(resource, *path)
     return template if isinstance(template, Mapping) else None
 
 
-def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, where: str) -> bool:
+def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, location: str) -> bool:
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
         patterns = validate["anyPattern"]
         if not isinstance(patterns, list):
-            raise UnsupportedError(f"{where}: anyPattern is no list.")
+            raise UnsupportedError(f"{location}: anyPattern is no list.")
         found = [satisfies(value, one) for one in patterns]  # all of them: what is not of the subset is said
         return any(found)
     if "deny" in validate:
         deny = validate["deny"]
         if not isinstance(deny, Mapping) or set(deny) != {"conditions"}:
-            raise UnsupportedError(f"{where}: deny has conditions and nothing else.")
-        return not hold(deny["conditions"], context, f"{where}: deny")
-    return all(list(_check_foreach(validate["foreach"], context, where)))
+            raise UnsupportedError(f"{location}: deny has conditions and nothing else.")
+        return not hold(deny["conditions"], context, f"{location}: deny")
+    return all(list(_check_foreach(validate["foreach"], context, location)))
 
 
-def _check_foreach(given: Any, context: Known, where: str) -> Iterator[bool]:
-    if not isinstance(given, list):
-        raise UnsupportedError(f"{where}: foreach is no list.")
+def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
+    if not isinstance(loops, list):
+        raise UnsupportedError(f"{location}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
-    for loop in given:
+    for loop in loops:
         if not isinstance(loop, Mapping) or not set(loop) <= known or not isinstance(loop.get("list"), str):
-            raise UnsupportedError(f"{where}: a foreach has list, preconditions and one check of the subset.")
+            raise UnsupportedError(f"{location}: a foreach has list, preconditions and one check of the subset.")
         if sum(check in loop for check in ("pattern", "anyPattern", "deny")) != 1:
-            raise UnsupportedError(f"{where}: a foreach has not exactly one check.")
+            raise UnsupportedError(f"{location}: a foreach has not exactly one check.")
         require_literal_keys([loop.get("pattern"), loop.get("anyPattern")])
         try:
-            elements = query(loop["list"], context, where)
+            elements = query(loop["list"], context, location)
         except ElsewhereError:
             continue  # a violator sees to it that there are none
         for index, element in enumerate(elements if isinstance(elements, list) else []):
             inner = context.extended(element=element, elementIndex=index)
-            if loop.get("preconditions") and not hold(loop["preconditions"], inner, f"{where}: preconditions"):
+            if loop.get("preconditions") and not hold(loop["preconditions"], inner, f"{location}: preconditions"):
                 continue
-            yield _passes_validate(loop, element, inner, where)
+            yield _passes_validate(loop, element, inner, location)
 
 
-def _block_matches(block: Any, one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
-    how, filters = filters_of(block, where)
-    found = [_matches_resources(resources, one, bypass, where) for resources in filters]
+def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, location: str) -> bool:
+    how, filters = filters_of(block, location)
+    found = [_matches_resources(resources, resource, request, location) for resources in filters]
     return all(found) if how == "all" else any(found)
 
 
-def _matches_resources(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
-    name = str(value_at(one, "metadata", "name") or value_at(one, "metadata", "generateName") or "")
-    namespace = name if one.get("kind") == "Namespace" else str(value_at(one, "metadata", "namespace") or "")
+def _matches_resources(
+    resources: Mapping[str, Any], resource: Mapping[str, Any], request: _Request, location: str
+) -> bool:
+    name = str(value_at(resource, "metadata", "name") or value_at(resource, "metadata", "generateName") or "")
+    namespace = name if resource.get("kind") == "Namespace" else str(value_at(resource, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
-    is_selected = _matches_selector(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
-    if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, one, where) for kind in kinds):
+    is_selected = _matches_selector(resources.get("selector"), value_at(resource, "metadata", "labels") or {}, location)
+    if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, resource, location) for kind in kinds):
         return False
-    if operations and bypass.operation not in operations:
+    if operations and request.operation not in operations:
         return False
-    if bypass.courses is not None and is_narrow(resources):
-        return bypass.courses.either("names, namespaces or labels")
+    if request.courses is not None and is_narrow(resources):
+        return request.courses.either("names, namespaces or labels")
     return (
         is_selected
         and (not names or any(wildcard(str(pattern), name) for pattern in names))
@@ -194,26 +202,28 @@ def _matches_resources(resources: Mapping[str, Any], one: Mapping[str, Any], byp
     )
 
 
-def _is_kind(pattern: str, one: Mapping[str, Any], where: str) -> bool:
-    group, _, version = str(one.get("apiVersion", "")).rpartition("/")
-    return all(map(wildcard, kind_of(pattern, where), (group, version, str(one.get("kind")))))
+def _is_kind(pattern: str, resource: Mapping[str, Any], location: str) -> bool:
+    group, _, version = str(resource.get("apiVersion", "")).rpartition("/")
+    return all(map(wildcard, kind_of(pattern, location), (group, version, str(resource.get("kind")))))
 
 
-def _matches_selector(selector: Any, labels: Mapping[str, str], where: str) -> bool:
+def _matches_selector(selector: Any, labels: Mapping[str, str], location: str) -> bool:
     if selector is None:
         return True
     if not isinstance(selector, Mapping) or not set(selector) <= {"matchLabels", "matchExpressions"}:
-        raise UnsupportedError(f"{where}: a selector has matchLabels and matchExpressions.")
+        raise UnsupportedError(f"{location}: a selector has matchLabels and matchExpressions.")
     expected = selector.get("matchLabels") or {}
     by_label = all(
         any(wildcard(key, name) and wildcard(str(value), str(found)) for name, found in labels.items())
         for key, value in expected.items()
     )
-    return by_label and all(_matches_expression(one, labels, where) for one in selector.get("matchExpressions") or [])
+    return by_label and all(
+        _matches_expression(one, labels, location) for one in selector.get("matchExpressions") or []
+    )
 
 
-def _matches_expression(given: Any, labels: Mapping[str, str], where: str) -> bool:
-    key, operator, values = (value_at(given, name) for name in ("key", "operator", "values"))
+def _matches_expression(requirement: Any, labels: Mapping[str, str], location: str) -> bool:
+    key, operator, values = (value_at(requirement, name) for name in ("key", "operator", "values"))
     if operator == "Exists":
         return key in labels
     if operator == "DoesNotExist":
@@ -222,4 +232,6 @@ def _matches_expression(given: Any, labels: Mapping[str, str], where: str) -> bo
         return labels.get(key) in values
     if operator == "NotIn" and isinstance(values, list):
         return labels.get(key) not in values
-    raise UnsupportedError(f"{where}: the selector's operator {operator!r} is none of In, NotIn, Exists, DoesNotExist.")
+    raise UnsupportedError(
+        f"{location}: the selector's operator {operator!r} is none of In, NotIn, Exists, DoesNotExist."
+    )

@@ -28,7 +28,7 @@ class _SkippedError(Exception):
 
 
 def satisfies(value: Any, pattern: Any) -> bool:
-    """Return whether *value* is as *pattern* wants it; where a condition does not hold nothing is expected.
+    """Return whether *value* matches *pattern*; True where a condition anchor of the pattern does not hold.
 
     Raises UnsupportedError for what is not of the subset.
     """
@@ -49,27 +49,27 @@ def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
 
 
 def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
+    anchored = [(_split_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
-            _require_one_end(value, anchored)
+            _require_one_failure(value, anchored)
             raise _SkippedError
     ordered = sorted(anchored, key=lambda one: (not one[0][0], not _has_anchor(one[1])))  # what may skip comes first
     return all(_read_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
 
 
-def _require_one_end(value: Mapping[str, Any], anchored: list[tuple[tuple[str, str], Any]]) -> None:
-    """Raise UnsupportedError where another anchor beside a condition that fails does too: Kyverno reads either first."""
+def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[str, str], Any]]) -> None:
+    """Raise UnsupportedError when another anchor fails beside a condition: Kyverno may read either first."""
     for (sign, key), expected in anchored:
         if sign in ("=", "^", "X") and not _read_entry(value, sign, key, expected):
             raise UnsupportedError(f"{sign}({key}) fails beside a condition that does not hold; which counts is open.")
 
 
-def _read_entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
     try:
-        return _entry_satisfies(value, sign, key, expected)
+        return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:
-        if key in ALWAYS_THERE and expected in ("*", "?*") and sign in ("", "()"):
+        if key in ALWAYS_THERE and expected in ("*", "?*") and anchor in ("", "()"):
             return True
         return elsewhere.either()
 
@@ -77,19 +77,21 @@ def _read_entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) ->
 def _has_anchor(pattern: Any) -> bool:
     if isinstance(pattern, list):
         return any(map(_has_anchor, pattern))
-    return isinstance(pattern, Mapping) and any(_anchor(key)[0] or _has_anchor(one) for key, one in pattern.items())
+    return isinstance(pattern, Mapping) and any(
+        _split_anchor(key)[0] or _has_anchor(one) for key, one in pattern.items()
+    )
 
 
-def _entry_satisfies(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+def _entry_satisfies(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
     is_wildcard = "*" in key or "?" in key
     found = [one for one in value if wildcard(key, one)] if is_wildcard else [key] if key in value else []
-    if sign == "X":
+    if anchor == "X":
         return not found
-    if sign == "=":
+    if anchor == "=":
         return all(_satisfies_or_skips(value[one], expected) for one in found)
-    if sign == "^":
-        return all(_at_least_one(value[one], expected) for one in found)
-    if sign == "()" or is_wildcard:
+    if anchor == "^":
+        return all(_some_element_satisfies(value[one], expected) for one in found)
+    if anchor == "()" or is_wildcard:
         return any(_satisfies_or_skips(value[one], expected) for one in found)
     if expected == "*":
         return value.get(key) is not None
@@ -112,8 +114,8 @@ def _list_satisfies(value: list[Any], pattern: list[Any]) -> bool:
     return all(kept)
 
 
-def _at_least_one(value: Any, expected: Any) -> bool:
-    """Return whether each map of *expected* is satisfied by some element."""
+def _some_element_satisfies(value: Any, expected: Any) -> bool:
+    """Return whether each map of *expected* is matched by some element of *value*."""
     if not isinstance(expected, list) or not all(isinstance(one, Mapping) for one in expected):
         raise UnsupportedError("an existence anchor ^() has no list of maps.")
     return isinstance(value, list) and all(
@@ -129,14 +131,14 @@ def _satisfies_without_skip(value: Any, expected: Any) -> bool:
 
 
 def require_literal_keys(pattern: Any, path: tuple[str, ...] = ()) -> None:
-    """Raise UnsupportedError for a wildcard in a key, but for labels and annotations: elsewhere it stands for itself."""
+    """Raise UnsupportedError for a wildcard in a key, except in labels and annotations."""
     if isinstance(pattern, list):
         for one in pattern:
             require_literal_keys(one, path)
     if not isinstance(pattern, Mapping):
         return
     for key, expected in pattern.items():
-        _, name = _anchor(key)
+        _, name = _split_anchor(key)
         if ("*" in name or "?" in name) and path[-2:] not in (("metadata", "labels"), ("metadata", "annotations")):
             raise UnsupportedError(
                 f"the key {name!r} of a pattern has a wildcard, which is for labels and annotations."
@@ -144,8 +146,8 @@ def require_literal_keys(pattern: Any, path: tuple[str, ...] = ()) -> None:
         require_literal_keys(expected, (*path, name))
 
 
-def _anchor(key: str) -> tuple[str, str]:
-    """Return the anchor of *key*, ``()``, ``=``, ``^``, ``X`` or nothing, and the key; raises UnsupportedError."""
+def _split_anchor(key: str) -> tuple[str, str]:
+    """Return (anchor, key): the anchor is ``()``, ``=``, ``^``, ``X`` or ''. Raises UnsupportedError."""
     match = _ANCHOR.fullmatch(str(key))
     if match is None:
         return "", str(key)

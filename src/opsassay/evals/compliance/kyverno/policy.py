@@ -81,7 +81,7 @@ class KyvernoPolicy:
 
     @property
     def gap(self) -> str | None:
-        """What its whole spec lets through, whatever the rules say, None when nothing."""
+        """What the spec lets through whatever the rules say, in words; None for nothing."""
         spec = self.document["spec"]
         if spec.get("admission") is False:
             return "admission is false, so that nothing is asked of what is created or changed"
@@ -95,7 +95,7 @@ class KyvernoPolicy:
 
     @property
     def exemptions(self) -> set[str]:
-        """Every part of it that leaves something out, as text: its gap, and of each match, exclude and precondition."""
+        """Every part that exempts something, as text: the gap, and each match, exclude and precondition."""
         found: list[Any] = [self.gap] if self.gap else []
         for rule in self.rules:
             _, filters = filters_of(rule.body["match"], "match")
@@ -107,12 +107,12 @@ class KyvernoPolicy:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells it from others: kind, namespace and name."""
+        """The policy's kind, namespace and name."""
         return self.kind, self.namespace or "", self.name
 
 
 def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
-    """Return the policies in *files*, names and contents; raises UnsupportedError for the first thing that is wrong."""
+    """Return the policies in *files*, (name, content) pairs; raises UnsupportedError for the first problem."""
     found: dict[tuple[str, str, str], KyvernoPolicy] = {}
     size = 0
     for name, data in files:
@@ -153,64 +153,66 @@ def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
     read = tuple(_read_rule(rule, spec, where) for rule in rules)
-    generated = _controllers([rule.body for rule in read], document)
-    read = tuple(replace(rule, controllers=generated) if _is_about_pods(rule.body) else rule for rule in read)
+    generated = _derived_controllers([rule.body for rule in read], document)
+    read = tuple(replace(rule, controllers=generated) if _extends_to_controllers(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
         raise UnsupportedError(f"{where}: two rules have one name.")
     namespace = str(value_at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
     return KyvernoPolicy(kind, name, namespace, document, read)
 
 
-def _read_rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
-    rule = _require_known_keys(given, _RULE, f"{where}: a rule")
+def _read_rule(rule_map: Any, spec: Mapping[str, Any], location: str) -> KyvernoRule:
+    rule = _require_known_keys(rule_map, _RULE, f"{location}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
-        raise UnsupportedError(f"{where}: a rule has no name.")
-    where = f"{where}: {name}"
-    validate = _require_known_keys(rule.get("validate"), _VALIDATE, f"{where}: validate")
+        raise UnsupportedError(f"{location}: a rule has no name.")
+    location = f"{location}: {name}"
+    validate = _require_known_keys(rule.get("validate"), _VALIDATE, f"{location}: validate")
     if sum(check in validate for check in CHECKS) != 1:
-        raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
+        raise UnsupportedError(f"{location}: validate has not exactly one of {', '.join(CHECKS)}.")
     require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
-    filters_of(rule.get("match"), f"{where}: match")
+    filters_of(rule.get("match"), f"{location}: match")
     if rule.get("exclude"):
-        filters_of(rule["exclude"], f"{where}: exclude")
+        filters_of(rule["exclude"], f"{location}: exclude")
     action = validate.get("failureAction", spec.get("validationFailureAction", "Audit"))
     return KyvernoRule(name, rule, str(action).lower() == "enforce")
 
 
-def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
-    """Return ``any`` or ``all``, and the resource filters of a match or exclude block; raises UnsupportedError."""
-    block = _require_known_keys(given, {"any", "all", "resources"}, where)
+def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, Any]]]:
+    """Return "any" or "all", and the resource filters of a match or exclude block; raises UnsupportedError."""
+    block = _require_known_keys(match_block, {"any", "all", "resources"}, location)
     if len(block) != 1:
-        raise UnsupportedError(f"{where} has not exactly one of any, all and resources.")
+        raise UnsupportedError(f"{location} has not exactly one of any, all and resources.")
     ((how, content),) = block.items()
     entries = [block] if how == "resources" else content
     if not isinstance(entries, list) or not entries:
-        raise UnsupportedError(f"{where}.{how} is no list of resources.")
+        raise UnsupportedError(f"{location}.{how} is no list of resources.")
     found = []
     for entry in entries:
         resources = _require_known_keys(
-            _require_known_keys(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources"
+            _require_known_keys(entry, {"resources"}, location).get("resources"), _FILTER, f"{location}: resources"
         )
         if not resources:
-            raise UnsupportedError(f"{where}: resources say nothing, which Kyverno takes for none.")
+            raise UnsupportedError(f"{location}: resources say nothing, which Kyverno takes for none.")
         for key in ("kinds", "names", "namespaces", "operations"):
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-                raise UnsupportedError(f"{where}: {key} is no list of texts.")
+                raise UnsupportedError(f"{location}: {key} is no list of texts.")
         for kind in resources.get("kinds", []):
-            kind_of(kind, where)
+            kind_of(kind, location)
         if strange := set(resources.get("operations", [])) - set(REQUESTS):
-            raise UnsupportedError(f"{where}: {min(strange)!r} is none of the operations {', '.join(REQUESTS)}.")
+            raise UnsupportedError(f"{location}: {min(strange)!r} is none of the operations {', '.join(REQUESTS)}.")
         for one in (*resources.get("names", []), *resources.get("namespaces", []), resources.get("name", "")):
             if not isinstance(one, str) or _PLAIN.fullmatch(one) is None:
-                raise UnsupportedError(f"{where}: {one!r} is no name with wildcards; an exclusion stands in exclude.")
+                raise UnsupportedError(
+                    f"{location}: {one!r} is no name with wildcards; an exclusion stands in exclude."
+                )
         found.append(resources)
     return ("all" if how == "all" else "any"), found
 
 
-def kind_of(selector: str, where: str) -> tuple[str, str, str]:
-    """Return the group, version and kind that an entry of ``kinds`` selects; raises UnsupportedError for a subresource.
+def kind_of(selector: str, location: str) -> tuple[str, str, str]:
+    """Return the (group, version, kind) that an entry of ``kinds`` selects; raises UnsupportedError for a subresource.
 
     Source: kyverno/kyverno, pkg/utils/kube/kind.go (ParseKindSelector).
     """
@@ -225,12 +227,12 @@ def kind_of(selector: str, where: str) -> tuple[str, str, str]:
         case _:
             kind = ""
     if not kind or kind[:1].islower():
-        raise UnsupportedError(f"{where}: the kind {selector!r} names a subresource, which is not of the subset.")
+        raise UnsupportedError(f"{location}: the kind {selector!r} names a subresource, which is not of the subset.")
     return found
 
 
 def is_narrow(resources: Mapping[str, Any]) -> bool:
-    """Return whether a filter goes by something that whoever makes an object chooses: a name, a namespace, a label."""
+    """Return whether a filter depends on something that the creator of an object chooses: name, namespace or label."""
     given = [resources.get("selector"), *(resources.get(key) for key in ("names", "namespaces"))]
     given.append([resources["name"]] if resources.get("name") else [])
     return any(one and "*" not in one for one in given)
@@ -240,14 +242,14 @@ def _list_kinds(block: Any) -> list[str]:
     return [kind for one in filters_of(block, "match")[1] for kind in one.get("kinds", [])] if block else []
 
 
-def _is_about_pods(rule: Mapping[str, Any]) -> bool:
-    """Return whether a rule about pods can be made one about controllers: what it excludes has to name pods, too."""
+def _extends_to_controllers(rule: Mapping[str, Any]) -> bool:
+    """Return whether Kyverno derives a rule for controllers from a pod rule: its exclude block must name pods too."""
     meant, left_out = ({kind_of(kind, "")[2] for kind in _list_kinds(rule.get(key))} for key in ("match", "exclude"))
     return "Pod" in meant and (not left_out or "Pod" in left_out)
 
 
-def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kinds of controllers whose pods the rules of a policy about pods are for too.
+def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of controllers that the policy's rules on pods also apply to.
 
     None are when any rule of it goes by name or selector, or names pods beside other kinds, or when none names pods or
     controllers without a version (kyverno/kyverno, pkg/autogen).
@@ -270,28 +272,28 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
     return named
 
 
-def _require_plain_metadata(given: Mapping[str, Any], where: str) -> None:
-    """Raise UnsupportedError for metadata that may turn a policy off, and is not read here."""
-    _require_known_keys(given, _METADATA, where)
+def _require_plain_metadata(metadata: Mapping[str, Any], location: str) -> None:
+    """Raise UnsupportedError for metadata that might switch off a policy and is not supported here."""
+    _require_known_keys(metadata, _METADATA, location)
     for part in ("labels", "annotations"):
-        notes = given.get(part) or {}
+        notes = metadata.get(part) or {}
         if not isinstance(notes, Mapping):
-            raise UnsupportedError(f"{where}: {part} is no map.")
+            raise UnsupportedError(f"{location}: {part} is no map.")
         for key in notes:
             domain = key.split("/")[0]
             if (domain == "kyverno.io" or domain.endswith(".kyverno.io")) and not (
                 part == "annotations" and key in _NOTES
             ):
-                raise UnsupportedError(f"{where}: {key} of {part} is not of the subset that is judged here.")
+                raise UnsupportedError(f"{location}: {key} of {part} is not of the subset that is judged here.")
 
 
-def _require_known_keys(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise UnsupportedError(f"{where} is no map.")
-    if strange := sorted(set(map(str, given)) - known):
-        raise UnsupportedError(f"{where}: {strange[0]} is not of the subset that is judged here.")
-    for key in sorted(set(given) & set(_VALUES)):
-        if not any(given[key] is one or (given[key] == one and type(given[key]) is type(one)) for one in _VALUES[key]):
+def _require_known_keys(block: Any, known: set[str], location: str) -> Mapping[str, Any]:
+    if not isinstance(block, Mapping):
+        raise UnsupportedError(f"{location} is no map.")
+    if strange := sorted(set(map(str, block)) - known):
+        raise UnsupportedError(f"{location}: {strange[0]} is not of the subset that is judged here.")
+    for key in sorted(set(block) & set(_VALUES)):
+        if not any(block[key] is one or (block[key] == one and type(block[key]) is type(one)) for one in _VALUES[key]):
             allowed = " nor ".join(map(str, _VALUES[key][:4]))
-            raise UnsupportedError(f"{where}: {key} is {given[key]!r}, which is neither {allowed}.")
-    return given
+            raise UnsupportedError(f"{location}: {key} is {block[key]!r}, which is neither {allowed}.")
+    return block

@@ -28,11 +28,11 @@ class Courses:
         self._outcomes: list[bool] = []
         self._tried = 0
 
-    def either(self, what: str) -> bool:
-        """Return how a check comes out, on this way, that turns on *what*."""
+    def either(self, question: str) -> bool:
+        """Return the outcome assumed on this course for a check that depends on *question*."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
-        self.read.append(what)
+        self.read.append(question)
         return self._outcomes[len(self.read) - 1]
 
     def __iter__(self) -> Iterator[Courses]:
@@ -48,7 +48,7 @@ class Courses:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every way was gone."""
+        """Whether every course has been tried."""
         return not self._outcomes
 
 
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return how the check comes out on this way."""
+        """Return the outcome assumed on this course for the check."""
         return self._courses.either(self.path)
 
 
@@ -89,11 +89,11 @@ class _Violating(OrderedDict[str, Any]):
         return OrderedDict.__getitem__(self, key) if key in self else None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of *key*; raises ElsewhereError."""
+        """Return the value of *key*; raises ElsewhereError for a field that the violator chooses."""
         return OrderedDict.__getitem__(self, key) if key in self else default
 
     def keys(self) -> Any:
-        """Return the keys of an element of a list that are of the control; raises ElsewhereError elsewhere."""
+        """Return the keys of a list element that belong to the control; raises ElsewhereError elsewhere."""
         if self._at[2][-1:] != (EACH,):
             raise self._make_elsewhere_error()
         return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
@@ -122,9 +122,9 @@ def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Pa
     return value
 
 
-def violating(one: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
-    """Return *one*, of which only what it is and the control's *parts* can be read, on *courses*."""
-    return _Violating(one, courses, (("apiVersion",), ("kind",), *parts), ())
+def violating(resource: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
+    """Return *resource* such that only its identity and the control's *parts* can be read on *courses*."""
+    return _Violating(resource, courses, (("apiVersion",), ("kind",), *parts), ())
 
 
 class Known(dict[str, Any]):
@@ -135,13 +135,13 @@ class Known(dict[str, Any]):
         self._where, self._courses = where, courses
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of *key*; raises UnsupportedError, and ElsewhereError for what a violator chooses."""
+        """Return the value of *key*; raises UnsupportedError, and ElsewhereError for a field that the violator chooses."""
         if key not in self:
             raise UnsupportedError(f"{self._where}{key} is not known here, so that what turns on it cannot be judged.")
         if self._courses is not None and key in ("namespace", "elementIndex"):
             raise ElsewhereError(self._courses, (f"{self._where}{key}",))
         return super().get(key, default)
 
-    def extended(self, **more: Any) -> Known:
-        """Return it with *more* that is known."""
-        return Known(self._where, self._courses, **{**self, **more})
+    def extended(self, **values: Any) -> Known:
+        """Return a copy with further known *values*."""
+        return Known(self._where, self._courses, **{**self, **values})

@@ -43,7 +43,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def quantity(value: Any) -> Decimal | None:
-    """Return *value* in base units (cores, bytes), None when it is no number and no quantity of Kubernetes."""
+    """Return a Kubernetes quantity or number in base units (cores, bytes), None when *value* is neither."""
     match = _QUANTITY.fullmatch(text) if (text := _format_amount(value)) is not None else None
     try:
         amount = None if match is None else Decimal(match[1] + (match[2] or "")) * _SCALE[match[3]]
@@ -55,7 +55,7 @@ def quantity(value: Any) -> Decimal | None:
 
 
 def duration(value: Any) -> Decimal | None:
-    """Return the seconds of *value*, None when it is no duration as Go writes them; `0` is one."""
+    """Return a Go duration in seconds, None when *value* is none; `0` is one."""
     text = _format_amount(value)
     if text is None or (match := _DURATION.fullmatch(text)) is None:
         return None
@@ -74,7 +74,7 @@ def _format_amount(value: Any) -> str | None:
 
 
 def amounts(value: Any, bound: Any) -> tuple[Decimal, Decimal] | None:
-    """Return both as amounts of one kind, durations before quantities, None when they are not of one."""
+    """Return both as amounts of the same kind, durations before quantities; None when they differ in kind."""
     for read in (duration, quantity):
         if (one := read(value)) is not None and (other := read(bound)) is not None:
             return one, other
@@ -102,7 +102,7 @@ def wildcard(pattern: str, text: str) -> bool:
 
 
 def matches(pattern: Any, value: Any) -> bool:
-    """Return whether the leaf *value* of an object, None where there is none, is as the leaf *pattern* wants it.
+    """Return whether the scalar *value*, None when missing, matches the scalar *pattern*.
 
     Raises UnsupportedError for a variable, which a pattern of the subset does not have, for a text beyond MAX_LEAF and
     for what is no value.
@@ -125,7 +125,7 @@ def matches(pattern: Any, value: Any) -> bool:
 
 
 def equals_number(value: Any, number: float) -> bool:
-    """Return whether *value* is *number*: a text has to be written as an integer where *number* is one."""
+    """Return whether *value* equals *number*; a text must be written as an integer when *number* is one."""
     if isinstance(value, str):
         as_written = _INTEGER if isinstance(number, int) else _FLOAT
         return as_written.fullmatch(value) is not None and quantity(value) == quantity(number)
@@ -144,13 +144,13 @@ def _matches_pattern(pattern: str, value: Any) -> bool:
     literal = pattern.removeprefix(sign).strip()
     if sign in _ORDERS:
         return compares(sign, value, literal)
-    if both := amounts(_present(value), literal):
+    if both := amounts(_value_or_zero(value), literal):
         return (both[0] == both[1]) is (sign == "")
-    return value is not None and wildcard(literal, _text(value)) is (sign == "")
+    return value is not None and wildcard(literal, _text_for_wildcards(value)) is (sign == "")
 
 
-def _text(value: Any) -> str:
-    """Return a value as wildcards see it: numbers that are not whole with an exponent, as Go writes them."""
+def _text_for_wildcards(value: Any) -> str:
+    """Return *value* as the text that wildcards are matched with: fractions with an exponent, as Go writes them."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, float):
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
 
 
 def is_range(text: str) -> bool:
-    """Return whether *text* is a range of amounts, as 5000-6000, or all but one, as 1!-1023."""
+    """Return whether *text* is a range of amounts (5000-6000) or its complement (1!-1023)."""
     return _RANGE.fullmatch(text) is not None
 
 
@@ -171,17 +171,17 @@ def _is_amount(value: Any) -> bool:
     return quantity(value) is not None or duration(value) is not None
 
 
-def _present(value: Any) -> Any:
-    """Return *value* for a pattern that is a text: what is not there amounts to nothing."""
+def _value_or_zero(value: Any) -> Any:
+    """Return *value* as a text pattern reads it: a missing one as nothing."""
     return "0" if value is None else value
 
 
-def compares(sign: str, value: Any, bound: str) -> bool:
-    """Return whether *value* stands to *bound* as *sign* says; False when it is no amount of the kind of *bound*.
+def compares(operator: str, value: Any, bound: str) -> bool:
+    """Return whether "*value* *operator* *bound*" holds; False when the two are amounts of different kinds.
 
     Raises UnsupportedError when *bound* is no amount.
     """
     if not _is_amount(bound):
-        raise UnsupportedError(f"{sign}{bound[:60]} has nothing that is a number, a quantity or a duration.")
-    both = amounts(_present(value), bound)
-    return both is not None and _ORDERS[sign](*both)
+        raise UnsupportedError(f"{operator}{bound[:60]} has nothing that is a number, a quantity or a duration.")
+    both = amounts(_value_or_zero(value), bound)
+    return both is not None and _ORDERS[operator](*both)

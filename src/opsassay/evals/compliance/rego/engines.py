@@ -40,15 +40,15 @@ class RegoEngine:
 
 
 def engines_here(syntax: str = "v1") -> list[RegoEngine]:
-    """Return every engine that is installed and knows *syntax*, OPA first: by the program, then by the library."""
-    found = [_program()] if syntax == "v0" else [_program(), _library()]
-    found += [_package("regorus", "regorus", "regorus", "gordon-to-regorus")]
-    found += [] if syntax == "v0" else [_package("rego-cpp", "rego-cpp", "regopy", "regopy")]
+    """Return every installed Rego engine that knows *syntax*, OPA first, as a program or else as a library."""
+    found = [_opa_program()] if syntax == "v0" else [_opa_program(), _opa_library()]
+    found += [_engine_of_package("regorus", "regorus", "regorus", "gordon-to-regorus")]
+    found += [] if syntax == "v0" else [_engine_of_package("rego-cpp", "rego-cpp", "regopy", "regopy")]
     return [one for one in found if one is not None]
 
 
 def judges(syntax: str = "v1") -> list[RegoEngine]:
-    """Return the engine that judges, OPA, or those that judge together without it; raises UserError when there is none.
+    """Return the engines that decide: OPA, or without it several that must agree; raises UserError for none.
 
     Policies in the syntax v0, of which no verdict depends, are left to regorus alone where there is no program `opa`.
     """
@@ -61,8 +61,8 @@ def judges(syntax: str = "v1") -> list[RegoEngine]:
 
 
 @functools.cache
-def _program() -> RegoEngine | None:
-    """Return the program ``opa`` on the PATH, of version 1 or later."""
+def _opa_program() -> RegoEngine | None:
+    """Return the engine of the program ``opa`` on the PATH, None unless it is version 1 or later."""
     if (path := shutil.which("opa")) is None:
         return None
     said = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
@@ -71,9 +71,9 @@ def _program() -> RegoEngine | None:
 
 
 @functools.cache
-def _library() -> RegoEngine | None:
-    """Return OPA's engine as a library, with the version of OPA that Go wrote into it."""
-    if (folder := _folder("opa_bindings")) is None:
+def _opa_library() -> RegoEngine | None:
+    """Return the engine of OPA as a library, with its version; None when it is not installed."""
+    if (folder := _package_folder("opa_bindings")) is None:
         return None
     with (folder / "libopabridge.so").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         number = _MODULE.search(data)
@@ -82,14 +82,14 @@ def _library() -> RegoEngine | None:
 
 
 @functools.cache
-def _package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
-    if (folder := _folder(module)) is None:
+def _engine_of_package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
+    if (folder := _package_folder(module)) is None:
         return None
     libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system
     shown = {f"{PLACE}/{one.name}": one for one in (folder, libraries) if one.exists()}
     return RegoEngine(key, f"{name} ({distribution} {version(distribution)})", shown, _LIMITS[key])
 
 
-def _folder(module: str) -> Path | None:
+def _package_folder(module: str) -> Path | None:
     found = find_spec(module)
     return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None

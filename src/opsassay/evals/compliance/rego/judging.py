@@ -61,7 +61,7 @@ class JudgedByRego:
     judge: str = ""
 
     def required(self) -> JudgedByRego:
-        """Return it; raises NotJudgedError where the engines disagree about any of it."""
+        """Return the result itself; raises NotJudgedError where the engines disagree."""
         found = next((one.reason for one in self.outcomes if one.kind == "not judged"), None)
         if found is not None:
             raise NotJudgedError(f"{found}; put `opa` on the PATH and grade again.")
@@ -75,7 +75,7 @@ def judge_by_rego(
     question: RegoQuestion = _OURS,
     engines: Sequence[RegoEngine] | None = None,
 ) -> JudgedByRego:
-    """Return what *policy* says of each of *inputs* (JSON texts), those of one engine all in one seal.
+    """Evaluate *policy* on each of *inputs* (JSON texts) in a sandbox per engine; return the outcomes.
 
     *engines* are those that judge, as many as have to agree, those of `judges` if None. An input that the seal's *limits*
     did not let it come to is an error. Raises StartError when no seal can be made, UserError when no engine is installed.
@@ -84,8 +84,8 @@ def judge_by_rego(
     judge = " and ".join(one.label for one in some)
     if problem := _problem_of_text(policy):
         return JudgedByRego(problem, judge=judge)
-    said = [_asked(one, policy, inputs, limits, question) for one in some]
-    return replace(_agreed(some, said, len(inputs)), judge=judge)
+    said = [_ask_engine(one, policy, inputs, limits, question) for one in some]
+    return replace(_combine_answers(some, said, len(inputs)), judge=judge)
 
 
 def _problem_of_text(policy: bytes) -> str | None:
@@ -106,7 +106,7 @@ class _EngineAnswer:
     rows: tuple[tuple[str, str], ...] = ()
 
 
-def _asked(
+def _ask_engine(
     engine: RegoEngine, policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits, question: RegoQuestion
 ) -> _EngineAnswer:
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
@@ -132,15 +132,15 @@ def _asked(
     return _EngineAnswer(None, (*found, *[late] * (len(inputs) - len(found))))
 
 
-def _agreed(engines: Sequence[RegoEngine], said: Sequence[_EngineAnswer], count: int) -> JudgedByRego:
-    """Return what all *engines* say of *count* inputs; what one says otherwise, or none can say, is not judged."""
-    if all(one.problem for one in said):
-        return JudgedByRego(said[0].problem)
-    if any(one.problem for one in said):
-        why = _disagreement(engines, [one.problem or "it is a policy" for one in said])
+def _combine_answers(engines: Sequence[RegoEngine], answers: Sequence[_EngineAnswer], count: int) -> JudgedByRego:
+    """Return the outcomes that all *engines* agree on for *count* inputs; where they differ the input is not judged."""
+    if all(one.problem for one in answers):
+        return JudgedByRego(answers[0].problem)
+    if any(one.problem for one in answers):
+        why = _disagreement(engines, [one.problem or "it is a policy" for one in answers])
         return JudgedByRego(None, (RegoOutcome("not judged", why),) * max(count, 1))
     found = []
-    for rows in zip(*(one.rows for one in said), strict=True):
+    for rows in zip(*(one.rows for one in answers), strict=True):
         kinds = {kind for kind, _ in rows}
         kind, reason = rows[0]
         if len(rows) > 1 and "unsure" in kinds:

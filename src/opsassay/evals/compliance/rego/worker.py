@@ -54,8 +54,8 @@ class Engine(Protocol):
     package: str | None
     calls: set[str]
 
-    def ask(self, given: str) -> Any:
-        """Return the value of the rule for the JSON text *given*, or UNDEFINED; raises EvaluationError, UnsureError."""
+    def ask(self, document: str) -> Any:
+        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError, UnsureError."""
 
 
 class OpaProgram:
@@ -67,26 +67,26 @@ class OpaProgram:
         Path(self._path).write_text(policy, encoding="utf-8")
         tree = self._run("parse", "--format", "json", self._path)
         if tree.returncode:
-            raise PolicyError(_first_line(tree.stderr or tree.stdout))
+            raise PolicyError(_error_message(tree.stderr or tree.stdout))
         checked = self._run("check", self._path)
         if checked.returncode:
-            raise PolicyError(_first_line(checked.stderr or checked.stdout))
-        self.package, self.calls = _of_opa_tree(json.loads(tree.stdout))
+            raise PolicyError(_error_message(checked.stderr or checked.stdout))
+        self.package, self.calls = _names_in_opa_tree(json.loads(tree.stdout))
 
-    def ask(self, given: str) -> Any:
-        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
-        end = self._run("eval", "--format", "json", "--stdin-input", "--data", self._path, self._query, given=given)
+    def ask(self, document: str) -> Any:
+        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
+        end = self._run("eval", "--format", "json", "--stdin-input", "--data", self._path, self._query, stdin=document)
         try:
             said = json.loads(end.stdout)
         except ValueError:
-            raise EvaluationError(_first_line(end.stderr or end.stdout)) from None
+            raise EvaluationError(_error_message(end.stderr or end.stdout)) from None
         if said.get("errors"):
-            raise EvaluationError(_first_line(said["errors"][0].get("message", "")))
+            raise EvaluationError(_error_message(said["errors"][0].get("message", "")))
         return said["result"][0]["expressions"][0]["value"] if said.get("result") else UNDEFINED
 
-    def _run(self, verb: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(self, verb: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [OPA_PLACE, verb, *self._syntax, *words]
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 class OpaLibrary:
@@ -110,21 +110,21 @@ class OpaLibrary:
             self._engine.eval_query("true")  # what compiles, and in it the types
             tree = self._engine.eval_query('tree := rego.parse_module("policy.rego", input)', policy)
         except OpaError as error:
-            raise PolicyError(_first_line(error.message)) from error
-        self.package, self.calls = _of_opa_tree(tree[0]["tree"])
+            raise PolicyError(_error_message(error.message)) from error
+        self.package, self.calls = _names_in_opa_tree(tree[0]["tree"])
 
     def _keep(self, values: list[Any]) -> bool:
         self._said.append(values)
         return True
 
-    def ask(self, given: str) -> Any:
-        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+    def ask(self, document: str) -> Any:
+        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
         self._said.clear()
         why = "no reason was given"
         try:
-            self._engine.eval_query(self._query, json.loads(given))
+            self._engine.eval_query(self._query, json.loads(document))
         except self._error as error:
-            why = _first_line(error.message)
+            why = _error_message(error.message)
         if not self._said:
             raise EvaluationError(why)
         return self._said[0][0] if self._said[0] else UNDEFINED
@@ -140,11 +140,11 @@ class Regorus:
         try:
             engine = self._engine()
         except RuntimeError as error:
-            raise PolicyError(_first_line(str(error))) from error
+            raise PolicyError(_error_message(str(error))) from error
         self.package = engine.get_packages()[0].removeprefix("data.")
         tree = json.loads(engine.get_ast_as_json())
         self.calls = {_name_of(call["fcn"]) for call in _under_key(tree, "Call")}
-        self._doubts = [] if syntax == "v0" else sorted(_doubts(tree, policy.encode()))
+        self._uncertain_constructs = [] if syntax == "v0" else sorted(_uncertain_constructs(tree, policy.encode()))
         computed = {one["op"] for one in _under_key(tree, "ArithExpr")}
         self._computes = syntax != "v0" and bool(computed & {"Sub", "Mul", "Div"})
         self._broken = any(one["value"] % 1 for one in _under_key(tree, "Number"))
@@ -155,22 +155,22 @@ class Regorus:
         engine.add_policy("policy.rego", self._policy)
         return engine
 
-    def ask(self, given: str) -> Any:
-        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError, UnsureError."""
-        if self._doubts:
-            raise UnsureError(self._doubts[0])
-        if self._computes and (self._broken or _has_fractions(given)):
+    def ask(self, document: str) -> Any:
+        """Return the value of the rule for the JSON text, or UNDEFINED; raises EvaluationError, UnsureError."""
+        if self._uncertain_constructs:
+            raise UnsureError(self._uncertain_constructs[0])
+        if self._computes and (self._broken or _has_fractions(document)):
             raise UnsureError("what -, * and / make of numbers that are not whole")
-        return self.own_value(given)
+        return self.own_value(document)
 
-    def own_value(self, given: str) -> Any:
-        """Return what `ask` does, whether or not OPA may say something else; raises EvaluationError."""
+    def own_value(self, document: str) -> Any:
+        """Return the value of the rule as regorus computes it, even where OPA may differ; raises EvaluationError."""
         try:
             engine = self._engine()
-            engine.set_input_json(given)
+            engine.set_input_json(document)
             found = engine.eval_query(self._query)["result"]
         except RuntimeError as error:
-            raise EvaluationError(_first_line(str(error))) from error
+            raise EvaluationError(_error_message(str(error))) from error
         return found[0]["expressions"][0]["value"] if found else UNDEFINED
 
 
@@ -186,27 +186,27 @@ class RegoCpp:
         try:
             self._new().add_module("policy.rego", policy)
         except regopy.RegoError as error:
-            raise PolicyError(_first_line(str(error))) from error
+            raise PolicyError(_error_message(str(error))) from error
 
-    def ask(self, given: str) -> Any:
-        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+    def ask(self, document: str) -> Any:
+        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
         import regopy
 
         try:
             engine = self._new()
             engine.add_module("policy.rego", self._policy)
-            engine.set_input(json.loads(given))
+            engine.set_input(json.loads(document))
             said = str(engine.query(f"value := {self._query}"))
             return UNDEFINED if said == "undefined" else json.loads(said)["bindings"]["value"]
         except (regopy.RegoError, ValueError, LookupError) as error:
-            raise EvaluationError(_first_line(str(error))) from error
+            raise EvaluationError(_error_message(str(error))) from error
 
 
 ENGINES: Mapping[str, Any] = {"opa": OpaProgram, "library": OpaLibrary, "regorus": Regorus, "rego-cpp": RegoCpp}
 
 
 def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
-    """Return the engine of that name with *policy*; raises PolicyError for one that may not be asked."""
+    """Return the engine named *engine*, loaded with *policy*; raises PolicyError for a forbidden or invalid one."""
     found: Engine = ENGINES[engine](policy, f"data.{package}.{rule}", syntax)
     if found.package not in (None, package):
         raise PolicyError(f"its package is {found.package}, not {package}")
@@ -215,10 +215,10 @@ def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) 
     return found
 
 
-def outcome_of(engine: Engine, given: str, query: str) -> tuple[str, str]:
-    """Return true, false, undefined, other (a value that is no boolean), error or unsure, and the reason of these three."""
+def outcome_of(engine: Engine, document: str, query: str) -> tuple[str, str]:
+    """Return (kind, reason): true, false, undefined, other (no boolean), or error or unsure with a reason."""
     try:
-        value = engine.ask(given)
+        value = engine.ask(document)
     except EvaluationError as error:
         return "error", str(error)
     except UnsureError as error:
@@ -230,8 +230,8 @@ def outcome_of(engine: Engine, given: str, query: str) -> tuple[str, str]:
     return "other", f"{query} is no boolean but {json.dumps(value, default=str)[:80]}"
 
 
-def _of_opa_tree(tree: Any) -> tuple[str, set[str]]:
-    """Return the package of OPA's syntax *tree* and every dotted name in it, which those of called functions are among."""
+def _names_in_opa_tree(tree: Any) -> tuple[str, set[str]]:
+    """Return the package of OPA's syntax *tree* and all dotted names in it, called functions included."""
     package = ".".join(part["value"] for part in tree["package"]["path"][1:])
     names, todo = set[str](), [tree]
     while todo:
@@ -246,21 +246,21 @@ def _of_opa_tree(tree: Any) -> tuple[str, set[str]]:
     return package, names
 
 
-def _under_key(tree: Any, key: str, but: tuple[str, ...] = ()) -> Iterator[Any]:
-    """Yield what stands under *key* anywhere in the syntax *tree* that regorus gives, not looking into keys of *but*."""
+def _under_key(tree: Any, key: str, skip: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Yield every value under *key* in regorus's syntax *tree*, not looking into the keys *skip*."""
     todo = [tree]
     while todo:
         one = todo.pop()
         if isinstance(one, dict):
             if key in one:
                 yield one[key]
-            todo += [value for name, value in one.items() if name not in but]
+            todo += [value for name, value in one.items() if name not in skip]
         elif isinstance(one, list):
             todo += one
 
 
-def _doubts(tree: Any, text: bytes) -> Iterator[str]:
-    """Yield on what the two engines that stand in for OPA can agree wrongly in the policy *text*, whatever the input."""
+def _uncertain_constructs(tree: Any, text: bytes) -> Iterator[str]:
+    """Yield each construct in the policy *text* on which the stand-ins for OPA could agree on a wrong result."""
     for call in _under_key(tree, "Call"):
         name = _name_of(call["fcn"])
         if name in UNSURE:
@@ -274,21 +274,21 @@ def _doubts(tree: Any, text: bytes) -> Iterator[str]:
         literals = [stmt["literal"] for stmt in stmts]
         spans = [span for one in literals for span in one.get("SomeVars", {"vars": []})["vars"]]
         declared = {text[span["start"] : span["end"]].decode() for span in spans}
-        under = {one["value"] for literal in literals for one in _vars(literal.get("NotExpr"))}
-        bound = {one["value"] for literal in literals if "NotExpr" not in literal for one in _vars(literal)}
+        under = {one["value"] for literal in literals for one in _free_variables(literal.get("NotExpr"))}
+        bound = {one["value"] for literal in literals if "NotExpr" not in literal for one in _free_variables(literal)}
         if under & {"_", *(declared - bound)}:
             yield "a variable under `not` that nothing binds"
 
 
-def _vars(tree: Any) -> Iterator[Any]:
-    """Yield the variables of *tree*, without those that a comprehension in it has to itself."""
+def _free_variables(tree: Any) -> Iterator[Any]:
+    """Yield the variables of *tree* except those local to a comprehension in it."""
     return _under_key(tree, "Var", ("ArrayCompr", "SetCompr", "ObjectCompr"))
 
 
-def _has_fractions(given: str) -> bool:
-    """Return whether a number in the JSON text *given* has a point or an exponent."""
+def _has_fractions(document: str) -> bool:
+    """Return whether a number in the JSON text *document* has a decimal point or an exponent."""
     found: list[str] = []
-    json.loads(given, parse_float=found.append)
+    json.loads(document, parse_float=found.append)
     return bool(found)
 
 
@@ -306,8 +306,8 @@ def _name_of(function: Any) -> str:
     return ".".join([function["Var"]["value"], *reversed(parts)])
 
 
-def _first_line(text: str) -> str:
-    """Return what an engine says is wrong, without the picture of the line and its own stack."""
+def _error_message(text: str) -> str:
+    """Return the message of an engine's error, without its source excerpt and stack."""
     lines = text.split("Stack backtrace", maxsplit=1)[0].strip().splitlines()
     if len(lines) > 1 and lines[0].rstrip(":").endswith(("errors occurred", "error occurred", "Errors")):
         lines = lines[1:]
@@ -319,14 +319,14 @@ def _first_line(text: str) -> str:
 
 
 def own_output() -> TextIO:
-    """Return standard output for what we say alone: what engines print goes to standard error from now on."""
+    """Return standard output for our results alone; what engines print goes to standard error from then on."""
     found = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     return found
 
 
 def main() -> None:
-    """Judge, a line at once, so that those before an end from outside count."""
+    """Evaluate the policy on each input and print a line for each at once, so that a kill loses none before it."""
     sys.setrecursionlimit(10_000)
     output = own_output()
     name, policy, folder, package, rule, syntax = sys.argv[1:]

@@ -17,12 +17,12 @@ _EXAMPLE = "compliant-1"
 
 
 def right_collector(task: ComplianceTask) -> str:
-    """Return the collector that brings what the right policy judges."""
+    """Return the collector script or playbook that gathers what the right policy needs."""
     return task.host_control.playbook() if task.task_class == ANSIBLE else task.control.fetcher()
 
 
 def right_policy(task: ComplianceTask) -> str:
-    """Return the policy that is right about every world."""
+    """Return the Rego policy that judges every world of *task* rightly."""
     return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
 
 
@@ -43,7 +43,7 @@ def _make_constant_play(value: str) -> Play:
 
 
 def _collector_of_script(task: ComplianceTask, script: str) -> str:
-    """Return a collector that runs *script* and asks nothing."""
+    """Return a collector that runs only *script* and queries nothing."""
     if task.task_class != ANSIBLE:
         return f"#!/bin/bash\n{script}\n"
     return f"- hosts: target\n  gather_facts: false\n  tasks:\n    - ansible.builtin.shell: |\n        {script}\n"
@@ -58,14 +58,14 @@ def _submit_evidence_by_hand(task: ComplianceTask) -> Files:
     return {POLICY: right_policy(task).encode(), EVIDENCE: CANNED.encode()}
 
 
-def _other_name(task: ComplianceTask) -> Files:
-    """Leave the right collector under the name that the public goals ask for and their evaluators do not run."""
+def _submit_under_public_name(task: ComplianceTask) -> Files:
+    """Return the right collector under the name in the public goals, which their evaluators do not run."""
     files = _submitted_files(task)
     return {("script.sh" if path == task.collector else path): content for path, content in files.items()}
 
 
-def _elsewhere(task: ComplianceTask) -> Files:
-    """Leave the right policy in a folder, where nobody asked for it."""
+def _submit_in_subfolder(task: ComplianceTask) -> Files:
+    """Return the right policy in a subfolder, where it is not looked for."""
     return {
         (f"policies/{path}" if path == POLICY else path): content for path, content in _submitted_files(task).items()
     }
@@ -79,8 +79,8 @@ def _submit_binary_evidence(task: ComplianceTask) -> Files:
     return _submitted_files(task, _collector_of_script(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
 
 
-def _example_knowing(task: ComplianceTask) -> Files:
-    """Say that what is called as something in a compliant example complies: right on all that the agent sees."""
+def _submit_known_names(task: ComplianceTask) -> Files:
+    """Return a policy that accepts the names in the compliant examples: right on all that the agent sees."""
     shown = {path: text.decode() for path, text in task.files().items() if path.startswith(f"examples/{_EXAMPLE}")}
     if task.task_class == ANSIBLE:
         names, known = [shown[f"examples/{_EXAMPLE}/etc/hostname"].strip()], "some name in input.lines"
@@ -93,8 +93,8 @@ def _example_knowing(task: ComplianceTask) -> Files:
     )
 
 
-def _label_reading(task: ComplianceTask) -> Files:
-    """Look for a word about the world in what was collected: there is none."""
+def _submit_label_search(task: ComplianceTask) -> Files:
+    """Return a policy that looks in the evidence for a label of the world, which is not there."""
     body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
     return _submit_policy_body(
         task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}"
@@ -122,16 +122,16 @@ COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
     "right": (_submitted_files, None),
     "constant-true": (_make_constant_play("true"), "posture"),
     "constant-false": (_make_constant_play("false"), "posture"),
-    "example-knowing": (_example_knowing, "posture"),
-    "label-reading": (_label_reading, "posture"),
+    "example-knowing": (_submit_known_names, "posture"),
+    "label-reading": (_submit_label_search, "posture"),
     "undefined": (_submit_undefined_rule, "posture"),
     "no-boolean": (_submit_no_boolean, "posture"),
     "canned": (_submit_canned_evidence, "asked"),
     "not-collecting": (_submit_no_evidence, "evidence"),
     "binary": (_submit_binary_evidence, "evidence"),
     "written-by-hand": (_submit_evidence_by_hand, "artefact"),
-    "other-name": (_other_name, "artefact"),
-    "elsewhere": (_elsewhere, "artefact"),
+    "other-name": (_submit_under_public_name, "artefact"),
+    "elsewhere": (_submit_in_subfolder, "artefact"),
     "other-package": (_submit_other_package, "artefact"),
     "other-language": (_submit_other_language, "artefact"),
 }

@@ -38,8 +38,8 @@ def _allow_all(task: ComplianceTask) -> Files:
     return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
 
 
-def _example_names(task: ComplianceTask) -> Files:
-    """Deny what is called as something in the violating examples: right on all that the agent sees."""
+def _deny_example_names(task: ComplianceTask) -> Files:
+    """Return a policy that denies the names in the violating examples: right on all that the agent sees."""
     shown = [content for path, content in task.files().items() if path.startswith("examples/violating")]
     names = [one["metadata"]["name"] for content in shown for one in yaml.safe_load_all(content)]
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "AnyIn", "value": names}
@@ -50,8 +50,8 @@ def _reports_only(task: ComplianceTask) -> Files:
     return policy_files(_make_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
-def _without_controllers(task: ComplianceTask) -> Files:
-    """Forget a kind: what controllers make, or the roles of the whole cluster."""
+def _omit_a_kind(task: ComplianceTask) -> Files:
+    """Return the right policy without one kind: what controllers create, or cluster-wide roles."""
     if task.control.kinds != POD_KINDS:
         return policy_files(_make_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
     policy = _make_control_policy(task)
@@ -59,12 +59,12 @@ def _without_controllers(task: ComplianceTask) -> Files:
     return policy_files(policy)
 
 
-def _creates_only(task: ComplianceTask) -> Files:
+def _match_creates_only(task: ComplianceTask) -> Files:
     created = {"any": [{"resources": {"kinds": list(task.control.kinds), "operations": ["CREATE"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, match=created))}
 
 
-def _exempts_a_name(task: ComplianceTask) -> Files:
+def _exempt_a_name(task: ComplianceTask) -> Files:
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "NotEquals", "value": _NOTHING}
     return policy_files(_make_control_policy(task, preconditions={"all": [condition]}))
 
@@ -75,7 +75,7 @@ def _leave_out_admission(task: ComplianceTask) -> Files:
     return policy_files(policy)
 
 
-def _wrong_folder(task: ComplianceTask) -> Files:
+def _write_to_wrong_folder(task: ComplianceTask) -> Files:
     return {path.replace(FOLDER, "rules"): content for path, content in _write_right_policy(task).items()}
 
 
@@ -94,7 +94,7 @@ def _write_beyond_subset(task: ComplianceTask) -> Files:
     return policy_files(policy)
 
 
-def _broken_expression(task: ComplianceTask) -> Files:
+def _write_broken_expression(task: ComplianceTask) -> Files:
     condition = {
         "key": f"{{{{ request.object.spec.{_NOTHING.replace('-', '_')} }}}}",
         "operator": "Equals",
@@ -116,18 +116,18 @@ def _repair_policies(task: ComplianceTask) -> Files:
     return {**_read_policies_before(task), **_write_right_policy(task)}
 
 
-def _removes_another(task: ComplianceTask) -> Files:
+def _remove_other_policy(task: ComplianceTask) -> Files:
     gone = set(policy_files(_policy_of_other_control(task)))
     return {path: content for path, content in _repair_policies(task).items() if path not in gone}
 
 
-def _weakens_another(task: ComplianceTask) -> Files:
+def _weaken_other_policy(task: ComplianceTask) -> Files:
     policy = _policy_of_other_control(task)
     policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
     return {**_repair_policies(task), **policy_files(policy)}
 
 
-def _adds_one(task: ComplianceTask) -> Files:
+def _add_policy(task: ComplianceTask) -> Files:
     return {**_repair_policies(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
@@ -138,7 +138,7 @@ def _rename_policy(task: ComplianceTask) -> Files:
     return {**kept, **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
-def _leaves_out(task: ComplianceTask) -> Files:
+def _exclude_pods(task: ComplianceTask) -> Files:
     excluded = {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CONNECT"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, exclude=excluded))}
 
@@ -149,16 +149,16 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "right": (_write_right_policy, None),
         "deny-all": (_deny_all, "posture"),
         "allow-all": (_allow_all, "posture"),
-        "example-names": (_example_names, "posture"),
+        "example-names": (_deny_example_names, "posture"),
         "reports-only": (_reports_only, "posture"),
-        "without-a-kind": (_without_controllers, "posture"),
-        "creates-only": (_creates_only, "posture"),
-        "exempts-a-name": (_exempts_a_name, "posture"),
+        "without-a-kind": (_omit_a_kind, "posture"),
+        "creates-only": (_match_creates_only, "posture"),
+        "exempts-a-name": (_exempt_a_name, "posture"),
         "not-at-admission": (_leave_out_admission, "posture"),
-        "wrong-folder": (_wrong_folder, "artefact"),
+        "wrong-folder": (_write_to_wrong_folder, "artefact"),
         "other-kind": (_match_other_kind, "artefact"),
         "beyond-subset": (_write_beyond_subset, "artefact"),
-        "broken-expression": (_broken_expression, "evidence"),
+        "broken-expression": (_write_broken_expression, "evidence"),
     },
     KUBECTL: COLLECTED_ORACLES,
     ANSIBLE: COLLECTED_ORACLES,
@@ -167,13 +167,13 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "untouched": (_read_policies_before, "posture"),
         "deny-all": (lambda task: {**_read_policies_before(task), **_deny_all(task)}, "posture"),
         "allow-all": (lambda task: {**_read_policies_before(task), **_allow_all(task)}, "posture"),
-        "creates-only": (_creates_only, "posture"),
-        "removes-another": (_removes_another, "kept"),
-        "weakens-another": (_weakens_another, "kept"),
-        "leaves-out-more": (_leaves_out, "kept"),
-        "adds-one": (_adds_one, "kept"),
+        "creates-only": (_match_creates_only, "posture"),
+        "removes-another": (_remove_other_policy, "kept"),
+        "weakens-another": (_weaken_other_policy, "kept"),
+        "leaves-out-more": (_exclude_pods, "kept"),
+        "adds-one": (_add_policy, "kept"),
         "renames": (_rename_policy, "kept"),
-        "broken-expression": (_broken_expression, "evidence"),
+        "broken-expression": (_write_broken_expression, "evidence"),
     },
 }
 """What each oracle leaves in the workspace, and the first stage that it fails."""
@@ -188,5 +188,5 @@ BASELINES = tuple(_ENFORCED_BASELINES)
 
 
 def baseline(name: str, task: ComplianceTask) -> Files:
-    """Return what the baseline called *name* leaves in the workspace of *task*."""
+    """Return the files that the baseline *name* leaves in the workspace of *task*."""
     return (_ENFORCED_BASELINES if task.collector is None else COLLECTED_BASELINES)[name](task)

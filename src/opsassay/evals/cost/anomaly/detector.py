@@ -37,7 +37,7 @@ DEFAULTS = DetectorSettings()
 def detect(
     rows: Sequence[tuple[datetime, str, float]], settings: DetectorSettings = DEFAULTS
 ) -> list[tuple[datetime, str]]:
-    """Return the (time, slice) of *rows* of (time, slice, value) that *settings* call anomalous, by slice and time.
+    """Return the (time, slice) pairs of *rows*, (time, slice, value), that are anomalous by *settings*, sorted.
 
     *value* is in any unit. With m the median of values of the same weekday and hour (weekday alone for a daily series)
     in a slice, and MAD the median of |value - m| over the slice, ``robust_z`` finds
@@ -51,21 +51,21 @@ def detect(
     return [point for _, of in frame.group_by("slice", maintain_order=True) for point in finder(of, settings)]
 
 
-def _robust_z(of: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
-    daily = of["time"].dt.hour().n_unique() == 1
+def _robust_z(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
+    daily = series["time"].dt.hour().n_unique() == 1
     keys = [pl.col("time").dt.weekday(), *(() if daily else (pl.col("time").dt.hour(),))]
     deviation = pl.col("value") - pl.col("value").median().over(keys)
-    found = of.with_columns(deviation.alias("off"), pl.col("value").median().over(keys).abs().alias("usual"))
+    found = series.with_columns(deviation.alias("off"), pl.col("value").median().over(keys).abs().alias("usual"))
     spread = MAD_TO_SD * float(found["off"].abs().median() or 0.0)  # type: ignore[arg-type]
     least = pl.max_horizontal(pl.lit(spread), settings.least_spread * pl.col("usual"))
     return found.filter(pl.col("off").abs() > settings.threshold * least).select("time", "slice").rows()
 
 
-def _isolation_forest(of: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
+def _isolation_forest(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
     from sklearn.ensemble import IsolationForest
 
-    features = np.column_stack([of["value"], of["time"].dt.hour(), of["time"].dt.weekday()]).astype(float)
+    features = np.column_stack([series["value"], series["time"].dt.hour(), series["time"].dt.weekday()]).astype(float)
     forest = IsolationForest(
         n_estimators=settings.trees, contamination=settings.contamination, random_state=settings.random_state, n_jobs=1
     )
-    return of.filter(pl.Series(forest.fit_predict(features) == -1)).select("time", "slice").rows()
+    return series.filter(pl.Series(forest.fit_predict(features) == -1)).select("time", "slice").rows()

@@ -22,7 +22,7 @@ IMPORTANCE_TOLERANCE = 0.01
 
 
 def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric]:
-    """Return the metrics of an answer that keeps the contract.
+    """Return the metrics of an answer's *claims* of anomalies against the truth of *task*.
 
     ``passed`` asks for an F1 of PASSING_F1 and, where importance is asked for, a rank_importance of PASSING_RANK.
     ``detector_f1`` is F1 against the points that `detect` finds with its defaults.
@@ -38,33 +38,33 @@ def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric
         "detector_f1": shares(given, detected)[2],
     }
     metrics = {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in scored.items()}
-    metrics |= _ranks(task, claims)
+    metrics |= _rank_metrics(task, claims)
     rank = metrics["rank_importance"]
     problem = None
     if f1 < PASSING_F1:
         problem = f"F1 is {f1:.2f}, below {PASSING_F1}"
     elif task.ranked and (rank.value or 0.0) < PASSING_RANK:
         problem = f"rank_importance is {rank.value or 0.0:.2f}, below {PASSING_RANK}"
-    said = "" if problem is None else "; ".join([*_matched_wrong_reading(task, claims), problem])
+    said = "" if problem is None else "; ".join([*_find_misreading(task, claims), problem])
     return {"passed": Metric(value=float(problem is None), status=MetricStatus.SCORED, reason=said), **metrics}
 
 
-def _matched_wrong_reading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
-    """Return the wrong reading that makes just these claims, if there is one."""
-    given = {(one.slice, one.start, one.end, _rounded(one)) for one in claims}
+def _find_misreading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
+    """Return the names of the misreadings of the task that lead to exactly these claims."""
+    given = {(one.slice, one.start, one.end, _rounded_importance(one)) for one in claims}
     for name in misreadings_of(task):
         said, read = MISREADINGS[name]
-        if given == {(one.slice, one.start, one.end, _rounded(one)) for one in read(task)}:
+        if given == {(one.slice, one.start, one.end, _rounded_importance(one)) for one in read(task)}:
             return [said]
     return []
 
 
-def _rounded(claim: Claim) -> float | None:
+def _rounded_importance(claim: Claim) -> float | None:
     return None if claim.importance is None else round(claim.importance, 2)
 
 
 def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
-    """Return the points that *claims* cover: those of the series, and one for each step outside of it.
+    """Return the points (time, slice) that *claims* cover: those of the series, and a point per step outside it.
 
     A claim counts for every step that it touches, so that neither one at half past nor one from year 1 comes for free.
     """
@@ -90,16 +90,16 @@ def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
     return found
 
 
-def shares(given: Collection[Point], true: Collection[Point]) -> tuple[float, float, float]:
-    """Return precision, recall and F1 of *given* against *true*; nothing given where nothing is true is right."""
-    hits = len(set(given) & set(true))
-    precision = hits / len(given) if given else float(not true)
-    recall = hits / len(true) if true else float(not given)
+def shares(claimed: Collection[Point], true: Collection[Point]) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of *claimed* against *true*; all 1 when both are empty."""
+    hits = len(set(claimed) & set(true))
+    precision = hits / len(claimed) if claimed else float(not true)
+    recall = hits / len(true) if true else float(not claimed)
     return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, TrueAnomaly]]:
-    """Return the claims that are true positives, each with the planted anomaly that it is."""
+    """Return the claims that are true positives, each with its planted anomaly."""
     pairs = []
     for claim in claims:
         points = points_of(task, [claim])
@@ -110,8 +110,8 @@ def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, Tru
     return pairs
 
 
-def _ranks(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
-    """Return both readings of the paper's rank score, over the true positives.
+def _rank_metrics(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
+    """Return rank_importance and rank_relative, both readings of the paper's rank score, over the true positives.
 
     ``rank_importance`` (E.4.1): the share of them whose importance is C * delta over the largest C * delta of the truth.
     ``rank_relative`` (E.2): the share of them that stand where they belong among the true positives, by importance.
@@ -135,5 +135,5 @@ def _ranks(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
 
 
 def _count_above_below(number: int, values: Sequence[float]) -> tuple[int, int]:
-    """Return how many of *values* lie above and below the one at *number*: ties that should be none match nothing."""
+    """Return how many of *values* are greater and smaller than the one at index *number*."""
     return sum(v > values[number] for v in values), sum(v < values[number] for v in values)

@@ -17,7 +17,7 @@ from opsassay.evals.cost.answers.contract import Claim
 
 
 def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, zone: str | None = None) -> list[Claim]:
-    """Return what the definition finds in the series *costs* by the clock of *zone*: those of the task if left out."""
+    """Return the anomalies that the definition finds in *costs* by the clock of *zone*, both the task's by default."""
     frame = task.series if costs is None else costs
     local = pl.col("time").dt.convert_time_zone(zone or task.zone)
     clock = [pl.col("slice"), local.dt.weekday(), *(() if task.daily else (local.dt.hour(),))]
@@ -25,13 +25,13 @@ def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, z
     departs = (pl.col("cost_usd") - usual).abs() > task.departure * usual.abs()
     found = frame.filter(departs).sort("slice", "time")
     costs_of = {(slice_, time): cost for time, slice_, cost in found.select("time", "slice", "cost_usd").rows()}
-    return _claims(task, list(costs_of), costs_of)
+    return _merge_points(task, list(costs_of), costs_of)
 
 
-def _claims(
+def _merge_points(
     task: AnomalyTask, points: Sequence[tuple[str, object]], costs: Mapping[tuple[str, object], float]
 ) -> list[Claim]:
-    """Return runs of successive points as claims, with their importance where it is asked for."""
+    """Return runs of successive *points* as claims, with importance from *costs* when the task asks for it."""
     runs: list[list[tuple[str, object]]] = [[point] for point in points[:1]]
     for (slice_, before), point in pairwise(points):
         if point[0] == slice_ and point[1] - before == task.step:  # type: ignore[operator]
@@ -47,48 +47,48 @@ def _claims(
 
 
 def true_claims(task: AnomalyTask) -> list[Claim]:
-    """Return what was planted as the claims of a right answer."""
+    """Return the claims of the right answer: the planted anomalies."""
     largest = max((one.weight for one in task.truth), default=1.0)
     return [
         Claim(one.slice, one.start, one.end, one.weight / largest if task.ranked else None) for one in task.truth
     ]  # fmt: skip
 
 
-def _everything(task: AnomalyTask) -> list[Claim]:
+def _claim_everything(task: AnomalyTask) -> list[Claim]:
     start, end = task.bounds
     return [Claim(slice_, start, end, 1.0 if task.ranked else None) for slice_ in task.slices]
 
 
-def _late(task: AnomalyTask) -> list[Claim]:
+def _claim_a_day_late(task: AnomalyTask) -> list[Claim]:
     day = timedelta(days=1)
     return [Claim(one.slice, one.start + day, one.end + day, one.importance) for one in true_claims(task)]
 
 
-def _with_credits(task: AnomalyTask) -> list[Claim]:
+def _claim_with_credits(task: AnomalyTask) -> list[Claim]:
     return claims_by_definition(task, task.series_read(credits_too=True))
 
 
-def _unconverted(task: AnomalyTask) -> list[Claim]:
+def _claim_unconverted(task: AnomalyTask) -> list[Claim]:
     return claims_by_definition(task, task.series_read(convert=False))
 
 
-def _by_utc(task: AnomalyTask) -> list[Claim]:
+def _claim_by_utc(task: AnomalyTask) -> list[Claim]:
     return claims_by_definition(task, zone="UTC")
 
 
-def _by_cost(task: AnomalyTask) -> list[Claim]:
+def _claim_ranked_by_cost(task: AnomalyTask) -> list[Claim]:
     largest = max((one.cost_usd for one in task.truth), default=1.0)
     return [Claim(one.slice, one.start, one.end, one.cost_usd / largest) for one in task.truth]
 
 
 Misreading = Callable[[AnomalyTask], list[Claim]]
 MISREADINGS: Mapping[str, tuple[str, Misreading]] = {
-    "off_by_a_day": ("its anomalies are a day late", _late),
-    "everything": ("it claims every point of every slice", _everything),
-    "credits_counted": ("it counts credits, which are to be left out", _with_credits),
-    "no_conversion": ("it adds up amounts of different currencies", _unconverted),
-    "utc_clock": ("its hours of the day are those of UTC", _by_utc),
-    "cost_alone": ("its importance is of the cost alone, not of cost and duration", _by_cost),
+    "off_by_a_day": ("its anomalies are a day late", _claim_a_day_late),
+    "everything": ("it claims every point of every slice", _claim_everything),
+    "credits_counted": ("it counts credits, which are to be left out", _claim_with_credits),
+    "no_conversion": ("it adds up amounts of different currencies", _claim_unconverted),
+    "utc_clock": ("its hours of the day are those of UTC", _claim_by_utc),
+    "cost_alone": ("its importance is of the cost alone, not of cost and duration", _claim_ranked_by_cost),
 }
 """Wrong readings: what is said of an answer that fits one, and the claims that it makes."""
 OF_AREA: Mapping[str, tuple[str, ...]] = {
@@ -101,5 +101,5 @@ OF_AREA: Mapping[str, tuple[str, ...]] = {
 
 
 def misreadings_of(task: AnomalyTask) -> tuple[str, ...]:
-    """Return the names of the wrong readings of *task*."""
+    """Return the names of the ways in which *task* can be misread."""
     return ("off_by_a_day", "everything", *OF_AREA.get(task.name, ()))

@@ -53,35 +53,35 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def stratum(self) -> Literal["medium"]:
-        """How hard it is."""
+        """The difficulty of the task."""
         return "medium"
 
     @property
     def currency(self) -> str:
-        """The currency of its costs."""
+        """The currency of the costs."""
         return self.costs.currency
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """Those that know the truth, one of them right."""
+        """The names of the scripted solvers that know the truth; one of them is right."""
         return ("right", "constant", "hallucinated_column", *self.mistakes)
 
     @cached_property
     def data(self) -> CostTables:
-        """The tables that it is about."""
+        """The cost tables that the task is about."""
         return self.costs.data
 
     @cached_property
     def slices(self) -> tuple[str, ...]:
-        """The service categories that it looks at: those that cost most."""
+        """The service categories that the task covers: the most expensive ones."""
         return tuple(sorted(self.costs.categories))
 
     @cached_property
     def cells(self) -> Cells:
-        """Of each slice and day the cost and what is usual; raises OperationError when two implementations differ."""
+        """The cost and the usual cost by (slice, day); raises OperationError when two implementations differ."""
         by_sql = {
             (row["slice"], row["day"]): (Fraction(row["pico"]), Fraction(row["twice"], 2))
-            for row in statement_rows(self.data, _statement(self.slices, *self._days))
+            for row in statement_rows(self.data, _cost_statement(self.slices, *self._days))
         }
         by_frame = self._cells_by_frame()
         if by_sql != by_frame:
@@ -90,21 +90,21 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def _days(self) -> tuple[date, date]:
-        """The first day and the last one."""
+        """The first and the last day."""
         return self.costs.start.date(), (self.costs.end - timedelta(days=1)).date()
 
     def _cells_by_frame(self) -> Cells:
         first, last = self._days
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         cost = {(slice_, day): Fraction(0) for slice_, day in product(self.slices, days)}
-        for slice_, time, amount in self._summed(credits_too=False).rows():
+        for slice_, time, amount in self._daily_sums(credits_too=False).rows():
             cost[slice_, time.date()] += Fraction(amount) * PICO
         alike: dict[tuple[str, int], list[Fraction]] = {}
         for (slice_, day), value in cost.items():
             alike.setdefault((slice_, day.weekday()), []).append(value)
         return {key: (value, Fraction(median(alike[key[0], key[1].weekday()]))) for key, value in cost.items()}
 
-    def _summed(self, *, credits_too: bool) -> pl.DataFrame:
+    def _daily_sums(self, *, credits_too: bool) -> pl.DataFrame:
         """Return slice, time (midnight, UTC) and the sum of BilledCost of the rows that count."""
         usage = (pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null()
         rows = self.data.tables[COSTS].filter(pl.col("ServiceCategory").is_in(self.slices) & (usage | credits_too))
@@ -113,25 +113,25 @@ class OwnAnomalies(AnomalyTask):
         ).agg(pl.col("BilledCost").sum())
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return time, slice and cost_usd, the cost in the currency, of every day; *convert* changes nothing."""
+        """Return time, slice and cost_usd (in the task's currency) of every day; *convert* has no effect."""
         del convert
         first, last = (datetime(one.year, one.month, one.day, tzinfo=UTC) for one in self._days)
         days = pl.datetime_range(first, last, "1d", time_unit="us", eager=True).alias("time").to_frame()
         every = days.join(pl.DataFrame({"slice": self.slices}), how="cross")
         return (
-            every.join(self._summed(credits_too=credits_too), on=["slice", "time"], how="left")
+            every.join(self._daily_sums(credits_too=credits_too), on=["slice", "time"], how="left")
             .select("time", "slice", pl.col("BilledCost").cast(pl.Float64).fill_null(0.0).alias("cost_usd"))
             .sort("slice", "time")
         )
 
     @property
     def departure(self) -> float:
-        """The share of what is usual beyond which a departure is an anomaly."""
+        """The deviation, as a share of the usual cost, beyond which a day is an anomaly."""
         return self.percent / 100
 
     @cached_property
     def departing(self) -> list[tuple[str, date]]:
-        """The slices and days that depart by more than *percent*; none where one lies too near to it."""
+        """The (slice, day) pairs beyond the `departure`; empty when one is too close to the threshold."""
         found = []
         for key, (cost, usual) in self.cells.items():
             away, limit = abs(cost - usual), abs(usual) * self.percent / 100
@@ -142,7 +142,7 @@ class OwnAnomalies(AnomalyTask):
 
     @cached_property
     def truth(self) -> tuple[TrueAnomaly, ...]:
-        """Successive days that depart from what is usual, by time."""
+        """The true anomalies: runs of successive anomalous days, by time."""
         numbered = enumerate(self.departing)
         runs = groupby(numbered, key=lambda one: (one[1][0], one[1][1].toordinal() - one[0]))
         found = [self._anomaly([key for _, key in run]) for _, run in runs]
@@ -167,7 +167,7 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def goal(self) -> str:
-        """The task in words, with what counts and what an anomaly is."""
+        """The text of the task, with what counts and what an anomaly is."""
         return self._with_fields(
             " Only rows with the ChargeCategory Usage that correct nothing (ChargeClass is NULL) count: credits, "
             f"refunds, taxes and purchases are no part of it. All amounts are {self.currency}. A day without such a "
@@ -178,8 +178,8 @@ class OwnAnomalies(AnomalyTask):
         )
 
 
-def _statement(slices: tuple[str, ...], first: date, last: date) -> str:
-    """Return the statement of slice, day, cost in whole picos and twice what is usual."""
+def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
+    """Return the SQL that gives slice, day, cost in whole picos, and twice the usual cost."""
     names = ", ".join(f"('{one.replace(chr(39), chr(39) * 2)}')" for one in slices)
     return f"""WITH charges AS (
       SELECT ServiceCategory AS slice, CAST(timezone('UTC', ChargePeriodStart) AS DATE) AS day,
@@ -194,7 +194,7 @@ def _statement(slices: tuple[str, ...], first: date, last: date) -> str:
 
 
 def own_anomalies(costs: OwnData, seed: int) -> OwnAnomalies | str:
-    """Return the task on *costs*, with the wrong readings that find something else; or why there is none."""
+    """Return the anomaly task on the user's *costs*, with its distinguishable misreadings; or why there is none."""
     from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 
     if (days := (costs.end - costs.start).days) < FEWEST_DAYS:

@@ -36,54 +36,54 @@ class AnomalyTask:
 
     @property
     def area(self) -> Area:
-        """What it looks at."""
+        """The part of the costs that the task is about."""
         return AREAS[self.name]
 
     @property
     def ranked(self) -> bool:
-        """Whether the importance of each anomaly is asked for."""
+        """Whether the task asks for the importance of each anomaly."""
         return self.name in RANKED
 
     @property
     def about(self) -> str:
-        """What it is about, for a list of tasks."""
+        """A short description for lists of tasks."""
         return _ABOUT[self.name][1]
 
     @property
     def stratum(self) -> Literal["easy", "medium", "hard"]:
-        """How hard it is."""
+        """The difficulty of the task."""
         return _ABOUT[self.name][0]
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """Those that know the truth, one of them right."""
+        """The names of the scripted solvers that know the truth; one of them is right."""
         from opsassay.evals.cost.anomaly.misreading import misreadings_of
 
         return (*_ORACLES, *misreadings_of(self))
 
     @property
     def currency(self) -> str:
-        """The currency of its costs."""
+        """The currency of the costs."""
         return "USD"
 
     @property
     def departure(self) -> float:
-        """The share of what is usual beyond which a departure is an anomaly."""
+        """The deviation, as a share of the usual cost, beyond which a point is an anomaly."""
         return DEPARTURE
 
     @property
     def daily(self) -> bool:
-        """Whether its points are days, and not hours."""
+        """Whether the points are days; else hours."""
         return self.area.daily
 
     @property
     def zone(self) -> str:
-        """The time zone by whose clock two points are alike."""
+        """The time zone whose clock decides which points are compared."""
         return "UTC" if self.daily else self.area.zone
 
     @cached_property
     def data(self) -> CostTables:
-        """The tables that it is about."""
+        """The cost tables that the task is about."""
         return self._seeded_data
 
     @cached_property
@@ -92,26 +92,26 @@ class AnomalyTask:
 
     @cached_property
     def slices(self) -> tuple[str, ...]:
-        """The sub-accounts that it looks at."""
+        """The sub-accounts that the task covers."""
         return tuple(sorted({one.account.sub_name for one in make_world(self.seed).resources if one.area == self.name}))
 
     @cached_property
     def truth(self) -> tuple[TrueAnomaly, ...]:
-        """What was planted."""
+        """The planted anomalies."""
         return true_anomalies(self._seeded_data, self.name)
 
     @property
     def step(self) -> timedelta:
-        """How far two points lie apart."""
+        """The time between two points."""
         return timedelta(days=1) if self.daily else timedelta(hours=1)
 
     @cached_property
     def series(self) -> Any:
-        """The series that is looked at: time, slice, cost_usd."""
+        """The cost series of the task: time, slice, cost_usd."""
         return self.series_read()
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return the series; with *credits_too*, or without *convert*, as who misreads the task does."""
+        """Return the series as a misreading of the task has it: with credits, or not converted to USD."""
         return series(self.data.tables, self.area, credits_too=credits_too, convert=convert)
 
     @cached_property
@@ -121,7 +121,7 @@ class AnomalyTask:
 
     @property
     def goal(self) -> str:
-        """The task in words, with what counts and what an anomaly is."""
+        """The text of the task, with what counts and what an anomaly is."""
         area = self.area
         unit, clock = ("day", "weekday") if area.daily else ("hour", "weekday and hour of the day")
         return self._with_fields(
@@ -135,7 +135,7 @@ class AnomalyTask:
 
     @property
     def terse_goal(self) -> str:
-        """The task in words, without its conventions."""
+        """The text of the task without its conventions."""
         return self._with_fields("\n\n")
 
     def _with_fields(self, conventions: str) -> str:

@@ -34,14 +34,14 @@ class TrueAnomaly:
 
     @property
     def weight(self) -> float:
-        """C times delta."""
+        """The importance C * delta: cost times deviation."""
         return self.cost_usd * len(self.points)
 
 
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
-    """Return time, slice and cost_usd of an area, as its task asks for them: usage alone, in USD, every point.
+    """Return time, slice and cost_usd of *area* as its task defines them: usage only, in USD, every point.
 
     With *credits_too*, or without *convert*, as who misreads the task does.
     """
@@ -64,7 +64,7 @@ def series(
 
 
 def true_anomalies(data: CostData, name: str) -> tuple[TrueAnomaly, ...]:
-    """Return what was planted into the area *name*, by time."""
+    """Return the anomalies planted into the area *name*, by time."""
     area, world = AREAS[name], data.world
     step = timedelta(days=1) if area.daily else timedelta(hours=1)
     costs = {(time, slice_): cost for time, slice_, cost in series(data.tables, area).rows()}

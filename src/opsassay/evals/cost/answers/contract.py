@@ -67,10 +67,10 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _list_of(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    if set(given) != {key}:
-        raise AnswerError(f"the answer has the keys {', '.join(map(str, given)) or 'none'}; it has {key!r} alone")
-    rows = given[key]
+def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    if set(answer) != {key}:
+        raise AnswerError(f"the answer has the keys {', '.join(map(str, answer)) or 'none'}; it has {key!r} alone")
+    rows = answer[key]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise AnswerError(f"{key!r} is no list of objects; give a list, empty if there is nothing")
     if len(rows) > MAX_ROWS:
@@ -78,9 +78,9 @@ def _list_of(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return rows
 
 
-def read_rows(given: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """Return the rows of an answer to a question, which have exactly *fields*; raises AnswerError."""
-    rows = _list_of(given, "rows")
+def read_rows(answer: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return the rows of an answer to a question, each with exactly *fields*; raises AnswerError."""
+    rows = _list_of(answer, "rows")
     expected = [one.name for one in fields]
     seen = set()
     for number, row in enumerate(rows, 1):
@@ -97,40 +97,40 @@ def read_rows(given: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[st
     return rows
 
 
-def _require_field(value: Any, one: Field, where: str) -> None:
-    if one.kind == "number":
-        number_in(value, where)
+def _require_field(value: Any, field: Field, location: str) -> None:
+    if field.kind == "number":
+        number_in(value, location)
         return
     if not isinstance(value, str):
-        raise AnswerError(f"{where} is no text; write it as it stands in the tables")
-    if one.kind == "date":
+        raise AnswerError(f"{location} is no text; write it as it stands in the tables")
+    if field.kind == "date":
         try:
             proper = date.fromisoformat(value).isoformat() == value
         except ValueError:
             proper = False
         if not proper:
-            raise AnswerError(f"{where} is no date: {value!r}; write YYYY-MM-DD")
+            raise AnswerError(f"{location} is no date: {value!r}; write YYYY-MM-DD")
 
 
-def number_in(value: Any, where: str) -> float:
-    """Return *value* as a number; raises AnswerError for text, truth values, lists and what is not finite."""
+def number_in(value: Any, location: str) -> float:
+    """Return *value* as a float; raises AnswerError at *location* for anything but a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         kind = "text" if isinstance(value, str) else "a list" if isinstance(value, list) else f"{value!r}"[:40]
-        raise AnswerError(f"{where} is {kind}; give one JSON number, as 1234.56, without unit, separators or range")
+        raise AnswerError(f"{location} is {kind}; give one JSON number, as 1234.56, without unit, separators or range")
     try:
         found = float(value)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise AnswerError(f"{where} is too large for a number; give one JSON number")
+        raise AnswerError(f"{location} is too large for a number; give one JSON number")
     return found
 
 
-def read_claims(given: Mapping[str, Any], slices: Sequence[str], *, ranked: bool) -> list[Claim]:
-    """Return the anomalies of an answer, each of one of *slices*, with importance if *ranked*; raises AnswerError."""
+def read_claims(answer: Mapping[str, Any], slices: Sequence[str], *, ranked: bool) -> list[Claim]:
+    """Return the claimed anomalies of an answer, on *slices*, with importance if *ranked*; raises AnswerError."""
     expected = {"slice", "start", "end", *(("importance",) if ranked else ())}
     claims: list[Claim] = []
-    for number, row in enumerate(_list_of(given, "anomalies"), 1):
+    for number, row in enumerate(_list_of(answer, "anomalies"), 1):
         where = f"anomaly {number}"
         if set(row) != expected:
             raise AnswerError(
@@ -147,17 +147,19 @@ def read_claims(given: Mapping[str, Any], slices: Sequence[str], *, ranked: bool
     return claims
 
 
-def _parse_moment(value: Any, where: str) -> datetime:
+def _parse_moment(value: Any, location: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise AnswerError(f"{where} is no time with its offset: {value!r}; write it as 2024-09-01T05:00:00Z")
+        raise AnswerError(f"{location} is no time with its offset: {value!r}; write it as 2024-09-01T05:00:00Z")
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        raise AnswerError(f"{where} lies beyond the calendar: {value!r}; write it as 2024-09-01T05:00:00Z") from error
+        raise AnswerError(
+            f"{location} lies beyond the calendar: {value!r}; write it as 2024-09-01T05:00:00Z"
+        ) from error
 
 
 def _require_no_overlap(claims: Sequence[Claim]) -> None:

@@ -63,7 +63,7 @@ class CostExport:
 
 
 def read_export(files: Sequence[Path], currency: str | None = None, tag: str | None = None) -> CostExport:
-    """Return what is in *files*, of *currency* alone, with *tag* as the key of an application.
+    """Return the charges in *files* in *currency* alone; the tag key *tag* names the application.
 
     The only currency and the most frequent key are taken where none is given. Raises UserError for a file that is no
     export by FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
@@ -72,7 +72,7 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
         raise UserError(f"{twice[0]} is given twice, so that its charges would count twice; give each file once.")
     with TemporaryDirectory(prefix="opsassay-export-") as folder:
         made = [Path(folder) / str(number) for number in range(len(files))]
-        parts = [_read(path, at) for path, at in zip(files, made, strict=True)]
+        parts = [_convert_file(path, at) for path, at in zip(files, made, strict=True)]
         rows = pl.concat([pl.read_parquet(part) for part, _ in parts]).cast(dict(own_schema()))  # type: ignore[arg-type]
     if len(rows) > MOST_ROWS:
         raise UserError(f"The files have {len(rows)} rows, more than {MOST_ROWS}; export fewer days.")
@@ -88,15 +88,15 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
         raise NotFoundError("tag", tag, keys)
     empty = {name: count for name in AMOUNTS if (count := rows[name].null_count())}
     notes += [f"{name} is empty in {count} rows, which FOCUS does not allow" for name, count in empty.items()]
-    start, end = _midnights(rows)
+    start, end = _date_bounds(rows)
     return CostExport(
         rows.sort("ChargePeriodStart", *(c for c in rows.columns if c != "ChargePeriodStart"), nulls_last=True),
-        chosen, tag or next(iter(keys), None), start, end, _dearest(rows), tuple(empty), tuple(notes),
+        chosen, tag or next(iter(keys), None), start, end, _most_expensive_categories(rows), tuple(empty), tuple(notes),
     )  # fmt: skip
 
 
-def _read(path: Path, folder: Path) -> tuple[Path, list[str]]:
-    """Write the columns of FOCUS 1.2 of *path* into *folder*; return the file, and which columns are left out."""
+def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Write the FOCUS 1.2 columns of *path* into *folder*; return the new file and the columns left out."""
     import duckdb
 
     part = folder / "part.parquet"
@@ -106,20 +106,20 @@ def _read(path: Path, folder: Path) -> tuple[Path, list[str]]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         try:
-            source = _opened(connection, link, path)
+            source = _open_relation(connection, link, path)
             given = dict(zip(source.columns, map(str, source.types), strict=True))
-            names = _columns(path, given)
+            names = _map_columns(path, given)
             count = _count(source)
         except duckdb.Error as error:
-            raise UserError(f"{path} {_unreadable(error, link)}") from error
+            raise UserError(f"{path} {_describe_unreadable(error, link)}") from error
         if count > MOST_ROWS:
             raise UserError(f"{path} has {count} rows, more than {MOST_ROWS}; export fewer days.")
         for column in _FILLED:
-            if missing := _count(source.filter(f"{_quoted(names[column])} IS NULL")):
+            if missing := _count(source.filter(f"{_quote_identifier(names[column])} IS NULL")):
                 raise UserError(
                     f"{path}: {column} is empty in {missing} rows, which FOCUS does not allow; export it again."
                 )
-        chosen = [_selected(source, path, one, names.get(one), given) for one in TABLES[COSTS]]
+        chosen = [_column_expression(source, path, one, names.get(one), given) for one in TABLES[COSTS]]
         source.project(", ".join(chosen)).write_parquet(str(part))
     return part, sorted(set(given) - set(names.values()))
 
@@ -128,8 +128,8 @@ def _form(path: Path) -> str:
     return "Parquet" if ".parquet" in path.suffixes else "CSV"
 
 
-def _opened(connection: Any, link: Path, path: Path) -> Any:
-    """Return the relation of DuckDB over *link*, which is *path*; values of a CSV are texts. Raises UserError.
+def _open_relation(connection: Any, link: Path, path: Path) -> Any:
+    """Return the DuckDB relation over *link*, a link to *path*; values of a CSV are texts. Raises UserError.
 
     How a CSV is written follows from its first line, the header, alone: DuckDB's own guess passes over what does not fit.
     """
@@ -152,10 +152,10 @@ def _split_at(delimiter: str, lines: Iterable[str]) -> list[str]:
     return next(csv.reader(lines, delimiter=delimiter), [])
 
 
-def _unreadable(error: Exception, link: Path) -> str:
-    """Return what is wrong with the file at *link*, as the end of a sentence that begins with its name."""
+def _describe_unreadable(error: Exception, link: Path) -> str:
+    """Return what is wrong with the file at *link*, as the end of a sentence that starts with its name."""
     said = str(error)
-    if "Number of Columns" in said and (odd := _odd_row(link)):
+    if "Number of Columns" in said and (odd := _find_odd_row(link)):
         line, count, expected = odd
         return f"has {count} values in line {line}, and {expected} in the header; export it again."
     if "not utf-8" in said:
@@ -165,8 +165,8 @@ def _unreadable(error: Exception, link: Path) -> str:
     return f"cannot be read as {_form(link)} ({why.replace(str(link), 'it')}{place}); check the file."
 
 
-def _odd_row(link: Path) -> tuple[int, int, int] | None:
-    """Return the first row of a CSV that has not as many values as the header: its last line, its number, the header's."""
+def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
+    """Return (last line, values, values of the header) of the first CSV row of another length, None without one."""
     opened = gzip.open if link.suffix == ".gz" else open
     with opened(link, mode="rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         header = file.readline()
@@ -179,10 +179,10 @@ def _count(relation: Any) -> int:
     return int(relation.count("*").fetchall()[0][0])
 
 
-def _columns(path: Path, given: dict[str, str]) -> dict[str, str]:
+def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
     """Return the column of *path* for each of FOCUS 1.2 that it has, whatever its case; raises UserError."""
     found: dict[str, str] = {}
-    for name in given:
+    for name in source_columns:
         plain = name.replace("_", "").casefold()
         for column in TABLES[COSTS]:
             if plain == column.casefold():
@@ -190,23 +190,23 @@ def _columns(path: Path, given: dict[str, str]) -> dict[str, str]:
                     raise UserError(f"{path} has two columns for {column}: {found[column]} and {name}; leave one out.")
                 found[column] = name
     for column, newer in _SINCE.items():
-        if column not in found and newer in given:
+        if column not in found and newer in source_columns:
             found[column] = newer
     if lacking := [one for one in NEEDED if one not in found]:
-        near = nearest(lacking[0], set(given) - set(found.values()))
+        near = nearest(lacking[0], set(source_columns) - set(found.values()))
         hint = f"; is it {near}?" if near else "; export the data by FOCUS 1.0 to 1.3."
         raise UserError(f"{path} has no column {', '.join(lacking)}{hint}")
     return found
 
 
-def _selected(source: Any, path: Path, column: str, name: str | None, given: dict[str, str]) -> str:
-    """Return the expression for *column*; raises UserError with a value that is none of its kind."""
+def _column_expression(source: Any, path: Path, column: str, name: str | None, source_columns: dict[str, str]) -> str:
+    """Return the SQL expression for *column*; raises UserError with a value that is not of its type."""
     kind = TABLES[COSTS][column][0]
     if name is None:
         return f"CAST(NULL AS {_TYPES.get(kind, 'VARCHAR')}) AS {column}"
-    quoted = _quoted(name)
+    quoted = _quote_identifier(name)
     if column == "Tags":
-        return f"{_tags_text(quoted, given[name])} AS Tags"
+        return f"{_tags_text(quoted, source_columns[name])} AS Tags"
     text = f"CAST({quoted} AS VARCHAR)"
     if column == "BillingCurrency":
         return f"upper(trim({text})) AS {column}"
@@ -223,18 +223,18 @@ def _selected(source: Any, path: Path, column: str, name: str | None, given: dic
 
 
 def _require(source: Any, path: Path, name: str, wrong: str, expected: str) -> None:
-    """Raise UserError with a value of the column *name* that is *wrong*, an expression."""
-    odd = source.filter(f"{_quoted(name)} IS NOT NULL AND ({wrong})")
-    if found := odd.project(f"CAST({_quoted(name)} AS VARCHAR)").limit(1).fetchall():
+    """Raise UserError with a value of column *name* for which the SQL expression *wrong* holds."""
+    odd = source.filter(f"{_quote_identifier(name)} IS NOT NULL AND ({wrong})")
+    if found := odd.project(f"CAST({_quote_identifier(name)} AS VARCHAR)").limit(1).fetchall():
         raise UserError(f"{path}: {name} is {found[0][0][:40]!r} in a row; expected {expected}.")
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _tags_text(quoted: str, kind: str) -> str:
-    """Return the expression for tags as JSON text: an object, or a list of pairs of ``key`` and ``value``."""
+    """Return the SQL expression for tags as JSON text, from an object or a list of key and value pairs."""
     return quoted if kind == "VARCHAR" else f"CAST(to_json({quoted}) AS VARCHAR)"
 
 
@@ -254,7 +254,7 @@ def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataF
 
 
 def _with_plain_tags(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return *rows* with tags as a JSON object of texts, by key, or NULL; and how many had something else."""
+    """Return *rows* with tags as a JSON object of texts or NULL, and how many rows had something else."""
     plain = {text: _plain_tags(text) for text in rows["Tags"].unique().drop_nulls().to_list()}
     odd = [text for text, read in plain.items() if read is None]
     untagged = int(rows["Tags"].is_in(odd).sum()) if odd else 0
@@ -278,27 +278,27 @@ def _plain_tags(text: str) -> str | None:
 
 
 def tag_values(rows: pl.DataFrame) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield each distinct set of tags in *rows*, and how many rows have it."""
+    """Yield each distinct set of tags in *rows* with its number of rows."""
     for text, count in rows.drop_nulls("Tags").group_by("Tags").len().sort("Tags").rows():
         yield json.loads(text), count
 
 
 def _tag_keys(rows: pl.DataFrame) -> list[str]:
-    """Return the keys of tags with a value, the most frequent first."""
+    """Return the tag keys that have a value, most frequent first."""
     counts: Counter[str] = Counter()
     for tags, count in tag_values(rows):
         counts.update({key: count for key, value in tags.items() if value not in ("", "NULL")})
     return [key for key, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
 
 
-def _midnights(rows: pl.DataFrame) -> tuple[datetime, datetime]:
+def _date_bounds(rows: pl.DataFrame) -> tuple[datetime, datetime]:
     first: Any = rows["ChargePeriodStart"].min()
     last: Any = rows["ChargePeriodStart"].max()
     start = first.replace(hour=0, minute=0, second=0, microsecond=0)
     return start, last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
-def _dearest(rows: pl.DataFrame) -> tuple[str, ...]:
+def _most_expensive_categories(rows: pl.DataFrame) -> tuple[str, ...]:
     sums = rows.drop_nulls("ServiceCategory").group_by("ServiceCategory").agg(pl.col("BilledCost").sum())
     paid = sums.filter(pl.col("BilledCost") > 0).sort("BilledCost", "ServiceCategory", descending=True)
     return tuple(paid["ServiceCategory"].to_list()[:5])
