@@ -14,6 +14,7 @@ from opsassay.core.schema.diagnosis import Expectation
 from opsassay.scoring.budget import TimeBudget
 from opsassay.scoring.statements import Statement
 from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.sql_worker import MAIN, SHAKEN
 
 MAX_CONTROLS = 40
 """Other services that a query is tried on, evenly spaced by name where there are more."""
@@ -40,19 +41,22 @@ class Bound:
         """Return how well the query supports *expectation* for *service*, compared with the other *services*.
 
         score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those
-        for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when there is no other
-        service to hold it against, or when the time was used up before it had been tried on all of them.
+        for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when it does not hold once
+        every number and time is a little larger, since then it has picked its rows, when there is no other service to
+        hold it against, or when the time was used up before it had been tried on all of them.
         """
-        if reason := self.statement.why_not_bound():
-            return BoundResult(0.0, reason)
         controls = _pick_controls([name for name in services if name != service])
-        if not controls:
-            return BoundResult(0.0, "there is no other service to try the query on")
-        own = self._period_values(service)
+        if reason := self.statement.why_not_bound() or (
+            "" if controls else "there is no other service to try the query on"
+        ):
+            return BoundResult(0.0, reason)
+        own, shaken = self._period_values(service), self._period_values(service, SHAKEN)
         if isinstance(own, str):
             return BoundResult(0.0, own)
         if not holds(expectation, *own):
             return BoundResult(0.0, f"{_format_means(own)} for {service}: not {_format_expectation(expectation)}")
+        if isinstance(shaken, str) or not holds(expectation, *shaken):
+            return BoundResult(0.0, "it picks its rows: it does not hold once every number is a little larger")
         others = [self._period_values(name) for name in controls]
         if not self.budget.left_s:
             return BoundResult(0.0, "the time of the answer was used up before the other services had been tried")
@@ -60,11 +64,12 @@ class Bound:
         finding = f"{_format_means(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
         return BoundResult(1 - shared / len(controls), finding)
 
-    def _period_values(self, service: str) -> tuple[float, float] | str:
-        """Return the query's number for *service* in the normal and the abnormal period, or why there is none."""
+    def _period_values(self, service: str, schema: str = MAIN) -> tuple[float, float] | str:
+        """Return the query's number for *service* in both periods of *schema*, or why there is none."""
         found = []
         for period in ("normal", "abnormal"):
-            answer = self.budget.query(self.sql, self.executed, {"service": service, "period": period})
+            asked, schemas = {"service": service, "period": period}, (schema,) * self.statement.reads
+            answer = self.budget.query(self.sql, self.executed, asked, schemas=schemas)
             if answer.status not in {"ok", "empty"}:
                 return answer.message or answer.status
             value = answer.rows[0][0] if answer.rows else 0

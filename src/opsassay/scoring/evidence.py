@@ -7,6 +7,7 @@ prediction, whether that prediction holds for the claimed service and not just f
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,7 @@ class _EvidenceGrader:
             if statement is not None and judged["vacuous"]:
                 held = BoundResult(0.0, str(judged["finding"]))
             elif statement is not None:
+                self._sql.about(self._subject_of(item))
                 run = Bound(self._sql, statement, answer.executed, self._budget)
                 held = run.score(evidence.expectation, claimed, self._services)
             judged = {**judged, "bound": held.score, "finding": held.finding}
@@ -168,11 +170,15 @@ class _EvidenceGrader:
         )
 
     def _subject_of(self, item: EvidenceItem) -> Subject:
-        """Return the telemetry rows of the item's services; of nested service names the longest owns a row."""
+        """Return the telemetry rows of the item's services; of nested service names the longest owns a row.
+
+        How its numbers are shaken follows from its text, so that no text can be written for it.
+        """
         if self._names is None:
             self._names = names_in(self._sql)
         named = [name for name in self._names if self._is_about(item, self._find_service(name) or name)]
-        return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)))
+        drawn = int.from_bytes(hashlib.sha256(item.evidence.sql.encode()).digest()[:4])
+        return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)), 1.005 + drawn / 2**32 / 50)
 
     def _find_service(self, name: str) -> str | None:
         lowered = name.lower()

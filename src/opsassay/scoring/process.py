@@ -6,7 +6,7 @@ the profile ``compat`` repeats for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import rustworkx
@@ -18,6 +18,8 @@ from opsassay.scoring import metrics
 from opsassay.scoring.metrics import Metrics, scored
 from opsassay.scoring.outcome import any_service_hit, correct_services, true_roots
 from opsassay.scoring.profiles import Profile
+
+Edge = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ def path_metrics(
     Equation 10 is silent on the path of no edges, from a root that raises an alarm itself. Counting it always would
     ground every answer that names such a root and explains nothing, so it counts only where nothing is left to explain:
     when no alarm is raised beyond the true root services. (The public scorer counts it always: ``compat``.)
+
+    Who claims every edge has claimed every path, so a path counts only where most of the edges that can be reached from
+    the root lie along the verified cascade, by however many steps (not in the profiles that count any number of services).
     """
     alarms = {profile.service(name) for name in graph.alarm_services()}
     reachable_alarms = _drop_load_generators(alarms, profile)
@@ -85,12 +90,14 @@ def path_metrics(
     claims = diagnosis.root_causes
     root_services = frozenset[str]().union(*(root.services for root in roots))
     trivial = profile.public_graph_rules or reachable_alarms <= root_services
-    edges = claimed_graph(diagnosis, profile).edges
+    edges, verified = claimed_graph(diagnosis, profile).edges, true_graph(graph, profile).edges
 
     def reaches(*, full: bool) -> bool:
         starts = correct_services(claims, roots, profile, full=full)
         if trivial and starts & reachable_alarms:
             return True
+        if profile.most_services is not None:
+            starts = frozenset(one for one in starts if _is_mostly_along(edges, one, verified, root_services))
         return path_exists(edges, starts, reachable_alarms, undirected=profile.undirected)
 
     grounded = reaches(full=False)
@@ -107,21 +114,43 @@ def path_metrics(
 
 
 def path_exists(
-    edges: Iterable[tuple[str, str]], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
+    edges: Collection[Edge], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
     """Return whether *edges* lead from one of *starts* to a different service among *ends*."""
-    graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
-    index: dict[str, int] = {}
-    for source, target in sorted(edges):
-        for name in (source, target):
-            if name not in index:
-                index[name] = graph.add_node(name)
-        graph.add_edge(index[source], index[target], None)
-        if undirected:
-            graph.add_edge(index[target], index[source], None)
+    graph, index = _graph_of([*edges, *((b, a) for a, b in edges if undirected)])
     goals = {index[name] for name in ends if name in index}
     # A node is never its own descendant here, so a loop back to the start is no path.
     return any(rustworkx.descendants(graph, index[start]) & goals for start in starts if start in index)
+
+
+def _is_mostly_along(edges: Collection[Edge], start: str, verified: Collection[Edge], roots: frozenset[str]) -> bool:
+    """Return whether more than half of the *edges* that can be reached from *start* lie along the *verified* cascade.
+
+    An edge does when the cascade leads from its source to its target; any of the *roots* stands for all of them.
+    """
+    of_roots = roots | _downstream(verified, roots)
+    reached = {start} | _downstream(edges, {start})
+    along = [target in (of_roots if source in roots else _downstream(verified, {source}))
+             for source, target in edges if source in reached]  # fmt: skip
+    return 2 * sum(along) > len(along)
+
+
+def _downstream(edges: Collection[Edge], of: Iterable[str]) -> frozenset[str]:
+    """Return what *edges* lead to from any *of* these."""
+    graph, index = _graph_of(edges)
+    return frozenset(graph[node] for name in of if name in index for node in rustworkx.descendants(graph, index[name]))
+
+
+def _graph_of(edges: Iterable[Edge]) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
+    """Return the graph of *edges* and the index of each of their ends."""
+    graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
+    index: dict[str, int] = {}
+    for edge in sorted(edges):
+        for name in edge:
+            if name not in index:
+                index[name] = graph.add_node(name)
+        graph.add_edge(index[edge[0]], index[edge[1]], None)
+    return graph, index
 
 
 def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -47,10 +47,11 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class Subject:
-    """Rows of somebody: those that bear one of *names* in one of *columns*."""
+    """Rows of somebody: those that bear one of *names* in one of *columns*; shaken numbers are larger by *factor*."""
 
     names: tuple[str, ...]
     columns: tuple[str, ...]
+    factor: float = 1.01
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class LockedSql:
 
     def _subject_request(self) -> dict[str, Any]:
         assert self._subject is not None
-        return {"subject": {"names": self._subject.names, "columns": self._subject.columns}}
+        return {"subject": asdict(self._subject)}
 
     def _run_query(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
         self._ensure_worker()

@@ -28,8 +28,10 @@ MAX_TREE_DEPTH = 1500
 """Levels of a parse tree; three or four to an operator."""
 
 MAIN = "main"
-VIEWS = ("view_none", "view_only", "view_without", "view_without_even", "view_without_odd", "view_changed")
-"""Schemas with the tables without any rows, with and without (half of) somebody's, and with other numbers in these."""
+SHAKEN = "view_shaken"
+VIEWS = ("view_none", "view_only", "view_without", "view_without_even", "view_without_odd", "view_changed", SHAKEN)
+"""Schemas with the tables without any rows, with and without (half of) somebody's, with other numbers in these, and with
+every number larger by a factor and every time a little later."""
 
 SCHEMAS = frozenset({"", MAIN, "information_schema", "pg_catalog"})
 """Schemas that a query may read from."""
@@ -335,12 +337,13 @@ def _find_table(name: Any, tables: frozenset[str]) -> str | None:
 
 
 def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
-    """Make the schemas VIEWS for *subject*: its *names*, and the *columns* of which one must have such a name."""
+    """Make the schemas VIEWS for *subject*: its *names*, the *columns* of which one must have such a name, a *factor*."""
     names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
     known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
     for name in () if known else VIEWS:
         connection.execute(f"CREATE SCHEMA {name}")
     connection.execute(names, [subject["names"]])
+    connection.execute("CREATE OR REPLACE TABLE view_only.shake AS SELECT ?::DOUBLE AS factor", [subject["factor"]])
     if not known:
         _make_views(connection, tables, subject["columns"])
 
@@ -354,12 +357,24 @@ def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str])
             f'CASE WHEN {own} THEN ("{column}" // 2 + 1)::{type_} ELSE "{column}" END AS "{column}"'
             for column, type_ in schema if type_ in {"UBIGINT", "DOUBLE"}
         )  # fmt: skip
+        shaken = ", ".join(filter(None, (_shaken(column, type_) for column, type_ in schema)))
         half = f"({own}) AND hash(rowid) % 2"
-        of_view = ("false", own, f"NOT ({own})", f"NOT ({half} = 0)", f"NOT ({half} = 1)", "true")
+        of_view = ("false", own, f"NOT ({own})", f"NOT ({half} = 0)", f"NOT ({half} = 1)", "true", "true")
+        replaced = {"view_changed": other, SHAKEN: shaken}
         for view, condition in zip(VIEWS, of_view, strict=True):
-            shown = f"* REPLACE ({other})" if view == "view_changed" and other else "*"
+            shown = f"* REPLACE ({replaced[view]})" if replaced.get(view) else "*"
             source = f'SELECT {shown} FROM main."{table}" WHERE {condition}'  # noqa: S608 - names are ours
             connection.execute(f'CREATE OR REPLACE VIEW {view}."{table}" AS {source}')
+
+
+def _shaken(column: str, type_: str) -> str:
+    """Return *column* as `SHAKEN` has it; counts, codes and states stay what they are."""
+    factor = "(SELECT factor FROM view_only.shake)"
+    if type_.startswith("TIMESTAMP"):
+        return f'"{column}" + to_milliseconds((1e5 * ({factor} - 1))::INT) AS "{column}"'
+    kept = f'"{column}" < 1000 AND "{column}" % 1 = 0'
+    larger = f'CASE WHEN {kept} THEN "{column}" ELSE ("{column}" * {factor})::{type_} END AS "{column}"'
+    return larger if type_ in {"UBIGINT", "DOUBLE"} else ""
 
 
 def _name_list(names: frozenset[str]) -> str:
