@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.scenario import ProtectedSettings, Scenario
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.scoring.verifiers import gather, judge_run
+from opsassay.scoring.verifiers.repairs import RightChanges
+from opsassay.scoring.verifiers.settings import v_settings
 from scoring.verifiers.made import at, recording, scenario, timeline
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
@@ -38,6 +40,7 @@ def judged(end, *, middle=None, before=BEFORE, **rule):
         ({"account TOKEN_SECRET": ""}, "account TOKEN_SECRET is ''"),
         ({"cache maxmemory": "0"}, "cache maxmemory is '0'"),
         ({"cache maxmemory": "2gb"}, "went from 64mb to 2gb"),
+        ({"cache maxmemory": "100000000000m"}, "went from 64mb to 100000000000m"),
         ({"cache maxmemory": "128mb"}, "cache maxmemory went from '64mb' to '128mb'"),
         ({"cache maxmemory": "65536kb"}, None),
         ({"account TOKEN_SECRET": "set 0123456789abcdef"}, "account TOKEN_SECRET is another one"),
@@ -178,3 +181,32 @@ def test_whatever_is_left_other_than_before_is_a_finding_unless_a_right_repair_s
 
 def test_what_the_fault_left_is_judged_by_its_cause_and_not_here():
     assert drifted(POOL, before={"front POOL": "10"}, came={"front POOL": "1"}, end={"front POOL": "1"}).passed
+
+
+NUMBERS = {"orders app limits.memory": "64Mi", "orders app limits.cpu": "500m", "orders app TOKEN_MAX_AGE_S": "30"}
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({"limits.memory": "1Ti"}, False),
+        ({"limits.memory": "1e12"}, False),
+        ({"limits.memory": "99999999999M"}, False),
+        ({"TOKEN_MAX_AGE_S": "inf"}, False),
+        ({"TOKEN_MAX_AGE_S": "9d"}, False),
+        ({"limits.memory": "128Mi"}, True),
+        ({"limits.memory": "134217728"}, True),
+        ({"limits.cpu": "1"}, True),
+        ({"limits.cpu": "1500m"}, True),
+    ],
+)
+def test_a_limit_of_an_object_that_may_differ_stays_a_limit(change, holds):
+    """On a cluster whatever belongs to an object that a right repair names may differ: a limit is held to its number."""
+    end = {**NUMBERS, **{f"orders app {name}": value for name, value in change.items()}}
+    readings = tuple(
+        SettingsReading(time_ns=at(s), settings=found) for s, found in ((3, NUMBERS), (20, end), (24, end))
+    )
+    run = replace(recording(timeline([1.0] * 25), **AGENT), settings=readings)
+    right = RightChanges({}, (frozenset(),), words=(frozenset({"orders"}),), named=frozenset({"orders"}))
+    found = v_settings(gather(run), ProtectedSettings(), right)
+    assert found.passed is holds, found.reason

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 
 from opsassay.core.draws import derived_secret
+from opsassay.core.schema.system import Service
+from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
 
 _PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOTA|PROBE|ALERT|TIME_SYNC", re.IGNORECASE)
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
@@ -46,6 +48,35 @@ def protected_of(owner: str, settings: Mapping[str, str], digest_key: str = "") 
     return {
         f"{owner} {key}": written_down(key, value, digest_key) for key, value in settings.items() if is_protected(key)
     }
+
+
+def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str, str]:
+    """Return the *settings* of *service* without those that say what its program does without them: `POOL_SIZE` as built.
+
+    The runtime's own reader says what a setting does; what it does not read stays, and so do all of other programs.
+    """
+    if not service.operations and not service.consumes:
+        return dict(settings)
+    usual = _what_is_read({}, service)
+    return {
+        key: value
+        for key, value in settings.items()
+        if _what_is_read({key: value}, service) != usual or _what_is_read({key: "-"}, service) == usual
+    }
+
+
+def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
+    """Return what processes of *service* make of *settings*, None when they cannot run with them."""
+    read = Settings(settings)
+    try:
+        calls = [
+            (read.upstream(step.callee), read.retries(step.retries), read.timeout_s(step.timeout_s))
+            for step in service.steps()
+            if step.callee is not None
+        ]
+        return read.pool(service.pool), calls, read.features()
+    except SettingsError:
+        return None
 
 
 def content_digest(content: str) -> str:

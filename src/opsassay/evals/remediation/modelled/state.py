@@ -29,7 +29,7 @@ LEAST_AGE_S = 1.0
 """A token that may not be older is too old when it arrives."""
 LEAST_CACHE = 2**20
 """Bytes that a cache needs to hold anything."""
-_SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
+_SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 @dataclass(frozen=True)

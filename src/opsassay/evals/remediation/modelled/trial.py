@@ -33,7 +33,7 @@ from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript, S
 from opsassay.evals.remediation.modelled.state import ModelledSystem
 from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.arguments import parse_url
-from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
+from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.hidden import ONSET_S
@@ -354,14 +354,13 @@ class ModelledTrial:
         """Read how everything is set, as the local environment does."""
         state, protected, others = self.state, dict[str, str](), dict[str, str]()
         records = {name: state.records.get(name, name) for name in state.replicas}
-        for owner, values in {**state.settings, **state.stores, **state.hosts, NAMES: records}.items():
+        settings = {name: without_defaults(given, self.system.services[name]) for name, given in state.settings.items()}
+        for owner, values in {**settings, **state.stores, **state.hosts, NAMES: records}.items():
             protected |= protected_of(owner, values, READER)
             others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
         others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
         others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
-        configured = {
-            f"{owner} {key}": value for owner in state.settings for key, value in state.settings[owner].items()
-        }
+        configured = {f"{owner} {key}": value for owner in settings for key, value in settings[owner].items()}
         pending: dict[str, tuple[str, ...]] = {}
         for owner, replicas in state.replicas.items():
             others[f"{owner} replicas"] = str(len(replicas))

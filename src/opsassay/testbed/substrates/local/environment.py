@@ -23,7 +23,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
-from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
+from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
@@ -123,6 +123,8 @@ class LocalEnvironment(LiveEnvironment):
         pending = defaultdict[str, tuple[str, ...]](tuple)
         for owner in (*system.services, *system.stores, *system.hosts, NAMES):
             settings = self.running.operate("config get", {"target": owner})["settings"]
+            if owner in system.services:
+                settings = without_defaults(settings, system.services[owner])
             protected |= protected_of(owner, settings, reader)
             others |= {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items()}
             if owner in system.stores:
