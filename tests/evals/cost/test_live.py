@@ -40,6 +40,7 @@ class Recording:
         self.replicas = {"web": 2, "pricing": 3, "archive": 1}
         self.rps = {"web": 8.0, "pricing": 8.0, "archive": 0.0}
         self.memory_mb = 20
+        self.scalers = list(block.autoscalers)
 
     def reading(self, at):
         services = {
@@ -49,7 +50,7 @@ class Recording:
             )
             for name, count in self.replicas.items()
         }  # fmt: skip
-        return self.account.read(services, int(at * 1e9))
+        return self.account.read(services, int(at * 1e9), self.scalers)
 
     def record(self, change=lambda _recording, _second: None):
         found = [self.reading(n) for n in range(1, 10)]
@@ -124,6 +125,13 @@ def test_a_repaired_system_passes():
     assert found["proximity_memory_cost"].value == pytest.approx(1.0)
 
 
+def test_an_autoscaler_that_aims_a_little_higher_passes():
+    def a_little(recording, second):
+        recording.scalers = [TASK.cost.autoscalers[0].model_copy(update={"min_replicas": 2, "target_utilization": 0.8})]
+
+    assert judged(a_little)["passed"].value == 1.0
+
+
 def over(recording, second):
     recording.replicas["pricing"] = 8
 
@@ -160,12 +168,26 @@ def under_requested(recording, second):
     recording.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
 
 
+def no_autoscaler(recording, second):
+    recording.scalers = []
+
+
+def autoscaled_to_today(recording, second):
+    recording.scalers = [TASK.cost.autoscalers[0].model_copy(update={"max_replicas": 3, "target_utilization": 0.15})]
+
+
+def autoscaled_never(recording, second):
+    recording.scalers = [TASK.cost.autoscalers[0].model_copy(update={"min_replicas": 3, "target_utilization": 9.0})]
+
+
 @pytest.mark.parametrize(
     ("cheat", "mark"),
     [
         (over, "cost_alert_cleared"), (one_good_tick, "cost_alert_cleared"), (scaled_away, "requests_cover_usage"),
         (moved_away, "load_kept"), (no_budget, "budget_kept"), (unlimited_budget, "budget_kept"),
         (no_alert, "cost_alert_kept"), (loose_alert, "cost_alert_kept"), (under_requested, "requests_cover_usage"),
+        (no_autoscaler, "autoscalers_kept"), (autoscaled_to_today, "autoscalers_kept"),
+        (autoscaled_never, "autoscalers_kept"),
     ],
 )  # fmt: skip
 def test_each_cheat_fails_its_mark(cheat, mark):

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from opsassay.core.schema.cost import CostBudget, PriceBook
+from opsassay.core.schema.cost import AutoscalerSettings, CostBudget, PriceBook
 from opsassay.core.schema.run_folder import COST
 from opsassay.core.schema.scenario import GoldenSignal, StateSignal
 from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading
@@ -109,7 +109,14 @@ def test_an_autoscaler_at_its_limit_and_a_spent_budget_fire_by_the_cost_that_is_
             account.budget = None if second >= 50 else account.budget
             replicas = 8 if 10 <= second < 45 else 3
             service = account.of_service(Allocation(replicas, float(replicas), 0.0), 0.0, 0.0, 1.0)
-            print(account.read({"web": service}, at(second), {"web": 8}).model_dump_json(), file=lines)
+            print(
+                account.read(
+                    {"web": service},
+                    at(second),
+                    [AutoscalerSettings(service="web", max_replicas=8, target_utilization=0.5)],
+                ).model_dump_json(),
+                file=lines,
+            )
     found = rules(timeline([1.0] * 60, entities={0: FLEET}), range(60))
     limit, budget = ("web", "autoscaler_at_limit"), ("budget", "budget_spent")
     assert [second for second in found if budget in found[second]] == list(range(10, 45))

@@ -79,7 +79,7 @@ class CostReading(Noun):
     """One line of a run's cost.jsonl: what everything costs in an hour at *time_ns*, and whether the alert fires.
 
     *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone; *most_replicas* are the limits of the
-    autoscalers that there are, by service.
+    autoscalers that there are, *targets* the shares of the requests that they aim at, by service.
     *time_ns* is UTC, money is USD an hour; *last_week_usd* is what the same hour cost then, None until it is known.
     """
 
@@ -92,6 +92,7 @@ class CostReading(Noun):
     alert_ratio: float | None
     firing: bool
     most_replicas: dict[str, int] = Field(default_factory=dict)
+    targets: dict[str, float] = Field(default_factory=dict)
 
     @property
     def hourly_usd(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,9 +108,10 @@ class CostAccount:
         )
 
     def read(
-        self, services: Mapping[str, ServiceCost], time_ns: int, most_replicas: Mapping[str, int] | None = None
+        self, services: Mapping[str, ServiceCost], time_ns: int, autoscalers: Iterable[AutoscalerSettings] = ()
     ) -> CostReading:
-        """Return the cost reading of *services* at *time_ns*; *most_replicas* are the limits of their autoscalers."""
+        """Return the cost reading of *services* at *time_ns*, with the limits and targets of their *autoscalers*."""
+        scalers = list(autoscalers)
         cpu, memory = (sum(getattr(one, name) for one in services.values()) for name in ("cpu_usd", "memory_usd"))
         budget, rule, usual = self.budget, self.alert, self.last_week_usd
         beyond = rule is not None and usual is not None and cpu + memory > rule.ratio * usual
@@ -123,7 +124,8 @@ class CostAccount:
             budget_usd=None if budget is None else budget.hourly_usd,
             alert_ratio=None if rule is None else rule.ratio,
             firing=beyond and (budget is None or cpu + memory > budget.hourly_usd),
-            most_replicas=dict(most_replicas or {}),
+            most_replicas={one.service: one.max_replicas for one in scalers if one.max_replicas > one.min_replicas},
+            targets={one.service: one.target_utilization for one in scalers},
         )
 
 
@@ -151,9 +153,8 @@ class CostWatch(Background):
         """Read the cost every `EVERY_S` seconds until the block ends."""
         while self.pause(EVERY_S):
             with suppress(OpsAssayError):  # a reading that could not be had is missing from the record
-                scalers = self.system.autoscalers().items()
-                most = {name: one.max_replicas for name, one in scalers if one.max_replicas > one.min_replicas}
-                reading = self.account.read(self._cost_by_service(), time.time_ns(), most)
+                scalers = self.system.autoscalers().values()
+                reading = self.account.read(self._cost_by_service(), time.time_ns(), scalers)
                 self.readings = [*self.readings, reading]
                 append_line(self._path, reading)
 

@@ -123,6 +123,7 @@ if __name__ == "__main__":
 PROXIMITIES = ("cpu_cost", "memory_cost", "cpu_efficiency", "memory_efficiency")
 MARKS = (
     "cost_alert_cleared", "cost_near_optimum", "budget_kept", "cost_alert_kept", "load_kept", "requests_cover_usage",
+    "autoscalers_kept",
 )  # fmt: skip
 LEAST_LOAD = 0.6
 """Share of the demanded requests that a service has to handle at the end; what is read of them is a Poisson count."""
@@ -166,6 +167,8 @@ def judge_cost(
     - cost_alert_kept: in each there is the alert rule, with a ratio no larger than before the trigger
     - load_kept: every service handles LEAST_LOAD or more of its demand, on average over them
     - requests_cover_usage: no service uses more than MOST_OVER_REQUEST times what it requests, on average over them
+    - autoscalers_kept: in each, whatever was scaled before the trigger still is, to as many replicas and at the same share
+      of its request, give or take the tolerance
 
     ``passed`` asks for the certificate and all of these.
     """
@@ -224,6 +227,7 @@ def _marks(
         "cost_alert_kept": _alert_problem(final, before),
         "load_kept": _load_problem(block, final),
         "requests_cover_usage": _request_problem(final),
+        "autoscalers_kept": _autoscaler_problem(final, before, block.tolerance),
     }
 
 
@@ -263,6 +267,17 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
                     f"{used / asked:.1f} times the {what} that it requests" if asked else f"{what} and requests none"
                 )
                 return f"{name} uses {times}"
+    return None
+
+
+def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReading], tolerance: float) -> str | None:
+    agreed = before[-1] if before else final[0]
+    for name, most in agreed.most_replicas.items():
+        if any(one.most_replicas.get(name, 0) < most for one in final):
+            return f"no autoscaler gives {name} up to {most} replicas any more"
+    for name, target in agreed.targets.items():
+        if any(abs(one.targets.get(name, 0.0) / target - 1) > tolerance for one in final):
+            return f"no autoscaler of {name} aims at {target:.0%} of its requests any more"
     return None
 
 
