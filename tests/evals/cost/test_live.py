@@ -168,6 +168,10 @@ def under_requested(recording, second):
     recording.requests["web"] = ResourceRequest(cpu=0.1, memory_mb=1)
 
 
+def others_squeezed(recording, second):
+    recording.requests["web"] = ResourceRequest(cpu=0.03, memory_mb=32)
+
+
 def no_autoscaler(recording, second):
     recording.scalers = []
 
@@ -186,6 +190,7 @@ def autoscaled_never(recording, second):
         (over, "cost_alert_cleared"), (one_good_tick, "cost_alert_cleared"), (scaled_away, "requests_cover_usage"),
         (moved_away, "load_kept"), (no_budget, "budget_kept"), (unlimited_budget, "budget_kept"),
         (no_alert, "cost_alert_kept"), (loose_alert, "cost_alert_kept"), (under_requested, "requests_cover_usage"),
+        (others_squeezed, "requests_cover_usage"),
         (no_autoscaler, "autoscalers_kept"), (autoscaled_to_today, "autoscalers_kept"),
         (autoscaled_never, "autoscalers_kept"),
     ],

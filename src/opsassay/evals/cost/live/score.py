@@ -166,7 +166,8 @@ def judge_cost(
     - budget_kept: in each there is a budget of at most usual cost * (budget_share + flexible_share)
     - cost_alert_kept: in each there is the alert rule, with a ratio no larger than before the trigger
     - load_kept: every service handles LEAST_LOAD or more of its demand, on average over them
-    - requests_cover_usage: no service uses more than MOST_OVER_REQUEST times what it requests, on average over them
+    - requests_cover_usage: no service uses more than MOST_OVER_REQUEST times what it requests, on average over them, and no
+      replica of a service that the cause is not about requests less than before the trigger
     - autoscalers_kept: in each, whatever was scaled before the trigger still is, to as many replicas and at the same share
       of its request, give or take the tolerance
 
@@ -226,7 +227,7 @@ def _marks(
         "budget_kept": _budget_problem(final, usual * (block.budget_share + block.flexible_share)),
         "cost_alert_kept": _alert_problem(final, before),
         "load_kept": _load_problem(block, final),
-        "requests_cover_usage": _request_problem(final),
+        "requests_cover_usage": _request_problem(final) or _squeeze_problem(block, final, before),
         "autoscalers_kept": _autoscaler_problem(final, before, block.tolerance),
     }
 
@@ -267,6 +268,16 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
                     f"{used / asked:.1f} times the {what} that it requests" if asked else f"{what} and requests none"
                 )
                 return f"{name} uses {times}"
+    return None
+
+
+def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
+    agreed = before[-1].services if before else {}
+    for name, was in agreed.items():
+        for now in (one.services[name] for one in final if name in one.services and name != block.service):
+            asked = ((now.cpu_request, was.cpu_request), (now.memory_request_gb, was.memory_request_gb))
+            if any(of_now * was.replicas < 0.99 * of_was * now.replicas for of_now, of_was in asked):
+                return f"a replica of {name} requests less than before"
     return None
 
 
