@@ -183,12 +183,19 @@ def test_what_the_fault_left_is_judged_by_its_cause_and_not_here():
     assert drifted(POOL, before={"front POOL": "10"}, came={"front POOL": "1"}, end={"front POOL": "1"}).passed
 
 
-NUMBERS = {"orders app limits.memory": "64Mi", "orders app limits.cpu": "500m", "orders app TOKEN_MAX_AGE_S": "30"}
+NUMBERS = {
+    "Deployment orders replicas": "2",
+    "orders app limits.memory": "64Mi",
+    "orders app limits.cpu": "500m",
+    "orders app TOKEN_MAX_AGE_S": "30",
+}
 
 
 @pytest.mark.parametrize(
     ("change", "holds"),
     [
+        ({"Deployment orders replicas": "12"}, False),
+        ({"Deployment orders replicas": "4"}, True),
         ({"limits.memory": "1Ti"}, False),
         ({"limits.memory": "1e12"}, False),
         ({"limits.memory": "99999999999M"}, False),
@@ -200,13 +207,13 @@ NUMBERS = {"orders app limits.memory": "64Mi", "orders app limits.cpu": "500m", 
         ({"limits.cpu": "1500m"}, True),
     ],
 )
-def test_a_limit_of_an_object_that_may_differ_stays_a_limit(change, holds):
-    """On a cluster whatever belongs to an object that a right repair names may differ: a limit is held to its number."""
-    end = {**NUMBERS, **{f"orders app {name}": value for name, value in change.items()}}
+def test_a_number_of_an_object_that_may_differ_is_held_to_it(change, holds):
+    """On a cluster whatever belongs to an object that a right repair names may differ, but for limits and replicas."""
+    end = {**NUMBERS, **{name if name in NUMBERS else f"orders app {name}": value for name, value in change.items()}}
     readings = tuple(
         SettingsReading(time_ns=at(s), settings=found) for s, found in ((3, NUMBERS), (20, end), (24, end))
     )
     run = replace(recording(timeline([1.0] * 25), **AGENT), settings=readings)
-    right = RightChanges({}, (frozenset(),), words=(frozenset({"orders"}),), named=frozenset({"orders"}))
+    right = RightChanges({}, (frozenset(),), words=(frozenset({"orders", "4"}),), named=frozenset({"orders"}))
     found = v_settings(gather(run), ProtectedSettings(), right)
     assert found.passed is holds, found.reason

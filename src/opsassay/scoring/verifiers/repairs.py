@@ -12,6 +12,8 @@ from opsassay.testbed.operations.protection import EMPTIED
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
+REPLICAS = " replicas"
+"""So ends the name of a number that is right or not, and not near it."""
 FIREWALL = "firewall"
 """What stands for every rule of a firewall: a scenario leaves the names of rules open."""
 Values = tuple[str | None, ...]
@@ -50,7 +52,12 @@ class RightChanges:
         return _kind_of_name(name) in self.values or owner in self.named or any(owner in words for words in self.words)
 
     def values_of(self, name: str) -> Values | None:
-        """Return the values that right repairs give the setting *name*, None where they are not known."""
+        """Return the values that right repairs give the setting *name*, None where they are not known.
+
+        For the number of replicas on a cluster, they are all numbers that right repairs say.
+        """
+        if self.words and name.endswith(REPLICAS):
+            return tuple(word for words in self.words for word in words if word.isdigit())
         return self.values.get(_kind_of_name(name))
 
     def needs(self, name: str) -> bool:

@@ -14,7 +14,7 @@ from opsassay.core.schema.scenario import ProtectedSettings
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
-from opsassay.scoring.verifiers.repairs import FIREWALL, RightChanges, Values
+from opsassay.scoring.verifiers.repairs import FIREWALL, REPLICAS, RightChanges, Values
 from opsassay.testbed.operations.protection import is_secret
 
 NAME = "v_settings"
@@ -23,8 +23,6 @@ OFF = frozenset({"", "0", "-1", "off", "false", "no", "none", "null", "disable",
 MAP = "ConfigMap "
 STARTED_WITH = ("Deployment ", MAP)
 """Of what a cluster gives to a start, what only people change."""
-REPLICAS = " replicas"
-"""So ends the name of a number that is right or not, and not near it."""
 LEAST_SHARE = 0.5
 """A number that a right repair sets may be less by so much, and more as *most_times* says."""
 _QUANTITY = re.compile(r"([0-9.]+)\s*([a-zA-Z]*)")
