@@ -13,7 +13,7 @@ from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.authoring.checks import _complain_about_call, findings
 from opsassay.evals.remediation.controls.scripts import REPORT, applicable, controls_of
 from opsassay.evals.remediation.trial.rehearsal import tools_of
-from opsassay.testbed.apps import compose, load_system
+from opsassay.testbed.apps import compose, compose_copy, load_system
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import level_for
 from test_docs import ROOT, blocks
@@ -97,11 +97,16 @@ def test_the_copy_touches_nothing_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("service", "top", "words"),
     [
-        ({"network_mode": "host"}, {}, "services.a.network_mode: it shares what faults need to have apart"),
+        ({"network_mode": "host"}, {}, "services.a.network_mode: faults need a container with its own network"),
         ({"network_mode": "none"}, {}, "services.a.network_mode"),
         ({"pid": "host"}, {}, "services.a.pid"),
         ({"network_mode": "service:b"}, {}, "services.a.network_mode"),
         ({"volumes": ["kept:/kept"]}, {"volumes": {"kept": {"external": True}}}, "volumes.kept: it is external"),
+        ({"external_links": ["other"]}, {}, "services.a.external_links"),
+        ({"provider": {"type": "cloud"}}, {}, "services.a.provider"),
+        ({"volumes": ["/absent/docker.sock:/a.sock:ro"]}, {}, "services.a.volumes: it hands the container a socket"),
+        ({"volumes": ["/dev:/dev"]}, {}, "services.a.volumes: the container may write to /dev"),
+        ({}, {"volumes": {"far": {"driver_opts": {"type": "nfs", "device": ":/rows"}}}}, "volumes.far: its data"),
     ],
 )
 def test_what_cannot_be_copied_is_refused_with_the_reason(tmp_path, service, top, words):
@@ -137,13 +142,119 @@ def test_a_large_folder_that_is_written_to_and_a_socket_are_refused(tmp_path, mo
 
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows").write_text("1234")
-    monkeypatch.setattr(compose, "MOST_COPIED_BYTES", 3)
+    monkeypatch.setattr(compose_copy, "MOST_COPIED_BYTES", 3)
     with pytest.raises(ConfigError, match="too much to copy; use a named volume, or `:ro`"):
         system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "volumes": ["./data:/data"]}})
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "engine.sock"))
         with pytest.raises(ConfigError, match="a socket of this machine"):
             system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "volumes": ["./engine.sock:/engine.sock"]}})
+
+
+def test_containers_that_share_a_folder_share_its_copy(tmp_path):
+    for name in ("site/static", "rows", "conf"):
+        (tmp_path / name).mkdir(parents=True)
+    device = {"driver": "local", "driver_opts": {"type": "none", "o": "bind", "device": str(tmp_path / "rows")}}
+    services = {
+        "app": {"image": "a", "ports": ["80"], "volumes": ["./site/static:/static", "rows:/rows"]},
+        "front": {"image": "b", "volumes": ["./site:/site:ro", "./site/static:/s:ro,z", "./conf:/conf:ro"]},
+        "worker": {"image": "c", "volumes": [{"type": "volume", "source": "rows", "target": "/r"}, "./rows:/x"]},
+    }
+    run = system_of(tmp_path, services, volumes={"rows": device}).compose
+    assert run.copied == {"copy-0": str(tmp_path / "rows"), "copy-1": str(tmp_path / "site")}
+    assert {name: one["volumes"] for name, one in run.content["services"].items()} == {
+        "app": ["{copies}/copy-1/static:/static", "{copies}/copy-0:/rows"],
+        "front": ["{copies}/copy-1:/site:ro", "{copies}/copy-1/static:/s:ro", f"{tmp_path}/conf:/conf:ro"],
+        "worker": ["{copies}/copy-0:/r", "{copies}/copy-0:/x"],
+    }
+    assert run.content["volumes"] == {"rows": {}}  # its device would be the user's folder
+
+
+def test_services_keep_the_names_by_which_others_call_them(tmp_path):
+    services = {
+        "db": {"image": "postgres", "container_name": "shop_db", "networks": {"back": {"ipv4_address": "10.9.0.5"}}},
+        "api": {"image": "a", "ports": ["80"], "container_name": "api", "hostname": "api-host", "networks": ["back"]},
+        "mq": {"image": "mq", "hostname": "rabbit"},
+    }
+    content = system_of(tmp_path, services, networks={"back": {"driver": "macvlan", "ipam": {}}}).compose.content
+    assert {name: one["networks"] for name, one in content["services"].items()} == {
+        "db": {"back": {"aliases": ["shop_db"]}},
+        "api": {"back": {"aliases": ["api-host"]}},
+        "mq": {"default": {"aliases": ["rabbit"]}},
+    }
+    assert content["services"]["mq"]["hostname"] == "rabbit"
+    assert content["networks"] == {"back": {}}
+    services["api"]["environment"] = {"DB": "10.9.0.5:5432"}
+    with pytest.raises(ConfigError, match=r"api calls db by the address 10.9.0.5.*; call it by its name"):
+        system_of(tmp_path, services)
+
+
+def test_nothing_on_this_machine_takes_the_copy_for_the_project(tmp_path):
+    services = {
+        "api": {
+            "build": {"context": "https://example.com/a.git#main:api", "tags": ["team/api:1"], "cache_to": ["x"]},
+            "image": "team/api", "ports": ["80"], "labels": {"traefik.enable": "true"}, "logging": {"driver": "gelf"},
+            "environment": {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces", "A": "1"},
+        },
+        "worker": {"image": "team/api", "depends_on": {"api": {}, "of a profile that is off": {"required": False}}},
+    }  # fmt: skip
+    content = system_of(tmp_path / "My shop_2", services).compose.content["services"]
+    assert content["api"]["build"] == {"context": "https://example.com/a.git#main:api"}
+    assert content["api"]["image"] == content["worker"]["image"] == "localhost/opsassay/my-shop-2-api"
+    assert not {"labels", "logging"} & content["api"].keys()
+    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" not in content["api"]["environment"]
+    assert content["worker"]["depends_on"] == {"api": {}}
+
+
+@pytest.mark.parametrize(
+    ("image", "port"),
+    [
+        ("redis:7", 6379), ("docker.io/bitnami/postgresql:16@sha256:0a", 5432), ("confluentinc/cp-kafka", 9092),
+        ("redis/redis-stack-server:latest", 6379), ("mongo", 27017), ("mongodb/mongodb-community-server", 27017),
+        ("oliver006/redis_exporter", 0), ("mongo-express", 0), ("provectuslabs/kafka-ui", 0), ("minio/mc", 0),
+        ("prometheuscommunity/postgres-exporter", 0), ("redis/redisinsight", 0), ("timescale/timescaledb-ha", 5432),
+    ],
+)  # fmt: skip
+def test_stores_are_known_by_their_images_and_their_tools_are_no_stores(tmp_path, image, port):
+    system = system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}, "b": {"image": image}})
+    assert system.services["b"].program.port == port
+
+
+def test_users_ask_for_pages_where_there_may_be_some(tmp_path):
+    services = {
+        "dns": {"image": "a", "ports": ["53:53/udp", {"target": 53, "protocol": "udp"}]},
+        "git": {"image": "a", "ports": ["2222:22", "3000:3000"]},
+        "rows": {"build": ".", "ports": ["5432:5432"]},
+        "idle": {"image": "a", "ports": ["80"], "deploy": {"replicas": 0}},
+        "quota": {"image": "a", "cpu_quota": 50000, "mem_limit": 0, "cpus": "0"},
+    }
+    system = system_of(tmp_path, services)
+    assert {name: one.program.port for name, one in system.services.items()} == {
+        "dns": 0, "git": 3000, "rows": 5432, "quota": 0,
+    }  # fmt: skip
+    assert [kind.request for kind in system.load.mix] == ["git GET /"]
+    assert (system.services["quota"].cpu_limit, system.services["quota"].memory_limit_mb) == (0.5, 512)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "include: [other.yaml]", "services: {a: {extends: {service: b, file: c.yaml}}}",
+        "x-a: 1\nservices: {a: {ports: [80]}}",
+        "name: a\nservices:\n  a: {image: a, ports: !reset null}", "version: 3.8\nservices: {a: {<<: {image: a}}}",
+    ],
+)  # fmt: skip
+def test_a_compose_file_is_known_as_one(tmp_path, text):
+    (tmp_path / "compose.yaml").write_text(text)
+    assert compose.is_compose_file(tmp_path / "compose.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["services: {a: {program: {command: [a]}}}", "system: a", "load: {}", "[]", "services: []"]
+)
+def test_a_system_file_is_none(tmp_path, text):
+    (tmp_path / "a.yaml").write_text(text)
+    assert not compose.is_compose_file(tmp_path / "a.yaml")
 
 
 def test_a_system_file_says_what_the_compose_file_does_not(tmp_path):
@@ -221,7 +332,7 @@ def test_a_project_whose_users_reach_nothing_is_told_what_to_write(tmp_path):
 def test_what_the_compose_program_refuses_is_said(tmp_path, monkeypatch):
     words = ("sh", "-c", "echo 'services.a: unknown key' >&2; exit 15", "compose")
     monkeypatch.setattr(compose, "compose_program", lambda: (words, ("engine",)))
-    with pytest.raises(ConfigError, match=r"compose.yaml: services.a: unknown key"):
+    with pytest.raises(ConfigError, match=r"compose.yaml: `sh .* config` refuses it: services.a: unknown key"):
         system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
 
 

@@ -386,7 +386,11 @@ class ComposeSystem(Written):
 
     system: str
     description: str = ""
-    compose: str | None = Field(default=None, description="the compose file, from the folder of this file")
+    compose: str | tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="the compose file, or several to be merged, from the folder of this file",
+    )
     attach: str | None = Field(default=None, description="in place of it, a project whose containers run already")
     services: dict[str, ComposeService] = Field(default_factory=dict, description="what the compose file does not say")
     load: Load

@@ -18,7 +18,8 @@ import psutil
 
 from opsassay.core.errors import NotFoundError, OperationError, RefusedError, UserError
 from opsassay.core.schema.compose import ComposeProject, ComposeService
-from opsassay.testbed.apps.compose import TRY_S, DescribedProject
+from opsassay.testbed.apps.compose import DescribedProject
+from opsassay.testbed.apps.compose_reading import TRY_S
 
 ENGINES = ("docker", "podman")
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"

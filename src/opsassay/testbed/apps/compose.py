@@ -1,16 +1,13 @@
-"""A compose project as a system: read by its own compose program, and copied so that the user's own is not touched.
-
-The copy has a name, volumes and networks of its own, publishes no port of this machine, and writes to copies of folders.
-"""
+"""A compose project as a system: what is read of its files, or of its containers that run."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +20,34 @@ from opsassay.core.schema.files import load_yaml, require_small
 from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
 from opsassay.core.schema.validation_errors import problem, reason
+from opsassay.testbed.apps.compose_copy import ComposeCopy
+from opsassay.testbed.apps.compose_reading import KEYS, TRY_S, files_of, outline, own_program, read_project
 from opsassay.testbed.apps.programs import place_load
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
 """Compose programs, in the order in which they are tried; each has the engine of its name."""
-TRY_S, READ_S = 10.0, 60.0
-MOST_COPIED_BYTES = 200 * 2**20
 CPU_LIMIT, MEMORY_LIMIT_MB = 1.0, 512
 """What a container may use where its project sets no limit, so that pressure on it has something to exhaust."""
 KNOWN_PORTS = {
     "postgres": 5432, "postgis": 5432, "valkey": 6379, "redis": 6379, "nats": 4222, "mysql": 3306, "mariadb": 3306,
-    "mongo": 27017, "rabbitmq": 5672, "memcached": 11211, "kafka": 9092, "elasticsearch": 9200, "minio": 9000,
+    "mongo": 27017, "mongodb": 27017, "rabbitmq": 5672, "memcached": 11211, "kafka": 9092, "elasticsearch": 9200,
+    "minio": 9000, "postgresql": 5432, "pgvector": 5432, "timescaledb": 5432, "zookeeper": 2181, "opensearch": 9200,
+    "cassandra": 9042, "clickhouse": 8123, "etcd": 2379, "mosquitto": 1883,
 }  # fmt: skip
-"""Ports of stores by a part of their image's name: compose files seldom state them."""
+"""Ports of stores by the last word of their image's name: compose files seldom state them."""
+EDITIONS = re.compile(r"[-_](server|stack|community|alpine|single|node|oss|ha|cluster|broker)$")
+"""What images of stores have after the store's name; `exporter`, `express` or `ui` is another program."""
+NOT_HTTP = {22, 25, 53, 465, 587, 1025, 9092, 9042} | {p for p in KNOWN_PORTS.values() if p not in (9000, 9200, 8123)}
+"""Ports at which nobody gets a page."""
 UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
 @functools.cache
 def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the commands of compose and of its engine on this machine; raises RefusedError when there are none."""
-    own = Path(sys.executable).parent
     for words in COMMANDS:
         engine = (words[0].removesuffix("-compose"),)
-        found = shutil.which(words[0]) or shutil.which(str(own / words[0]))
+        found = own_program(words[0])
         if (
             found
             and shutil.which(engine[0])
@@ -72,15 +74,18 @@ def is_compose_file(path: Path) -> bool:
     try:
         text = path.read_text(encoding="utf-8")
         require_small(text, str(path))
-        document = yaml.safe_load(text)
+        document = outline(text)
     except (OSError, ValueError, yaml.YAMLError, ConfigError):
         return False  # the reader of systems says what is wrong
     if not isinstance(document, dict):
         return False
     services = document.get("services")
-    described = services.values() if isinstance(services, dict) else ()
-    containers = any(isinstance(one, dict) and {"image", "build"} & one.keys() for one in described)
-    return bool({"compose", "attach"} & document.keys()) or (containers and "load" not in document)
+    described = [one for one in services.values() if isinstance(one, dict)] if isinstance(services, dict) else []
+    ours = any(one.keys() & Service.model_fields.keys() for one in described)
+    of_compose = all(str(key) in KEYS or str(key).startswith("x-") for key in document)
+    return bool({"compose", "attach"} & document.keys()) or (
+        of_compose and not ours and bool(described or "include" in document)
+    )
 
 
 def load_compose(path: Path) -> System:
@@ -88,7 +93,7 @@ def load_compose(path: Path) -> System:
 
     Raises ConfigError for a file that cannot be read or run as a copy, RefusedError where no engine answers.
     """
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = outline(path.read_text(encoding="utf-8"))
     written = load_yaml(path, ComposeSystem) if {"compose", "attach"} & document.keys() else None
     project = _project_of(path, written)
     services = project.services()
@@ -118,13 +123,13 @@ def _project_of(path: Path, system_file: ComposeSystem | None) -> DescribedProje
         from opsassay.testbed.apps.attached import AttachedProject
 
         return AttachedProject(system_file.attach, system_file.services)
-    file = path.resolve().parent / system_file.compose if system_file and system_file.compose else path.resolve()
-    if not file.is_file():
-        raise ConfigError(
-            f"{path}: there is no compose file {system_file.compose if system_file else path}; check the path."
-        )
+    named = system_file.compose if system_file and system_file.compose else path.name
+    files = [path.resolve().parent / one for one in ([named] if isinstance(named, str) else named)]
+    if absent := [file for file in files if not file.is_file()]:
+        raise ConfigError(f"{path}: there is no compose file {absent[0].name}; check the path.")
+    file = files[0]
     try:
-        project = _Project(file, system_file.services if system_file else {})
+        project = _Project(files_of(file) if len(files) == 1 else files, system_file.services if system_file else {})
         project.services()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{file}: a value of it is none that compose files have: {reason(error)}.") from error
@@ -133,12 +138,13 @@ def _project_of(path: Path, system_file: ComposeSystem | None) -> DescribedProje
 
 def _load_of(project: DescribedProject) -> Load:
     """Return the default load: a GET of the root path of each service that publishes a port."""
-    if not project.published:
+    pages = project.published & project.services().keys()
+    if not pages:
         raise ConfigError(
             f"{project.shown}: no service publishes a port, so that users reach none; write a system file with "
             f"`{project.key}` and `load:` (docs/own-system.md)."
         )
-    return Load(mix=tuple(LoadMix(request=f"{name} GET /") for name in sorted(project.published)))
+    return Load(mix=tuple(LoadMix(request=f"{name} GET /") for name in sorted(pages)))
 
 
 class DescribedProject:
@@ -158,7 +164,11 @@ class DescribedProject:
         self.name, self.shown, self.key, self.stated = name, shown, key, stated
         self._described = described
         self.ports = {name: list(_ports(one)) for name, one in described.items()}
-        self.published = {name for name, one in described.items() if one.get("ports") and not _store_port(one)}
+        self.published = {
+            name
+            for name, one in described.items()
+            if one.get("ports") and not _store_port(one) and self.ports[name] and self.ports[name][0] not in NOT_HTTP
+        }
 
     def as_run(self) -> ComposeProject:
         """Return the project in the form in which a substrate runs it."""
@@ -173,18 +183,21 @@ class DescribedProject:
             for name, condition in waits.items()
             if condition and condition.get("condition") == "service_completed_successfully"
         }
-        return {name: self._read_service(name, one) for name, one in self._described.items() if name not in jobs}
+        return {
+            name: self._read_service(name, one)
+            for name, one in self._described.items()
+            if name not in jobs and _count(one) > 0
+        }
 
     def _read_service(self, name: str, described: Mapping[str, Any]) -> Service:
         stated = self.stated.get(name, ComposeService())
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
         cpu, memory_mb = _limits(described)
-        count = (described.get("deploy") or {}).get("replicas") or described.get("scale") or 1
         policy = str(described.get("restart") or "no").partition(":")[0]
         calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
         return Service(
-            replicas=int(count),
+            replicas=_count(described),
             cpu_limit=cpu,
             memory_limit_mb=memory_mb,
             program=Program(
@@ -198,16 +211,15 @@ class DescribedProject:
 
 
 class _Project(DescribedProject):
-    """The project of the compose *file*: a copy of it is run."""
+    """The project of the compose *files*: a copy of it is run."""
 
-    def __init__(self, file: Path, stated: Mapping[str, ComposeService]) -> None:
-        self.file = file
+    def __init__(self, files: Sequence[Path], stated: Mapping[str, ComposeService]) -> None:
+        self.file = files[0]
         self.compose, self.engine = compose_program()
-        self.copied: dict[str, str] = {}
-        read = self._read()
-        name, key = str(read.get("name") or file.parent.name).lower(), f"compose: {file.name}"
-        super().__init__(name, str(file), key, read["services"], stated)
-        self.content = self._copy(read)
+        read = read_project(files, self.compose)
+        name, key = str(read.get("name") or self.file.parent.name).lower(), f"compose: {self.file.name}"
+        super().__init__(name, str(self.file), key, read["services"], stated)
+        self.copy = ComposeCopy(self.file, read, {service: _limits(one) for service, one in self._described.items()})
 
     def as_run(self) -> ComposeProject:
         """Return the copy of the project that is run."""
@@ -215,136 +227,49 @@ class _Project(DescribedProject):
             compose=self.compose,
             engine=self.engine,
             directory=str(self.file.parent),
-            content=self.content,
-            copied=self.copied,
+            content=self.copy.content,
+            copied=self.copy.copied,
         )
-
-    def _read(self) -> dict[str, Any]:
-        """Return the file as its compose program reads it: merged, extended, variables filled in."""
-        words = [*self.compose, "-f", str(self.file), "config"]
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=READ_S, cwd=self.file.parent, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ConfigError(f"{self.file}: `{' '.join(words)}` did not end in {READ_S:g} s.") from error
-        if done.returncode != 0:
-            said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-            raise ConfigError(f"{self.file}: {said[-1].strip() if said else 'its compose program refuses it'}")
-        found = yaml.safe_load(done.stdout)
-        if not isinstance(found, dict) or not isinstance(found.get("services"), dict) or not found["services"]:
-            raise ConfigError(f"{self.file}: it has no services.")
-        return found
-
-    def _copy(self, project: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of the compose file that is run, a copy of *project* with changes."""
-        kept = {key: project[key] for key in ("networks", "volumes", "secrets", "configs") if project.get(key)}
-        for kind, described in kept.items():
-            kept[kind] = {name: self._own_copy_of(kind, name, one or {}) for name, one in described.items()}
-        return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._described.items()}}
-
-    def _own_copy_of(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
-        if described.get("external"):
-            raise self._config_error(
-                f"{kind}.{name}", "it is external: a copy of the project cannot have one of its own"
-            )
-        own = {key: value for key, value in described.items() if key not in ("name", "ipam")}
-        if "file" in own:
-            own["file"] = str(self._resolve_path(own["file"]))
-        return own
-
-    def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
-        for key in ("network_mode", "pid", "ipc"):
-            if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
-                raise self._config_error(
-                    f"services.{name}.{key}", "it shares what faults need to have apart; leave it out"
-                )
-        cpu, memory_mb = _limits(described)
-        dropped = ("container_name", "ports", "profiles", "hostname")
-        copy = {key: value for key, value in described.items() if key not in dropped}
-        copy["environment"] = _environment_as_mapping(described.get("environment")) | self._telemetry_environment(name)
-        copy |= {"cpus": cpu, "mem_limit": f"{memory_mb}m"}
-        if (deploy := copy.get("deploy")) and deploy.get("resources"):
-            copy["deploy"] = {key: value for key, value in deploy.items() if key != "resources"}
-        if volumes := described.get("volumes"):
-            copy["volumes"] = [self._volume(name, one) for one in volumes]
-        if build := described.get("build"):
-            build = {"context": build} if isinstance(build, str) else dict(build)
-            copy["build"] = build | {"context": str(self._resolve_path(build.get("context", ".")))}
-            copy["image"] = f"localhost/opsassay/{self.file.parent.name.lower()}-{name}"
-        if files := described.get("env_file"):
-            copy["env_file"] = [
-                str(self._resolve_path(_env_file(one))) for one in (files if isinstance(files, list) else [files])
-            ]
-        return copy
-
-    def _telemetry_environment(self, name: str) -> dict[str, str]:
-        from opsassay.testbed.workload.runtime.program import TELEMETRY  # brings the runtime's libraries
-
-        return {**TELEMETRY, "OTEL_SERVICE_NAME": name}
-
-    def _volume(self, service: str, volume: Any) -> dict[str, Any] | str:
-        """Return the *volume* of *service* in the copy: a writable folder is replaced by a copy of it."""
-        if isinstance(volume, str):
-            parts = volume.split(":")
-            if len(parts) == 1 or not parts[0].startswith((".", "/", "~")):
-                return volume
-            options = parts[2].split(",") if len(parts) > 2 else []
-            source, target, read_only = parts[0], parts[1], "ro" in options
-        elif volume.get("type") == "bind":
-            source, target, read_only = volume["source"], volume["target"], bool(volume.get("read_only"))
-        else:
-            return dict(volume)
-        place = self._resolve_path(source)
-        if place.is_socket():
-            words = "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
-            raise self._config_error(f"services.{service}.volumes", f"{words}: {place}")
-        if not read_only or not place.exists():  # an engine makes a folder that is not there
-            size = sum(file.stat().st_size for file in _list_files(place))
-            if size > MOST_COPIED_BYTES:
-                words = f"the container may write to {place} ({size / 2**20:.0f} MiB), too much to copy"
-                raise self._config_error(f"services.{service}.volumes", f"{words}; use a named volume, or `:ro`")
-            self.copied[f"copy-{len(self.copied)}"] = str(place)
-            return f"{{copies}}/copy-{len(self.copied) - 1}:{target}"
-        return f"{place}:{target}:ro"
-
-    def _resolve_path(self, path: str) -> Path:
-        return (self.file.parent / Path(path).expanduser()).resolve()
-
-    def _config_error(self, field: str, words: str) -> ConfigError:
-        return ConfigError(f"{self.file}: {field}: {words}.")
-
-
-def _list_files(place: Path) -> Iterator[Path]:
-    if place.is_file():
-        yield place
-    for folder, _, names in os.walk(place):
-        yield from (file for name in names if (file := Path(folder) / name).is_file() and not file.is_symlink())
 
 
 def _ports(described: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the ports of a service's containers, published ones first."""
-    for one in (*_list_or_nothing(described.get("ports")), *_list_or_nothing(described.get("expose"))):
-        text = (
-            str(one["target"] if isinstance(one, dict) else one).rpartition(":")[2].partition("/")[0].partition("-")[0]
-        )
-        if text.isdigit():
-            yield int(text)
+    """Yield the TCP ports at which the containers of a service listen: those that it publishes first, of these pages."""
+    published, exposed = (list(_tcp_ports(described.get(key))) for key in ("ports", "expose"))
+    yield from sorted(published, key=NOT_HTTP.__contains__)
+    yield from exposed
     if (port := _store_port(described)) is not None:
         yield port
 
 
+def _tcp_ports(listed: Any) -> Iterator[int]:
+    for one in listed if isinstance(listed, list) else ():
+        text = f"{one['target']}/{one.get('protocol') or 'tcp'}" if isinstance(one, dict) else str(one)
+        port, _, protocol = text.rpartition(":")[2].partition("/")
+        if protocol in ("", "tcp") and (first := port.partition("-")[0]).isdigit():
+            yield int(first)
+
+
 def _store_port(described: Mapping[str, Any]) -> int | None:
-    image = str(described.get("image") or "").rpartition("/")[2].partition(":")[0]
-    return next((port for name, port in KNOWN_PORTS.items() if name in image), None)
+    """Return the port of the store that a service is, by its image; None of another program."""
+    image = re.split(r"[:@]", str(described.get("image") or "").rpartition("/")[2].lower())[0]
+    while (shorter := EDITIONS.sub("", image)) != image:
+        image = shorter
+    return KNOWN_PORTS.get(re.split(r"[-_.]", image)[-1])
+
+
+def _count(described: Mapping[str, Any]) -> int:
+    """Return how many containers a service has."""
+    counts = ((described.get("deploy") or {}).get("replicas"), described.get("scale"))
+    return int(next((one for one in counts if one is not None), 1))
 
 
 def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
     """Return CPU cores and memory in MiB that a container of the service may use."""
     limits = ((described.get("deploy") or {}).get("resources") or {}).get("limits") or {}
-    cpu = float(limits.get("cpus") or described.get("cpus") or CPU_LIMIT)
-    memory = limits.get("memory") or described.get("mem_limit")
-    return cpu, max(64, _bytes(memory) // 2**20) if memory else MEMORY_LIMIT_MB
+    quota = float(described.get("cpu_quota") or 0) / float(described.get("cpu_period") or 100_000)
+    cpu = float(limits.get("cpus") or 0) or float(described.get("cpus") or 0) or max(quota, 0) or CPU_LIMIT
+    memory = _bytes(limits.get("memory") or described.get("mem_limit") or 0)
+    return cpu, max(64, memory // 2**20) if memory else MEMORY_LIMIT_MB
 
 
 def _bytes(size: Any) -> int:
@@ -352,18 +277,3 @@ def _bytes(size: Any) -> int:
     text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
     unit = UNITS.get(text[-1:], 0)
     return int(float(text[:-1]) * unit) if unit else int(float(text))
-
-
-def _list_or_nothing(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else ()
-
-
-def _environment_as_mapping(environment: Any) -> dict[str, Any]:
-    if isinstance(environment, list):
-        pairs = (str(one).partition("=") for one in environment)
-        return {name: value if given else os.environ.get(name, "") for name, given, value in pairs}
-    return dict(environment or {})
-
-
-def _env_file(entry: Any) -> str:
-    return str(entry["path"] if isinstance(entry, dict) else entry)

@@ -81,7 +81,9 @@ class ComposeNetwork(Impairing):
         await self._guard_with(self._words("down", "--volumes", "--remove-orphans", "--timeout", "2"))
         try:
             async with self._engine.checking_health(self._name):
-                await run_words(self._words("up", "--detach", "--build"), UP_S, stalled_s=STALLED_S)
+                variables = Path(self._project.directory, ".env")  # of secrets that are variables
+                named = ["--env-file", str(variables)] if await asyncio.to_thread(variables.is_file) else []
+                await run_words(self._words(*named, "up", "--detach", "--build"), UP_S, stalled_s=STALLED_S)
             await self._find_containers()
         except OperationError as error:
             raise StartError(f"The compose project does not start: {error}") from error

@@ -1,0 +1,265 @@
+"""The copy of a compose project: it has a name, volumes and networks of its own, and nothing of the user's is touched.
+
+It publishes no port of this machine, writes to copies of folders, and carries no label that something here may act on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opsassay.core.errors import ConfigError
+from opsassay.testbed.apps.compose_reading import env_files
+
+MOST_COPIED_BYTES = 200 * 2**20
+DROPPED = (
+    "container_name", "ports", "profiles", "labels", "logging", "develop",
+    "cpu_count", "cpu_percent", "cpu_period", "cpu_quota", "mem_reservation", "memswap_limit",
+)  # fmt: skip
+"""Keys of a service that would touch what is the user's, or that speak against the limits of the copy."""
+SHARED = {"network_mode": "network", "pid": "processes", "ipc": "memory"}
+NOT_COPIED = {
+    "external_links": "containers of another project are not in the copy",
+    "provider": "it is made by a program of this machine, not by the engine",
+    "models": "models are run by this machine, not by the engine",
+    "use_api_socket": "it hands the container the engine of this machine",
+}
+OTHER_RECEIVER = re.compile("OTEL_EXPORTER_OTLP_(TRACES|METRICS|LOGS)_(ENDPOINT|PROTOCOL)")
+"""Variables that win over OTEL_EXPORTER_OTLP_ENDPOINT."""
+OF_THE_SYSTEM = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot")
+NEXT = (
+    "attach to the project that runs (`opsassay system attach`), or leave it out by a further file (`compose: [A, B]`)"
+)
+
+
+class Bind(NamedTuple):
+    """A *place* of this machine that a container sees at *target*, and may write to unless it is *read_only*."""
+
+    place: Path
+    target: str
+    read_only: bool
+
+
+class ComposeCopy:
+    """The copy of the project that *read* describes, whose paths begin at *file*; raises ConfigError.
+
+    *limits* are the cores and MiB of each service. *content* is the file that is run, *copied* the places to copy by name.
+    """
+
+    def __init__(self, file: Path, read: Mapping[str, Any], limits: Mapping[str, tuple[float, int]]) -> None:
+        self.file = file
+        self._read, self._services, self._limits = read, read["services"], limits
+        self._devices = dict(self._bound_volumes())
+        binds = {name: list(self._binds(name, one)) for name, one in self._services.items()}
+        self._roots = self._places_to_copy(binds)
+        self.copied = {f"copy-{number}": str(place) for number, place in enumerate(self._roots)}
+        self._built = {
+            one["image"]: self._tag(name)
+            for name, one in self._services.items()
+            if one.get("build") and one.get("image")
+        }
+        self.content = self._copy()
+
+    def _copy(self) -> dict[str, Any]:
+        kept = {key: self._read[key] for key in ("networks", "volumes", "secrets", "configs") if self._read.get(key)}
+        for kind, described in kept.items():
+            kept[kind] = {name: self._own(kind, name, one or {}) for name, one in described.items()}
+        return {**kept, "services": {name: self._service(name, one) for name, one in self._services.items()}}
+
+    def _own(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        if described.get("external"):
+            words = "it is external: a copy of the project cannot have one of its own"
+            raise self._error(f"{kind}.{name}", f"{words}; {NEXT}")
+        if kind == "networks":  # a bridge of the copy's own: addresses, names and drivers would be the user's
+            return {key: described[key] for key in ("internal",) if described.get(key)}
+        if kind == "volumes":
+            return (
+                {} if name in self._devices else {key: described[key] for key in ("driver_opts",) if key in described}
+            )
+        own = {key: value for key, value in described.items() if key != "name"}
+        return own | ({"file": str(self._resolve_path(own["file"]))} if "file" in own else {})
+
+    def _bound_volumes(self) -> Iterator[tuple[str, str]]:
+        """Yield the volumes that are places of this machine, with these; raises ConfigError for those of other machines."""
+        for name, one in (self._read.get("volumes") or {}).items():
+            options = (one or {}).get("driver_opts") or {}
+            kind, device = str(options.get("type") or "none"), str(options.get("device") or "")
+            if (one or {}).get("driver", "local") != "local" or (kind not in ("none", "bind", "tmpfs") and device):
+                raise self._error(
+                    f"volumes.{name}", f"its data are not on this machine alone, so no copy is made; {NEXT}"
+                )
+            if device and kind != "tmpfs":
+                yield name, device
+
+    def _service(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        self._refuse_what_cannot_be_apart(name, described)
+        cpu, memory_mb = self._limits[name]
+        copy = {key: value for key, value in described.items() if key not in DROPPED}
+        given = _environment_as_mapping(described.get("environment"))
+        own = {key: value for key, value in given.items() if not OTHER_RECEIVER.fullmatch(key)}
+        copy["environment"] = own | _telemetry_environment(name)
+        copy |= {"cpus": cpu, "mem_limit": f"{memory_mb}m"}
+        if deploy := described.get("deploy"):
+            copy["deploy"] = {key: value for key, value in deploy.items() if key not in ("resources", "labels")}
+            resources = deploy.get("resources") or {}
+            if devices := (resources.get("reservations") or {}).get("devices"):
+                copy["deploy"]["resources"] = {"reservations": {"devices": devices}}
+            if pids := (resources.get("limits") or {}).get("pids"):
+                copy["pids_limit"] = pids
+        if volumes := described.get("volumes"):
+            copy["volumes"] = [self._volume(one) for one in volumes]
+        if build := described.get("build"):
+            copy["build"], copy["image"] = self._build(build), self._tag(name)
+        elif (image := described.get("image")) in self._built:
+            copy["image"] = self._built[image]
+        if files := list(env_files(described)):
+            copy["env_file"] = [
+                {**one, "path": path} if len(one) > 1 else path
+                for one in files
+                if (path := str(self._resolve_path(one["path"])))
+            ]
+        if waits := described.get(
+            "depends_on"
+        ):  # Docker Compose names services of profiles that are off, and refuses them
+            here = [one for one in waits if one in self._services]
+            copy["depends_on"] = {one: waits[one] for one in here} if isinstance(waits, dict) else here
+        if joined := self._networks(name, described):
+            copy["networks"] = joined
+        return copy
+
+    def _refuse_what_cannot_be_apart(self, name: str, described: Mapping[str, Any]) -> None:
+        for key, what in SHARED.items():
+            if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
+                words = f"faults need a container with its own {what}, and this one has not"
+                raise self._error(f"services.{name}.{key}", f"{words}; {NEXT}")
+        for key, words in NOT_COPIED.items():
+            if described.get(key):
+                raise self._error(f"services.{name}.{key}", f"{words}; {NEXT}")
+
+    def _networks(self, service: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the networks that *service* joins, by all its names since others may call it by them."""
+        names = {str(described[key]) for key in ("container_name", "hostname") if described.get(key)} - {service}
+        given = described.get("networks") or ({"default": None} if names and not described.get("network_mode") else {})
+        joined: dict[str, Any] = {}
+        for network, how in (dict.fromkeys(given) if isinstance(given, list) else given).items():
+            kept = dict(how or {})
+            for address in filter(None, (kept.pop(key, None) for key in ("ipv4_address", "ipv6_address"))):
+                if callers := [one for one, other in self._services.items() if _mentions(other, str(address))]:
+                    words = f"{callers[0]} calls {service} by the address {address}, which the copy cannot have"
+                    raise self._error(f"services.{service}.networks", f"{words}; call it by its name")
+            if names:
+                kept["aliases"] = list(dict.fromkeys([*(kept.get("aliases") or ()), *sorted(names)]))
+            joined[network] = kept or None
+        return joined
+
+    def _tag(self, service: str) -> str:
+        """Return the name of the image that is built for *service*: one of the team's keeps its tag."""
+        words = [re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in (self.file.parent.name, service)]
+        return f"localhost/opsassay/{'-'.join(filter(None, words))}"
+
+    def _build(self, build: Any) -> dict[str, Any]:
+        given = {"context": build} if isinstance(build, str) else dict(build)
+        own = {key: value for key, value in given.items() if key not in ("tags", "cache_to", "labels")}
+        own["context"] = self._place_or_address(given.get("context", "."))
+        if contexts := given.get("additional_contexts"):
+            pairs = contexts.items() if isinstance(contexts, dict) else (str(one).split("=", 1) for one in contexts)
+            own["additional_contexts"] = {key: self._place_or_address(value) for key, value in pairs}
+        return own
+
+    def _place_or_address(self, context: str) -> str:
+        """Return the folder *context* as a whole path, and what is none, such as a repository, as it is."""
+        return context if re.match(r"[\w+.-]+:|[\w.-]+@|github\.com/", context) else str(self._resolve_path(context))
+
+    def _bind(self, volume: Any) -> Bind | None:
+        """Return the place of this machine that *volume* shows, None for a volume of the engine's."""
+        if isinstance(volume, str):
+            parts = volume.split(":")
+            source, target = parts[0], parts[1] if len(parts) > 1 else ""
+            read_only = "ro" in (parts[2].split(",") if len(parts) > 2 else ())
+            if not target or not (source in self._devices or source.startswith((".", "/", "~"))):
+                return None
+        elif volume.get("type") == "bind" or volume.get("source") in self._devices:
+            source, target, read_only = volume["source"], volume["target"], bool(volume.get("read_only"))
+        else:
+            return None
+        return Bind(self._resolve_path(self._devices.get(source, source)), target, read_only)
+
+    def _binds(self, service: str, described: Mapping[str, Any]) -> Iterator[Bind]:
+        """Yield the places that *service* sees; raises ConfigError for those that are not to be given away."""
+        for one in filter(None, map(self._bind, described.get("volumes") or ())):
+            where = f"services.{service}.volumes"
+            if one.place.is_socket() or one.place.suffix == ".sock":  # the engine's may be absent when nobody needs it
+                words = (
+                    "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
+                )
+                raise self._error(where, f"{words}: {one.place}; {NEXT}")
+            of_the_system = one.place == Path("/") or any(one.place.is_relative_to(top) for top in OF_THE_SYSTEM)
+            if of_the_system and not one.read_only:
+                raise self._error(where, f"the container may write to {one.place}, which is this machine's; use `:ro`")
+            yield one
+
+    def _places_to_copy(self, binds: Mapping[str, list[Bind]]) -> list[Path]:
+        """Return the places that containers may write to, and those around them that others see: each is copied once."""
+        every = [(service, one) for service, ones in binds.items() for one in ones]
+        written = {one.place for _, one in every if not one.read_only or not one.place.exists()}
+        wanted = {one.place: service for service, one in every if any(w.is_relative_to(one.place) for w in written)}
+        roots = [place for place in wanted if not any(other in wanted for other in place.parents)]
+        for place in roots:
+            if (size := _size_until(place, MOST_COPIED_BYTES)) > MOST_COPIED_BYTES:
+                words = f"a container may write to {place} (over {size / 2**20:.0f} MiB), too much to copy"
+                raise self._error(f"services.{wanted[place]}.volumes", f"{words}; use a named volume, or `:ro`")
+        return roots
+
+    def _volume(self, volume: Any) -> dict[str, Any] | str:
+        """Return *volume* as the copy has it: a place that may be written to is a copy of the user's."""
+        bind = self._bind(volume)
+        if bind is None:
+            return volume if isinstance(volume, str) else dict(volume)
+        source = str(bind.place)
+        for number, root in enumerate(self._roots):
+            if bind.place.is_relative_to(root):
+                source = str(Path(f"{{copies}}/copy-{number}") / bind.place.relative_to(root))
+        return f"{source}:{bind.target}" + (":ro" if bind.read_only and bind.place.exists() else "")
+
+    def _resolve_path(self, path: str) -> Path:
+        return (self.file.parent / Path(path).expanduser()).resolve()
+
+    def _error(self, field: str, words: str) -> ConfigError:
+        return ConfigError(f"{self.file}: {field}: {words}.")
+
+
+def _telemetry_environment(service: str) -> dict[str, str]:
+    from opsassay.testbed.workload.runtime.program import TELEMETRY  # brings the runtime's libraries
+
+    return {**TELEMETRY, "OTEL_SERVICE_NAME": service}
+
+
+def _environment_as_mapping(environment: Any) -> dict[str, Any]:
+    if isinstance(environment, list):
+        pairs = (str(one).partition("=") for one in environment)
+        return {name: value if given else os.environ.get(name) for name, given, value in pairs}
+    return dict(environment or {})
+
+
+def _mentions(described: Mapping[str, Any], address: str) -> bool:
+    """Tell whether a service says *address* elsewhere than where it joins networks."""
+    return address in json.dumps({**described, "networks": None}, default=str)
+
+
+def _size_until(place: Path, limit: int) -> int:
+    """Return the size of the files in *place*, in bytes; of more than *limit* only that it is more."""
+    size = 0
+    files = (
+        [[place]]
+        if place.is_file()
+        else ([Path(folder) / name for name in names] for folder, _, names in os.walk(place))
+    )
+    for some in files:
+        size += sum(file.stat().st_size for file in some if file.is_file() and not file.is_symlink())
+        if size > limit:
+            break
+    return size
