@@ -47,6 +47,7 @@ def test_services_ports_limits_and_load_are_those_of_the_file(tmp_path):
     assert system.system == "my-shop"
     found = {name: one.program.port for name, one in system.services.items()}
     assert found == {"front": 80, "api": 9000, "worker": 0, "db": 5432}
+    assert system.compose.content["services"]["api"]["scale"] == 2
     limits = {name: (one.replicas, one.cpu_limit, one.memory_limit_mb) for name, one in system.services.items()}
     assert limits == {"front": (1, 1.0, 512), "api": (2, 0.25, 96), "worker": (1, 2.0, 1024), "db": (1, 1.0, 512)}
     assert [kind.request for kind in system.load.mix] == ["front GET /"]  # nobody sends HTTP to a database

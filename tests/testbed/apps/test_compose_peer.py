@@ -58,6 +58,8 @@ def as_copied(name, service):
     kept["environment"] = {**(service.get("environment") or {}), **TELEMETRY, "OTEL_SERVICE_NAME": name}
     if deploy := kept.pop("deploy", None):
         pids = deploy.pop("resources", {}).get("limits", {}).get("pids")
+        if (count := deploy.get("replicas", 1)) != 1:
+            kept["scale"] = count
         kept |= ({"deploy": deploy} if deploy else {}) | ({"pids_limit": pids} if pids else {})
     return comparable(kept) | ({} if service.get("build") else {"image": service["image"]})
 

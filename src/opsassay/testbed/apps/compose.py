@@ -21,7 +21,7 @@ from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
 from opsassay.core.schema.validation_errors import problem, reason
 from opsassay.testbed.apps.compose_copy import ComposeCopy
-from opsassay.testbed.apps.compose_reading import KEYS, TRY_S, files_of, outline, own_program, read_project
+from opsassay.testbed.apps.compose_reading import KEYS, TRY_S, count_of, files_of, outline, own_program, read_project
 from opsassay.testbed.apps.programs import place_load
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
@@ -186,7 +186,7 @@ class DescribedProject:
         return {
             name: self._read_service(name, one)
             for name, one in self._described.items()
-            if name not in jobs and _count(one) > 0
+            if name not in jobs and count_of(one) > 0
         }
 
     def _read_service(self, name: str, described: Mapping[str, Any]) -> Service:
@@ -197,7 +197,7 @@ class DescribedProject:
         policy = str(described.get("restart") or "no").partition(":")[0]
         calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
         return Service(
-            replicas=_count(described),
+            replicas=count_of(described),
             cpu_limit=cpu,
             memory_limit_mb=memory_mb,
             program=Program(
@@ -255,12 +255,6 @@ def _store_port(described: Mapping[str, Any]) -> int | None:
     while (shorter := EDITIONS.sub("", image)) != image:
         image = shorter
     return KNOWN_PORTS.get(re.split(r"[-_.]", image)[-1])
-
-
-def _count(described: Mapping[str, Any]) -> int:
-    """Return how many containers a service has."""
-    counts = ((described.get("deploy") or {}).get("replicas"), described.get("scale"))
-    return int(next((one for one in counts if one is not None), 1))
 
 
 def _limits(described: Mapping[str, Any]) -> tuple[float, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opsassay.core.errors import ConfigError
-from opsassay.testbed.apps.compose_reading import env_files
+from opsassay.testbed.apps.compose_reading import count_of, env_files
 
 MOST_COPIED_BYTES = 200 * 2**20
 DROPPED = (
@@ -103,8 +103,12 @@ class ComposeCopy:
         own = {key: value for key, value in given.items() if not OTHER_RECEIVER.fullmatch(key)}
         copy["environment"] = own | _telemetry_environment(name)
         copy |= {"cpus": cpu, "mem_limit": f"{memory_mb}m"}
+        if (count := count_of(described)) != 1:
+            copy["scale"] = count  # podman-compose reads `deploy.replicas` only next to `mode: replicated`
         if deploy := described.get("deploy"):
-            copy["deploy"] = {key: value for key, value in deploy.items() if key not in ("resources", "labels")}
+            copy["deploy"] = {
+                key: value for key, value in deploy.items() if key not in ("resources", "labels", "replicas")
+            }
             resources = deploy.get("resources") or {}
             if devices := (resources.get("reservations") or {}).get("devices"):
                 copy["deploy"]["resources"] = {"reservations": {"devices": devices}}

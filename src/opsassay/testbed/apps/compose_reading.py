@@ -151,3 +151,9 @@ def env_files(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     named = described.get("env_file") or ()
     for one in [named] if isinstance(named, str | dict) else named:
         yield dict(one) if isinstance(one, dict) else {"path": one}
+
+
+def count_of(described: Mapping[str, Any]) -> int:
+    """Return how many containers a service has."""
+    counts = ((described.get("deploy") or {}).get("replicas"), described.get("scale"))
+    return int(next((one for one in counts if one is not None), 1))
