@@ -68,6 +68,17 @@ def engine(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_containers_without_a_network_of_their_own_are_left_out_or_refused(engine):
+    inspected = engine / "bin" / "inspected.json"
+    containers = json.loads(inspected.read_text())
+    others = [container("agent", NetworkMode="host"), container("cron", NetworkMode="none")]
+    inspected.write_text(json.dumps([*containers, *others]))
+    assert set(AttachedProject("shop", {}).services()) == {"front", "orders", "db"}
+    inspected.write_text(json.dumps([*containers, container("tail", NetworkMode="container:front-1-id")]))
+    with pytest.raises(RefusedError, match=r"shop-tail-1 is in the network of another container.*; stop it before"):
+        AttachedProject("shop", {})
+
+
 def attached(folder, **more):
     path = folder / "system.yaml"
     document = {"system": "mine", "attach": "shop", "load": {"mix": [{"request": "front GET /"}]}, **more}

@@ -40,7 +40,7 @@ class AttachedProject(DescribedProject):
         self.engine, containers = _find_project(name)
         by_service = defaultdict[str, list[Mapping[str, Any]]](list)
         for one in containers:
-            if one["State"]["Running"]:
+            if one["State"]["Running"] and _has_network(one):
                 by_service[one["Config"]["Labels"][SERVICE]].append(one)
         if not by_service:
             raise UserError(f"No container of the compose project {name} runs; start it with your compose program.")
@@ -118,6 +118,15 @@ def _find_project(name: str) -> tuple[tuple[str, ...], Sequence[Mapping[str, Any
             "No container engine answers on this machine (tried docker, podman); start the one that you use."
         )
     raise NotFoundError("compose project", name, known, f"Asked: {', '.join(asked)}.")
+
+
+def _has_network(container: Mapping[str, Any]) -> bool:
+    """Tell whether *container* has a network of its own; raises RefusedError when it is in that of another container."""
+    mode = str(container["HostConfig"].get("NetworkMode") or "")
+    if mode.startswith("container:"):
+        words = "is in the network of another container, and would have none after a fault that ends that one"
+        raise RefusedError(f"{container['Name'].lstrip('/')} {words}; stop it before you attach.")
+    return mode not in ("host", "none")
 
 
 def _ask(*words: str) -> str:

@@ -168,6 +168,8 @@ def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) 
 def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, str]]) -> Iterator[str]:
     for name in () if _attached(system) else _silent(system, traces):
         words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
+        if system.compose is not None:
+            words = "send OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT, which its container has"
         if system.services[name].sidecar is not None:
             words = "no request reached its sidecar; see who calls it, and the load"
         yield f"{name} sends no spans: {words}."
