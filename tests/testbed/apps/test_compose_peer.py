@@ -14,6 +14,7 @@ from opsassay.core.errors import ConfigError
 from opsassay.testbed.apps import compose, compose_reading, load_system
 from opsassay.testbed.apps.compose_copy import DROPPED
 from opsassay.testbed.workload.runtime.program import TELEMETRY
+from test_docs import ROOT, blocks
 
 PROJECTS = yaml.safe_load(Path(__file__).with_name("compose_peer.yaml").read_text())
 DOCKER_COMPOSE, PODMAN_COMPOSE = (
@@ -118,3 +119,29 @@ def test_what_podman_compose_leaves_open_is_filled_in_as_docker_compose_does(nam
     elif OWN_WAY[name]:
         with pytest.raises(ConfigError, match=OWN_WAY[name]):
             load_system(str(written(name, tmp_path / "alone")))
+
+
+OUTSIDE = """
+services:
+  api: {image: api, ports: ["80:80"], volumes: ["rows:/rows"]}
+  traefik: {image: traefik, volumes: ["/var/run/docker.sock:/var/run/docker.sock:ro"]}
+volumes: {rows: {external: true}}
+"""
+
+
+def test_the_further_file_of_the_page_changes_what_cannot_be_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr(compose, "compose_program", lambda: ((DOCKER_COMPOSE,), ("docker",)))
+    (further,) = (one for one in blocks(ROOT / "docs" / "own-system.md", "yml") if "profiles: [never]" in one)
+    written = {"system": "shop", "compose": ["compose.yaml", "assay.yaml"], "load": {"mix": [{"request": "api GET /"}]}}
+    for name, text in {"compose.yaml": OUTSIDE, "assay.yaml": further, "system.yaml": yaml.safe_dump(written)}.items():
+        (tmp_path / name).write_text(text)
+    for name, words in (
+        ("compose.yaml", "volumes.rows: it is external"),
+        ("absent.yaml", "no compose file absent.yaml"),
+    ):
+        (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(written | {"compose": [name]}))
+        with pytest.raises(ConfigError, match=words):
+            load_system(str(tmp_path / "wrong.yaml"))
+    system = load_system(str(tmp_path / "system.yaml"))
+    assert set(system.services) == {"api"}
+    assert system.compose.content["volumes"] == {"rows": {}}
