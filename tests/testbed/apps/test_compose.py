@@ -7,6 +7,7 @@ import contextlib
 import pytest
 import yaml
 
+from opsassay.cli import run
 from opsassay.core.errors import ConfigError, RefusedError
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.scenario import Scenario
@@ -343,6 +344,12 @@ def test_without_an_engine_one_sentence_says_what_to_install(tmp_path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match="start Docker, or install podman and podman-compose"):
         system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
+
+
+def test_containers_are_no_manifests_of_a_cluster(tmp_path, capsys):
+    system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
+    assert run(["system", "render", str(tmp_path / "compose.yaml")]) == 2
+    assert "a is a container of this machine; on a cluster services are of" in capsys.readouterr().err
 
 
 def test_faults_inside_our_runtime_and_look_ups_are_refused_on_containers(tmp_path):

@@ -136,7 +136,7 @@ def test_the_further_file_of_the_page_changes_what_cannot_be_copied(tmp_path, mo
     for name, text in {"compose.yaml": OUTSIDE, "assay.yaml": further, "system.yaml": yaml.safe_dump(written)}.items():
         (tmp_path / name).write_text(text)
     for name, words in (
-        ("compose.yaml", "volumes.rows: it is external"),
+        ("compose.yaml", "services.traefik.volumes: it hands"),
         ("absent.yaml", "no compose file absent.yaml"),
     ):
         (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(written | {"compose": [name]}))

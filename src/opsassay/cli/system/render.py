@@ -21,9 +21,10 @@ def command(
     """Print SYSTEM (a name, or the path of a YAML file) as Kubernetes manifests for `kubectl apply -f`."""
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
-    from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
+    from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render, require_own_runtime
 
     app = load_system(system)
+    require_own_runtime(app)
     deployed = Deployed(app, name or app.system, seed, rate_rps, image or IMAGE, endpoint)
     echo(render(deployed.manifests()), nl=False)
 

@@ -130,6 +130,7 @@ def _has_network(container: Mapping[str, Any]) -> bool:
 
 
 def _ask(*words: str) -> str:
+    """Return what the engine's command *words* prints; raises OperationError when it fails or does not answer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=TRY_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

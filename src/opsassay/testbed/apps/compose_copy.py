@@ -31,9 +31,7 @@ NOT_COPIED = {
 OTHER_RECEIVER = re.compile("OTEL_EXPORTER_OTLP_(TRACES|METRICS|LOGS)_(ENDPOINT|PROTOCOL)")
 """Variables that win over OTEL_EXPORTER_OTLP_ENDPOINT."""
 OF_THE_SYSTEM = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot")
-NEXT = (
-    "attach to the project that runs (`opsassay system attach`), or leave it out by a further file (`compose: [A, B]`)"
-)
+NEXT = "attach to the project that runs (`opsassay system attach`), or change it in a further file (docs/own-system.md)"
 
 
 class Bind(NamedTuple):
@@ -62,18 +60,18 @@ class ComposeCopy:
             for name, one in self._services.items()
             if one.get("build") and one.get("image")
         }
-        self.content = self._copy()
+        self.content = self._project_copy()
 
-    def _copy(self) -> dict[str, Any]:
+    def _project_copy(self) -> dict[str, Any]:
         kept = {key: self._read[key] for key in ("networks", "volumes", "secrets", "configs") if self._read.get(key)}
         for kind, described in kept.items():
-            kept[kind] = {name: self._own(kind, name, one or {}) for name, one in described.items()}
-        return {**kept, "services": {name: self._service(name, one) for name, one in self._services.items()}}
+            kept[kind] = {name: self._own_part(kind, name, one or {}) for name, one in described.items()}
+        return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._services.items()}}
 
-    def _own(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    def _own_part(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         if described.get("external"):
             words = "it is external: a copy of the project cannot have one of its own"
-            raise self._error(f"{kind}.{name}", f"{words}; {NEXT}")
+            raise self._config_error(f"{kind}.{name}", f"{words}; {NEXT}")
         if kind == "networks":  # a bridge of the copy's own: addresses, names and drivers would be the user's
             return {key: described[key] for key in ("internal",) if described.get(key)}
         if kind == "volumes":
@@ -89,13 +87,13 @@ class ComposeCopy:
             options = (one or {}).get("driver_opts") or {}
             kind, device = str(options.get("type") or "none"), str(options.get("device") or "")
             if (one or {}).get("driver", "local") != "local" or (kind not in ("none", "bind", "tmpfs") and device):
-                raise self._error(
+                raise self._config_error(
                     f"volumes.{name}", f"its data are not on this machine alone, so no copy is made; {NEXT}"
                 )
             if device and kind != "tmpfs":
                 yield name, device
 
-    def _service(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         self._refuse_what_cannot_be_apart(name, described)
         cpu, memory_mb = self._limits[name]
         copy = {key: value for key, value in described.items() if key not in DROPPED}
@@ -117,7 +115,7 @@ class ComposeCopy:
         if volumes := described.get("volumes"):
             copy["volumes"] = [self._volume(one) for one in volumes]
         if build := described.get("build"):
-            copy["build"], copy["image"] = self._build(build), self._tag(name)
+            copy["build"], copy["image"] = self._build_copy(build), self._tag(name)
         elif (image := described.get("image")) in self._built:
             copy["image"] = self._built[image]
         if files := list(env_files(described)):
@@ -139,10 +137,12 @@ class ComposeCopy:
         for key, what in SHARED.items():
             if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
                 words = f"faults need a container with its own {what}, and this one has not"
-                raise self._error(f"services.{name}.{key}", f"{words}; {NEXT}")
+                raise self._config_error(
+                    f"services.{name}.{key}", f"{words}; leave it out in a further file (docs/own-system.md)"
+                )
         for key, words in NOT_COPIED.items():
             if described.get(key):
-                raise self._error(f"services.{name}.{key}", f"{words}; {NEXT}")
+                raise self._config_error(f"services.{name}.{key}", f"{words}; {NEXT}")
 
     def _networks(self, service: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Return the networks that *service* joins, by all its names since others may call it by them."""
@@ -154,7 +154,7 @@ class ComposeCopy:
             for address in filter(None, (kept.pop(key, None) for key in ("ipv4_address", "ipv6_address"))):
                 if callers := [one for one, other in self._services.items() if _mentions(other, str(address))]:
                     words = f"{callers[0]} calls {service} by the address {address}, which the copy cannot have"
-                    raise self._error(f"services.{service}.networks", f"{words}; call it by its name")
+                    raise self._config_error(f"services.{service}.networks", f"{words}; call it by its name")
             if names:
                 kept["aliases"] = list(dict.fromkeys([*(kept.get("aliases") or ()), *sorted(names)]))
             joined[network] = kept or None
@@ -165,7 +165,7 @@ class ComposeCopy:
         words = [re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in (self.file.parent.name, service)]
         return f"localhost/opsassay/{'-'.join(filter(None, words))}"
 
-    def _build(self, build: Any) -> dict[str, Any]:
+    def _build_copy(self, build: Any) -> dict[str, Any]:
         given = {"context": build} if isinstance(build, str) else dict(build)
         own = {key: value for key, value in given.items() if key not in ("tags", "cache_to", "labels")}
         own["context"] = self._place_or_address(given.get("context", "."))
@@ -200,22 +200,24 @@ class ComposeCopy:
                 words = (
                     "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
                 )
-                raise self._error(where, f"{words}: {one.place}; {NEXT}")
+                raise self._config_error(where, f"{words}: {one.place}; {NEXT}")
             of_the_system = one.place == Path("/") or any(one.place.is_relative_to(top) for top in OF_THE_SYSTEM)
             if of_the_system and not one.read_only:
-                raise self._error(where, f"the container may write to {one.place}, which is this machine's; use `:ro`")
+                raise self._config_error(
+                    where, f"the container may write to {one.place}, which is this machine's; use `:ro`"
+                )
             yield one
 
     def _places_to_copy(self, binds: Mapping[str, list[Bind]]) -> list[Path]:
         """Return the places that containers may write to, and those around them that others see: each is copied once."""
         every = [(service, one) for service, ones in binds.items() for one in ones]
         written = {one.place for _, one in every if not one.read_only or not one.place.exists()}
-        wanted = {one.place: service for service, one in every if any(w.is_relative_to(one.place) for w in written)}
-        roots = [place for place in wanted if not any(other in wanted for other in place.parents)]
+        seen = {one.place: service for service, one in every if any(w.is_relative_to(one.place) for w in written)}
+        roots = [place for place in seen if not any(other in seen for other in place.parents)]
         for place in roots:
             if (size := _size_until(place, MOST_COPIED_BYTES)) > MOST_COPIED_BYTES:
                 words = f"a container may write to {place} (over {size / 2**20:.0f} MiB), too much to copy"
-                raise self._error(f"services.{wanted[place]}.volumes", f"{words}; use a named volume, or `:ro`")
+                raise self._config_error(f"services.{seen[place]}.volumes", f"{words}; use a named volume, or `:ro`")
         return roots
 
     def _volume(self, volume: Any) -> dict[str, Any] | str:
@@ -232,7 +234,7 @@ class ComposeCopy:
     def _resolve_path(self, path: str) -> Path:
         return (self.file.parent / Path(path).expanduser()).resolve()
 
-    def _error(self, field: str, words: str) -> ConfigError:
+    def _config_error(self, field: str, words: str) -> ConfigError:
         return ConfigError(f"{self.file}: {field}: {words}.")
 
 

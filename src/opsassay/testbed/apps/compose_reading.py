@@ -95,10 +95,10 @@ def read_project(files: Sequence[Path], program: Sequence[str]) -> dict[str, Any
 @functools.cache
 def leaves_open(program: tuple[str, ...]) -> bool:
     """Tell whether *program* is podman-compose, under whatever name."""
-    return "podman-compose" in _printed(*program, "version")
+    return "podman-compose" in _output_of(*program, "version")
 
 
-def _printed(*words: str) -> str:
+def _output_of(*words: str) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=TRY_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ def _reader(program: tuple[str, ...]) -> tuple[str, ...]:
     if leaves_open(program):
         for name, *verb in (("docker-compose",), ("docker", "compose")):
             found = own_program(name)
-            if found and re.search(r"Docker Compose.* v?([2-9]|\d\d)\.", _printed(found, *verb, "version")):
+            if found and re.search(r"Docker Compose.* v?([2-9]|\d\d)\.", _output_of(found, *verb, "version")):
                 return (found, *verb)
     return program
 

@@ -21,7 +21,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Obj
 from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
-from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
+from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, require_own_runtime, watch_of
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
 from opsassay.testbed.substrates.kubernetes.scenario.attached import guarded, leave, watching_objects
 from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
@@ -88,10 +88,7 @@ class KubernetesSubstrate:
         *furnishing* it is as a scenario wants it, and waits for its turn on the cluster.
         """
         _refuse_level(isolation)
-        if programs := system.programs():
-            raise UserError(
-                f"{programs[0]} runs a program of this machine; on a cluster services are of OpsAssay's runtime."
-            )
+        require_own_runtime(system)
         if system.namespace is not None:
             raise UserError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
         self.api.require()

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from opsassay.core.errors import UserError
 from opsassay.core.schema.system import Service, System
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
@@ -34,6 +35,13 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 def watch_of(name: str) -> str:
     """Return the namespace of what watches over the system *name*."""
     return f"{name}-watch"
+
+
+def require_own_runtime(system: System) -> None:
+    """Raise UserError for a *system* of programs or containers of this machine: no cluster has them."""
+    if programs := system.programs():
+        words = f"{programs[0]} is a {'container' if system.compose else 'program'} of this machine"
+        raise UserError(f"{words}; on a cluster services are of OpsAssay's runtime.")
 
 
 @dataclass(frozen=True)
