@@ -172,6 +172,20 @@ def test_containers_that_share_a_folder_share_its_copy(tmp_path):
     assert run.content["volumes"] == {"rows": {}}  # its device would be the user's folder
 
 
+def test_podman_compose_shows_configs_as_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(compose, "leaves_open", lambda _: True)
+    service = {
+        "image": "a",
+        "ports": ["80"],
+        "volumes": ["/x"],
+        "configs": ["page", {"source": "page", "target": "/p"}],
+    }
+    run = system_of(tmp_path, {"a": service}, configs={"page": {"file": "./page.html"}}).compose
+    copy = run.content["services"]["a"]
+    assert copy["volumes"] == ["/x", f"{tmp_path}/page.html:/page:ro", f"{tmp_path}/page.html:/p:ro"]
+    assert "configs" not in copy
+
+
 def test_services_keep_the_names_by_which_others_call_them(tmp_path):
     services = {
         "db": {"image": "postgres", "container_name": "shop_db", "networks": {"back": {"ipv4_address": "10.9.0.5"}}},

@@ -112,6 +112,10 @@ def test_docker_compose_reads_the_copy_as_it_reads_the_users_files(name, tmp_pat
 @pytest.mark.parametrize("name", PROJECTS)
 def test_what_podman_compose_leaves_open_is_filled_in_as_docker_compose_does(name, tmp_path, monkeypatch):
     monkeypatch.setattr(compose, "compose_program", lambda: ((PODMAN_COMPOSE,), ("podman",)))
+    if name == "configs":
+        with pytest.raises(ConfigError, match=r"podman-compose knows no configs.*; write inline into a file"):
+            load_system(str(written(name, tmp_path)))
+        return
     compare(name, tmp_path / "read")
     monkeypatch.setattr(compose_reading, "_reader", lambda program: program)  # no Docker Compose beside it
     if name not in OWN_WAY:

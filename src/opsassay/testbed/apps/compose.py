@@ -21,7 +21,16 @@ from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
 from opsassay.core.schema.validation_errors import problem, reason
 from opsassay.testbed.apps.compose_copy import ComposeCopy
-from opsassay.testbed.apps.compose_reading import KEYS, TRY_S, count_of, files_of, outline, own_program, read_project
+from opsassay.testbed.apps.compose_reading import (
+    KEYS,
+    TRY_S,
+    count_of,
+    files_of,
+    leaves_open,
+    outline,
+    own_program,
+    read_project,
+)
 from opsassay.testbed.apps.programs import place_load
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
@@ -219,7 +228,8 @@ class _Project(DescribedProject):
         read = read_project(files, self.compose)
         name, key = str(read.get("name") or self.file.parent.name).lower(), f"compose: {self.file.name}"
         super().__init__(name, str(self.file), key, read["services"], stated)
-        self.copy = ComposeCopy(self.file, read, {service: _limits(one) for service, one in self._described.items()})
+        limits = {service: _limits(one) for service, one in self._described.items()}
+        self.copy = ComposeCopy(self.file, read, limits, mount_configs=leaves_open(self.compose))
 
     def as_run(self) -> ComposeProject:
         """Return the copy of the project that is run."""

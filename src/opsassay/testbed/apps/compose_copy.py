@@ -45,11 +45,14 @@ class Bind(NamedTuple):
 class ComposeCopy:
     """The copy of the project that *read* describes, whose paths begin at *file*; raises ConfigError.
 
-    *limits* are the cores and MiB of each service. *content* is the file that is run, *copied* the places to copy by name.
+    *limits* are the cores and MiB of each service; *mount_configs* is for podman-compose, which knows no configs. *content*
+    is the file that is run, *copied* the places to copy by name.
     """
 
-    def __init__(self, file: Path, read: Mapping[str, Any], limits: Mapping[str, tuple[float, int]]) -> None:
-        self.file = file
+    def __init__(
+        self, file: Path, read: Mapping[str, Any], limits: Mapping[str, tuple[float, int]], *, mount_configs: bool
+    ) -> None:
+        self.file, self._mount_configs = file, mount_configs
         self._read, self._services, self._limits = read, read["services"], limits
         self._devices = dict(self._bound_volumes())
         binds = {name: list(self._binds(name, one)) for name, one in self._services.items()}
@@ -114,6 +117,8 @@ class ComposeCopy:
                 copy["pids_limit"] = pids
         if volumes := described.get("volumes"):
             copy["volumes"] = [self._volume(one) for one in volumes]
+        if self._mount_configs and (configs := copy.pop("configs", None)):
+            copy["volumes"] = [*copy.get("volumes", ()), *(self._config_mount(name, one) for one in configs)]
         if build := described.get("build"):
             copy["build"], copy["image"] = self._build_copy(build), self._tag(name)
         elif (image := described.get("image")) in self._built:
@@ -230,6 +235,17 @@ class ComposeCopy:
             if bind.place.is_relative_to(root):
                 source = str(Path(f"{{copies}}/copy-{number}") / bind.place.relative_to(root))
         return f"{source}:{bind.target}" + (":ro" if bind.read_only and bind.place.exists() else "")
+
+    def _config_mount(self, service: str, config: Any) -> str:
+        """Return the volume that shows *config* to a container of *service*, as Docker Compose does it."""
+        given = {"source": config} if isinstance(config, str) else config
+        file = ((self._read.get("configs") or {}).get(given["source"]) or {}).get("file")
+        if not file:
+            words = (
+                f"podman-compose knows no configs, and only a file can be shown in their place; write {given['source']}"
+            )
+            raise self._config_error(f"services.{service}.configs", f"{words} into a file")
+        return f"{self._resolve_path(file)}:{given.get('target') or '/' + given['source']}:ro"
 
     def _resolve_path(self, path: str) -> Path:
         return (self.file.parent / Path(path).expanduser()).resolve()
