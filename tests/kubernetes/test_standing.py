@@ -89,9 +89,9 @@ def test_everything_that_was_changed_made_or_removed_is_put_back_object_by_objec
     api.delete("Deployment", "orders", "shop")
     api.delete("Service", "front-http", "shop")
     api.delete("Pod", "by-hand", "shop")
-    api.patch("ConfigMap", "front-settings", {"data": {"UPSTREAM": None, "more": "1"}}, "shop", how="merge")
-    api.patch("Deployment", "front", {"spec": {"replicas": 0, "paused": True}}, "shop", how="merge")
-    api.patch("Node", "worker2", {"spec": {"unschedulable": True}}, how="merge")
+    api.patch("ConfigMap", "front-settings", {"data": {"UPSTREAM": None, "more": "1"}}, "shop", patch_type="merge")
+    api.patch("Deployment", "front", {"spec": {"replicas": 0, "paused": True}}, "shop", patch_type="merge")
+    api.patch("Node", "worker2", {"spec": {"unschedulable": True}}, patch_type="merge")
     api.create({"kind": "NetworkPolicy", "metadata": {"name": "new", "namespace": "shop"}, "spec": {}})
     shop.put("ReplicaSet", "shop", "front-2", metadata={}, spec={"template": {}})
     assert len(standing.differences(api, "shop", before)) == 8
@@ -138,7 +138,7 @@ def test_beside_a_namespace_stands_what_was_listed_and_at_the_end_nothing(shop, 
 
 def test_the_next_look_at_the_cluster_puts_back_what_a_killed_owner_has_left(shop, api, monkeypatch):
     with monkeypatch.context() as patch, attached_shop(shop, api):
-        api.patch("Deployment", "front", {"spec": {"replicas": 0}}, "shop", how="merge")
+        api.patch("Deployment", "front", {"spec": {"replicas": 0}}, "shop", patch_type="merge")
         patch.setattr(attached, "leave", lambda *_: None)
     substrate = KubernetesSubstrate(shop.config, "here")
     assert substrate.names() == ["shop"]

@@ -83,7 +83,7 @@ def _generate_from_namespace(
     from opsassay.testbed.substrates.kubernetes.drawing import draw
 
     file = output / "system.yaml"
-    drawn = draw(Api.connect(kubeconfig, context), name, seed=seed, each=count, file=str(file))
+    drawn = draw(Api.connect(kubeconfig, context), name, seed=seed, per_class=count, system_file=str(file))
     if not drawn.scenarios:
         raise UserError(f"Nothing can be broken in {name}: {'; '.join(dict.fromkeys(drawn.left_out.values()))}.")
     cluster = {"kubeconfig": str(kubeconfig.resolve()) if kubeconfig else None, "context": context}

@@ -25,7 +25,7 @@ _FAMILY = FamilyTraits(
 
 
 def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of failed calls of the target to the services that it looks up."""
+    """Share of failed calls of the target to the services that it looks up."""
     name = injection.plan.parameters.get("hostname")
     return failure_share(
         [injection.replica], times, [f"call:{name}"] if name else activities(injection.replica, "call:")

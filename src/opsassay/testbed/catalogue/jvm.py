@@ -55,33 +55,33 @@ _FAMILY = FamilyTraits(
 
 
 def collector_pauses(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of time that the target's process stands still for garbage collection."""
+    """Share of time that the target's process stands still to collect garbage."""
     before, after = (per_second(injection.replica, "gc_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_PAUSE_SHARE
 
 
 def threads_busy(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the CPU cores that the target's process uses."""
+    """Cores that the target's process uses."""
     before, after = (per_second(injection.replica, "cpu_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_BUSY_CORES
 
 
 def heap_grows(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the memory of the target's process in MiB, against half of the growth or nearly its limit."""
+    """Resident memory of the target's process, MiB, against half of the growth or nearly its limit."""
     before, after = memory_mb(injection.replica, times)
     grown = before + MIN_GROWTH_SHARE * injection.plan.parameters["size_mb"]
     return before, after, min(grown, FULL_SHARE * injection.replica.spec.memory_limit_mb)
 
 
 def statements_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time of the target's database calls in ms."""
+    """Mean time of the target's database calls, milliseconds."""
     return slowdown(
         [injection.replica], times, activities(injection.replica, "sql:"), injection.plan.parameters["delay_ms"]
     )
 
 
 def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of failed database calls of the target."""
+    """Share of failed database calls of the target."""
     return failure_share([injection.replica], times, activities(injection.replica, "sql:"))
 
 

@@ -35,12 +35,12 @@ NOTHING: Reading = (math.nan, math.nan, math.nan)
 
 
 def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of requests and messages that the target fails."""
+    """Share of requests and messages that the target fails."""
     return failure_share([injection.replica], times, handling(injection))
 
 
 def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of failed calls to the target by services and users, scaled to its share of the replicas."""
+    """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
     fleet, replica = injection.system.fleet, injection.replica
     if replica.spec.sidecar is not None or replica.service in fleet.system.seen_at():
         return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
@@ -50,7 +50,7 @@ def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def handling_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time of the target for a request or message in ms."""
+    """Mean time that the target takes for a request or message, milliseconds."""
     return slowdown([injection.replica], times, handling(injection), injection.plan.parameters["delay_ms"])
 
 

@@ -53,30 +53,30 @@ _LINKS = (_DIRECTION, _PEER, _PROTOCOL)
 
 
 def links_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time in ms of calls over the links that the fault affects: of the link that slowed most."""
+    """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
     return _slowest_link(injection, times, injection.plan.parameters["delay_ms"])
 
 
 def links_resend(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time in ms of calls over affected links, against the time that resending must cost."""
+    """Mean time that calls over touched links take, milliseconds, against the time that resending must cost."""
     parameters = injection.plan.parameters
     share = parameters.get("loss_percent", parameters.get("corrupt_percent", 0.0)) / 100
     return _slowest_link(injection, times, share * FIRST_RESEND_MS)
 
 
 def links_narrow(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time in ms of calls over affected links, against the time that queueing must cost."""
+    """Mean time that calls over touched links take, milliseconds, against what queueing costs."""
     return _slowest_link(injection, times, MIN_RESEND_MS)
 
 
 def links_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the share of failed calls over the links that the fault affects: of the link that fails most."""
+    """Share of failed calls over the links that the fault touches: the link that fails most."""
     readings = [failure_share(who, times, activities) for who, activities in _over_links(injection)]
     return max((r for r in readings if not math.isnan(r[1])), key=lambda r: r[1] - r[2], default=NOTHING)
 
 
 def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the TCP segments per second that arrive twice at the target or its peers, as receivers report."""
+    """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
     before, after = (
         sum(or_zero(per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
         for window in windows(times)

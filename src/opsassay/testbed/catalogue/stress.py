@@ -17,14 +17,14 @@ _FAMILY = FamilyTraits(
 
 
 def starved(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the mean time in ms of the target for a request or message, against a multiple of its baseline."""
+    """Mean time that the target takes for a request or message, milliseconds, against a multiple of the usual."""
     who, what = injection.replicas, ["server", "consumer"]
     before, after = (mean_ms(who, window, what) for window in windows(times))
     return before, after, max(MIN_SLOWDOWN * before, before + chance_ms(who, times, what))
 
 
 def memory_full(injection: Injection[Measured], times: Times) -> Reading:
-    """Measure the used share of the target's memory limit, with what a companion process uses."""
+    """Share of the memory limit of the target that is used, the companion's part included."""
     if (share := injection.system.memory_share(injection.replica, injection.host)) is not None:
         return math.nan, share, FULL_SHARE
     readings = [memory_mb(replica, times) for replica in injection.replicas]

@@ -236,7 +236,7 @@ def observing(
     protected: Sequence[str] = (),
     trial: int | None = None,
 ) -> Iterator[ObserverProcess]:
-    """Have a process observe the running system *name* into *out* while the block runs; yield it.
+    """Start a process that observes the running system *name* and writes *out* while the block runs; yield it.
 
     *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
     system when there are none. *trial* is the process whose descendants are the system and who operates it; without it
@@ -257,7 +257,7 @@ class ObserverProcess:
     process: subprocess.Popen[str]
 
     def observe_once(self) -> None:
-        """Have it probe and read once more and wait, so that nothing is written until it goes on. Raises LostError."""
+        """Make the observer probe and read once more and then pause, so that nothing is written. Raises LostError."""
         self._write_line()
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], END_TIMEOUT_S)
@@ -265,7 +265,7 @@ class ObserverProcess:
             raise LostError("The timeline observer did not look in time: is the machine busy?")
 
     def go_on(self) -> None:
-        """Have it observe on after a look. Raises LostError."""
+        """Make a paused observer continue. Raises LostError."""
         self._write_line()
 
     def _write_line(self) -> None:
@@ -279,7 +279,7 @@ class ObserverProcess:
 
 @contextlib.contextmanager
 def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
-    """Have *command* write a timeline to *out* until the block ends, which is the end of its input; yield its process.
+    """Run *command*, which writes a timeline to *out* until its input ends with the block; yield its process.
 
     Raises StartError, and LostError when it does not end.
     """
@@ -316,7 +316,7 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
 ) -> None:
-    """Observe until standard input ends or a signal says so."""
+    """Write a timeline of what *probes* read to *out* until standard input ends or a signal comes."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

@@ -53,7 +53,7 @@ class PressureReader:
         self._last = self._read_kernel()
 
     async def read(self, late_s: float) -> MachinePressure:
-        """Return the pressure since the last call; *late_s* is how late this one is."""
+        """Return the pressure on this machine since the last call; *late_s* is how late this call is."""
         noop_s = await noop()
         before, self._last = self._last, await asyncio.to_thread(self._read_kernel)
         return self._pressure_between(before, self._last, late_s, noop_s)
@@ -90,14 +90,14 @@ class PressureReader:
 
 
 async def noop() -> float:
-    """Return how long it takes to have a thread do nothing, in s: what every probe of ours takes besides its request."""
+    """Return the seconds that a thread needs to do nothing: what each probe takes besides its request."""
     began = time.monotonic()
     await asyncio.to_thread(int)
     return time.monotonic() - began
 
 
 async def calibrate() -> Calibration:
-    """Return how fast this machine is now; it takes about a tenth of a second where it is quiet."""
+    """Measure how fast this machine is now; takes about 0.1 s on an idle one."""
     spins, noops = [], []
     for _ in range(SPINS):
         began = time.monotonic()
@@ -109,7 +109,7 @@ async def calibrate() -> Calibration:
 
 
 def _others(processes: Mapping[int, _Seen], trial: int) -> dict[int, _Seen]:
-    """Return the processes that are no descendants of *trial*, nor it, nor the kernel's."""
+    """Return the processes that are neither *trial* nor its descendants nor threads of the kernel."""
     ours: dict[int, bool] = {trial: True, 0: False, 1: False}
 
     def is_ours(pid: int) -> bool:
@@ -136,13 +136,13 @@ def _read_processes(proc: Path) -> dict[int, _Seen]:
 
 
 def _waited_us(proc: Path, name: str) -> int | None:
-    """Return for how long some task has waited, None where the kernel keeps no pressure."""
+    """Return the total time in us for which some task has waited for the resource *name*, None where unknown."""
     text = _read_text(proc / "pressure" / name)
     return None if not text else int(text.splitlines()[0].rpartition("total=")[2])
 
 
 def _processors(proc: Path) -> tuple[tuple[int, int] | None, int | None]:
-    """Return the clock ticks of all processors and the stolen ones, and how many tasks are ready to run."""
+    """Return (total, stolen) clock ticks of all processors, and the number of tasks ready to run; None where unknown."""
     lines = (_read_text(proc / "stat") or "").splitlines()
     found = {words[0]: words[1:] for line in lines if (words := line.split())}
     times = [int(one) for one in found.get("cpu", ())[:8]]

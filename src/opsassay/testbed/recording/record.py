@@ -73,12 +73,12 @@ class _Outcome:
 
     @property
     def start_ns(self) -> int:
-        """When the first fault began."""
+        """When the first fault began, in ns."""
         return min(fault.start_ns for fault in self.faults)
 
     @property
     def end_ns(self) -> int:
-        """When the first fault ended: from then on not all of them act."""
+        """When the first fault ended, in ns: from then on not all faults act."""
         return min(fault.end_ns for fault in self.faults)
 
 
@@ -104,7 +104,7 @@ def spool_of(tree: Tree, id_: str) -> Path:
 
 
 def check_output(tree: Tree) -> None:
-    """Make the folder of *tree*; raises UserError when nothing can be written there."""
+    """Create the folder of *tree*; raises UserError when it cannot be written."""
     try:
         tree.root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=tree.root) as probe:
@@ -129,15 +129,13 @@ def record(
     spool: Path | None = None,
     progress: Progress = SILENT,
 ) -> str:
-    """Record one incident on the *running* system into *tree* and return its id.
+    """Record one incident with *plan* on the *running* system into *tree* and return its id.
 
     What is drawn (the windows' ends, the id when *id_* is None) follows from *secret*, 32 hexadecimal digits that the
     truth keeps; a new one when left out.
-
     The normal window is judged before the fault is injected. With *halvings* None an objection becomes a note of the truth.
     With a number the load is halved and the window recorded again, at most so often; then NotNormalError is raised, nothing
     has been broken and nothing is written. *steady* is asked about the spans of a window that is healthy.
-
     A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
     written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
     folder with what the receiver had acknowledged by then. With *spool*, a folder whose end its owner sees to, that
@@ -154,7 +152,15 @@ def record(
     while True:
         try:
             captured = _capture(
-                running, plan, spool, schedule, progress, otlp, refuses=halvings is not None, steady=steady, kept=kept
+                running,
+                plan,
+                spool,
+                schedule,
+                progress,
+                otlp,
+                refuses=halvings is not None,
+                steady=steady,
+                keeps_spool=kept,
             )
             break
         except NotNormalError as error:
@@ -170,7 +176,7 @@ def record(
 
 
 def _halve_load(running: RunningSystem, error: NotNormalError) -> str:
-    """Let users send half as many requests; return a note that says so."""
+    """Halve the rate of user requests; return a note that says so and names *error*."""
     former = running.status().rate_rps
     assert former is not None, "the substrate that was judged by it knows its load"
     running.set_rate(former / 2)
@@ -187,16 +193,16 @@ def _capture(
     *,
     refuses: bool,
     steady: SpanCheck | None,
-    kept: bool,
+    keeps_spool: bool,
 ) -> _Captured:
-    """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards.
+    """Run the *schedule* with an open recording session; the telemetry is in *spool* afterwards.
 
     Raises NotNormalError, before anything is broken, for a normal window with an objection if it *refuses* such.
     """
     with MachineWatch(running.status().name, _running_systems) as watch:
         with piece(progress, "warm-up", schedule.warmup_s):
             time.sleep(schedule.warmup_s)
-        with _session(running, spool, kept=kept) as finish, _sent_on(running, spool, otlp) as forwarder:
+        with _session(running, spool, keeps_spool=keeps_spool) as finish, _sent_on(running, spool, otlp) as forwarder:
             start_ns = time.time_ns()
             with piece(progress, "normal window", schedule.normal_s), FreeCores() as free:
                 time.sleep(schedule.normal_s)
@@ -217,22 +223,30 @@ def _capture(
     return _Captured(spool, usual, planned, outcome, stats, tuple(watch.looks), tuple(notes))
 
 
-def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None) -> str:
-    """Return why what the open session has recorded until now in *spool* is no normal window; '' when it is one."""
+def _objection(
+    running: RunningSystem, spool: Path, baseline_window: Window, free: FreeCores, steady: SpanCheck | None
+) -> str:
+    """Return why the telemetry so far in *spool* is not that of a healthy system; '' when it is."""
     running.receiver.refresh(spool.name)
     system = running.definition()
-    window, slo, status = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), system.slo, running.status()
+    window, slo, status = Window(start_ns=baseline_window.start_ns, end_ns=time.time_ns()), system.slo, running.status()
     cores = free.mean if status.cores is None else None
     frames = decode_spool(spool)
     seen = measure(
-        frames, slo, window, reference=usual, rate_rps=status.rate_rps, free_cores=cores, seen_at=system.seen_at()
+        frames,
+        slo,
+        window,
+        reference=baseline_window,
+        rate_rps=status.rate_rps,
+        free_cores=cores,
+        seen_at=system.seen_at(),
     )
     return seen.objection(slo) or (steady(frames["traces"], window) if steady is not None else "")
 
 
 @contextmanager
 def _sent_on(running: RunningSystem, spool: Path, url: str | None) -> Iterator[Forwarder | None]:
-    """Send what is recorded in *spool* on to *url*, if one is given, until the block has ended."""
+    """Forward what is recorded in *spool* to the receiver at *url* until the block ends; do nothing without *url*."""
     if url is None:
         yield None
         return
@@ -245,7 +259,7 @@ def _running_systems() -> list[str]:
 
 
 def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, secret: str) -> None:
-    """Turn what was captured into truth, ledger and datapack, in this order."""
+    """Write truth, ledger and datapack of what was captured, in this order."""
     chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
@@ -280,23 +294,23 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
 
 
 def unseen(system: System, traces: pl.DataFrame) -> str:
-    """Return what the table *traces* does not tell of the users of *system*, whose load is a command."""
+    """Return what *traces* cannot show of the users of *system*, whose load is a command, as a sentence."""
     seen = ", ".join(sorted(system.seen_at() & set(user_requests(traces, system.seen_at())["service_name"])))
     known = f"what users got is known from the spans of {seen} alone: requests that did not reach it are not counted"
     return f"the load is {system.load.command_line}: {known if seen else 'what users got is not known'}"
 
 
 def _flag_leaks(tree: Tree, truth: Truth) -> None:
-    """Note in the truth of a sealed incident what gives it away to a solver; the recording is kept."""
+    """Note in the truth what in the incident reveals it to a solver; the recording is kept."""
     if found := leak_notes(tree.incident_path(truth.id), truth):
         tree.write_truth(truth.model_copy(update={"notes": (*truth.notes, *found)}))
 
 
-def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
-    """Return what a reader of the incident should know about how it was recorded; *ended* are unexpected exits."""
+def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
+    """Return sentences on how the incident was recorded; *exits* are unexpected ends of processes."""
     found = [
         *captured.outcome.notes,
-        *sentences(ended, captured.usual.start_ns),
+        *sentences(exits, captured.usual.start_ns),
         *machine.notes(captured.looks),
         *captured.notes,
     ]
@@ -308,8 +322,8 @@ def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts
 
 
 @contextmanager
-def _session(running: RunningSystem, spool: Path, *, kept: bool) -> Iterator[Callable[[], SessionStats]]:
-    """Open a recording session; it is closed on every way out, a spool that is *kept* stays unless the plan was refused."""
+def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Iterator[Callable[[], SessionStats]]:
+    """Open a recording session for the block; after a failure *spool* stays only if *keeps_spool*."""
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver
     receiver.open_session(spool, spool.name)
@@ -328,7 +342,7 @@ def _session(running: RunningSystem, spool: Path, *, kept: bool) -> Iterator[Cal
     except BaseException as error:
         if not closed:
             _close(receiver, spool.name)
-        if kept:
+        if keeps_spool:
             error.add_note(f"What was recorded until then is in {spool}.")
         raise
 
@@ -339,7 +353,7 @@ def _close(receiver: Receiver, name: str) -> None:
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress: Progress) -> _Outcome:
-    """Inject *plan*, wait for its end and the recovery; return what happened."""
+    """Inject *plan*, wait for its end and the recovery, and return the outcome."""
     stage = "abnormal window"
     progress.started(stage, schedule.abnormal_s)
     for event in running.inject(plan):
@@ -359,10 +373,10 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
     raise OperationError(f"The injection of {plan.name} ended without a result; see `opsassay system status`.")
 
 
-def _boundary(fired: list[Alert], captured: _Captured, chance: random.Random) -> int:
-    """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
+def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -> int:
+    """Return the end of the normal period: a random time before the first alert, else about the scheduled one."""
     start_ns, planned, end_ns = captured.usual.start_ns, captured.planned, captured.outcome.end_ns
-    during = [alert.time_ns for alert in fired if alert.time_ns >= captured.outcome.start_ns]
+    during = [alert.time_ns for alert in alerts if alert.time_ns >= captured.outcome.start_ns]
     normal_s = (planned.start_ns - start_ns) / 1e9
     if during:
         short = min(1.0, normal_s / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself

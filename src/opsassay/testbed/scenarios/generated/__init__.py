@@ -40,7 +40,7 @@ Drawn = tuple[FaultPlace, Broken]
 
 @functools.lru_cache(maxsize=8)
 def generated(seed: int = 0) -> tuple[Scenario, ...]:
-    """Return the scenarios that follow from *seed*, those of this machine first."""
+    """Return the scenarios generated from *seed*, those of the local substrate first."""
     counted: dict[str, int] = defaultdict(int)
 
     def scenario_name(category: str) -> str:
@@ -82,7 +82,7 @@ def _phrases_for(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhras
 
 
 def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
-    """Yield everything that *recipes* can break, with its class."""
+    """Yield every fault that *recipes* can make in any system, with its class."""
     for recipe in recipes:
         for app in recipe.apps:
             for place in noticed_places(app):
@@ -110,7 +110,7 @@ def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[st
 
 
 def _several(chance: random.Random) -> Iterator[list[Drawn]]:
-    """Yield two, three and four things that are broken at once, each at another place of one system."""
+    """Yield sets of two, three and four faults, each at another place of one system."""
     everything = [(name, one) for name, one in _draw_variants(local.RECIPES) if one[0].system.system == "desk"]
     for count in (2, 3, 4):
         chance.shuffle(everything)
@@ -124,24 +124,24 @@ def _several(chance: random.Random) -> Iterator[list[Drawn]]:
         yield chosen
 
 
-def _entities_of(broken: Broken) -> tuple[str, ...]:
-    return (broken.root, *broken.entities)
+def _entities_of(fault: Broken) -> tuple[str, ...]:
+    return (fault.root, *fault.entities)
 
 
-def _stays_ready(broken: Broken) -> bool:
-    """Tell whether everything is ready with it, and users get no answer."""
-    return broken.depth == "D3" and bool(broken.edges) and "v_blast_radius" not in broken.wrong.fails
+def _stays_ready(fault: Broken) -> bool:
+    """Return whether every replica stays ready with *fault*, while users get no answer."""
+    return fault.depth == "D3" and bool(fault.edges) and "v_blast_radius" not in fault.wrong.fails
 
 
 def _storm_targets(drawn: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
-    """Return what is broken in a storm: of what leaves everything ready, on the system with most bystanders."""
+    """Return faults that leave everything ready, in the system with the most unaffected services."""
     candidates = [one for chosen in drawn.values() for one in chosen if _stays_ready(one[1])]
     desk = [one for one in candidates if one[0].system.system == "desk"]
     return chance.sample(desk, EACH)
 
 
 def _storm(drawn: Drawn, chance: random.Random) -> list[OpsCall]:
-    """Return changes that have nothing to do with it: users who leave for a while, and restarts of bystanders.
+    """Return unrelated changes to go with a fault: users who leave for a while, and restarts of unaffected services.
 
     Each is over, or ends by itself, before anybody has to repair anything; alerts of their traffic fire meanwhile.
     """

@@ -38,7 +38,7 @@ class ScenarioPhrases:
 
 
 def everything_restarted(steps: tuple[OracleStep, ...]) -> WrongRepair:
-    """Return what turns everything off and on at once, by *steps*; not where that would lose what stores hold."""
+    """Return the wrong repair that restarts everything by *steps*; not where stores would lose data."""
     about = "Repairs it, and turns everything off and on to be sure."
     return WrongRepair(about, ("v_temporal", "v_blast_radius"), steps)
 
@@ -46,21 +46,21 @@ def everything_restarted(steps: tuple[OracleStep, ...]) -> WrongRepair:
 def scenario_of(
     id_: str,
     category: str,
-    where: ScenarioPhrases,
-    broken: Sequence[tuple[FaultPlace, Broken]],
+    phrases: ScenarioPhrases,
+    faults: Sequence[tuple[FaultPlace, Broken]],
     storm: Sequence[OpsCall] = (),
 ) -> Scenario:
-    """Return the scenario in which all of *broken* is broken at once, while a *storm* of unrelated changes goes on."""
-    place, parts = broken[0][0], [one for _, one in broken]
+    """Return the scenario with all *faults* at once, while a *storm* of unrelated changes goes on."""
+    place, parts = faults[0][0], [one for _, one in faults]
     payload: dict[str, Any] = {
         "id": id_,
         "title": f"{category} on {place.system.system}: {', '.join(one.root for one in parts)}",
-        "description": _describe_parts(parts, stormy=bool(storm)),
+        "description": _describe_parts(parts, has_storm=bool(storm)),
         "category": category,
-        "difficulty": _difficulty(parts, stormy=bool(storm)),
+        "difficulty": _difficulty(parts, has_storm=bool(storm)),
         "environment": {
-            "substrate": where.name,
-            "system": where.file or place.system.system,
+            "substrate": phrases.name,
+            "system": phrases.file or place.system.system,
             "rate_rps": RATE_RPS,
             **TIMES,
         },
@@ -72,40 +72,40 @@ def scenario_of(
         "alert": f"Alert: {_and_list(one.symptom for one in parts)}. Investigate and remediate.",
         "constrained": CONSTRAINED,
         "desired_outcome": f"A request to {_and_list(x.protected for x in parts)} is answered, and the alerts are clear.",
-        "truth": truth_of(parts, where.owned),
+        "truth": truth_of(parts, phrases.owned),
         "verification": {
             "committed_depth": max(one.depth for one in parts),
             "protected_services": tuple(dict.fromkeys(one.protected for one in parts)),
             "alerts": {"triggering": tuple(dict.fromkeys(one.alert for one in parts)), "hold_s": 6},
         },
-        "oracles": _make_oracles(parts, where),
+        "oracles": _make_oracles(parts, phrases),
     }
     if onset_s := max(one.onset_s for one in parts):
         payload["verification"]["settling"] = {"hold_s": onset_s + SEEN_S, "limit_s": 3 * (onset_s + SEEN_S)}
-    if where.cluster is not None:
+    if phrases.cluster is not None:
         changes = [change for one in parts for change in one.changes]
         until = [state for one in parts for state in one.until]
-        payload["cluster"] = {**where.cluster, "changes": changes, "until": until}
+        payload["cluster"] = {**phrases.cluster, "changes": changes, "until": until}
     return Scenario.model_validate(_number_rules(payload))
 
 
-def _difficulty(parts: Sequence[Broken], *, stormy: bool) -> dict[str, Any]:
-    """Return the three sizes of Equation 6: the longest way, the changes of the known repair, what one has to know."""
+def _difficulty(parts: Sequence[Broken], *, has_storm: bool) -> dict[str, Any]:
+    """Return the inputs of Equation 6: longest propagation path, steps of the repair, technologies to know."""
     roots = [one.root for one in parts]
     steps = sum(not _only_waits(step) for one in parts for step in one.repair)
     known = dict.fromkeys(technology for one in parts for technology in one.technologies)
-    if stormy:
+    if has_storm:
         known["alert triage"] = None
     edges = {edge for one in parts for edge in one.edges}
     return {"propagation": longest(edges, roots), "resolution_steps": max(steps, 1), "technologies": tuple(known)}
 
 
 def _only_waits(step: OracleStep) -> bool:
-    """Tell whether a step of a repair changes nothing: it waits for what another one has begun."""
+    """Return whether *step* of a repair only waits for the effect of another step."""
     return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
 
 
-def _make_oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
+def _make_oracles(parts: Sequence[Broken], phrases: ScenarioPhrases) -> dict[str, Any]:
     repair = [step for one in parts for step in (*one.looks, *one.repair)]
     found: dict[str, Any] = {
         "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}
@@ -123,26 +123,26 @@ def _make_oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, 
         fails = _failing_predicates(left)
         steps = [step for one in mended for step in one.repair]
         found["half"] = {"description": f"Leaves {left.root} as it is.", "fails": fails, "steps": steps}
-    if (harm := where.harmful) is not None:
+    if (harm := phrases.harmful) is not None:
         steps = [*repair, *harm.steps]
         found["harmful"] = {"description": harm.description, "fails": harm.fails, "steps": steps}
     return found
 
 
-def _failing_predicates(one: Broken) -> tuple[Predicate, ...]:
-    """Return what fails when *one* is not repaired and nothing else is wrong."""
-    if one.wrong.fails == ("alerts_cleared",):
-        return one.wrong.fails
+def _failing_predicates(fault: Broken) -> tuple[Predicate, ...]:
+    """Return the predicates that fail when only *fault* is left unrepaired."""
+    if fault.wrong.fails == ("alerts_cleared",):
+        return fault.wrong.fails
     return UNANSWERED
 
 
-def _describe_parts(parts: Sequence[Broken], *, stormy: bool) -> str:
+def _describe_parts(parts: Sequence[Broken], *, has_storm: bool) -> str:
     said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
-    return f"{said}." + (" Unrelated changes and alerts come with it." if stormy else "")
+    return f"{said}." + (" Unrelated changes and alerts come with it." if has_storm else "")
 
 
 def _number_rules(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return *payload* with rules by the numbers that they get: in the order in which they are added."""
+    """Return *payload* with the placeholder of its one firewall rule replaced by the name that the rule gets."""
     text = json.dumps(payload, default=lambda one: one.model_dump(mode="json"))
     rules = text.count('"firewall add"')
     if rules > 1:

@@ -46,24 +46,25 @@ EVERYTHING = (
 
 
 def broken_pods(
-    condition: str, technology: str, made: Callable[[str], dict[str, Any]], *, program: bool = False
+    condition: str, technology: str, make_template: Callable[[str], dict[str, Any]], *, program: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps every pod of a deployment from getting ready: a change of its template, which *made* returns.
+    """Return a recipe whose fault keeps every pod of a deployment from getting ready.
 
-    Where that has another *program* run, whoever leaves it fails for what runs too.
+    *make_template* returns the change of the pod template. With *program* it runs another program, which fails a predicate
+    of its own while it stays.
     """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
         if name not in place.system.services:
             return None
-        spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **made(name)}
+        spec = {"strategy": {"type": "Recreate", "rollingUpdate": None}, **make_template(name)}
         wrong = scaled_to_zero(name)
         return broken_of(
             place,
             condition,
             symptom=f"pods of {name} do not get ready",
-            alert=alert_of(place, pods=True),
+            alert=alert_of(place, on_pods=True),
             technologies=("Kubernetes", technology),
             changes=(patched(name, spec),),
             until=(state(name, "status.readyReplicas", None), state(name, "status.updatedReplicas", place.replicas)),
@@ -76,13 +77,13 @@ def broken_pods(
 
 
 def _prepared(*command: str) -> Callable[[str], dict[str, Any]]:
-    """Return the change that has *command* run in every pod before anything else does."""
+    """Return the change by which *command* runs in every pod before its program."""
     container = {"name": "prepare", "image": "{image}", "command": ["sh", "-c", *command]}
     return lambda _: {"template": {"spec": {"initContainers": [container]}}}
 
 
-def _apart_from_all(_: str) -> dict[str, Any]:
-    """Return the change by which a pod wants a machine whose operating system no other pod runs on."""
+def _apart_from_all(_name: str) -> dict[str, Any]:
+    """Return the change by which a pod needs a node with no other pod, so that none fits."""
     labelled = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
     terms = [{"topologyKey": "kubernetes.io/os", "labelSelector": labelled}]
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -92,7 +93,7 @@ def _apart_from_all(_: str) -> dict[str, Any]:
 def feature(
     key: str, value: str, condition: str, technology: str, *, alert: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return what makes a service run code that is not ready, by its environment; with *alert* saturation fires there."""
+    """Return a recipe that switches on a broken feature by the environment variable *key*; *alert*: saturation fires."""
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -125,7 +126,7 @@ def feature(
 
 
 def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a fault of the catalogue in one pod: it is gone with the pod, and the deployment makes another one."""
+    """Return a recipe for a fault of the catalogue in one pod; it ends with the pod, which the deployment replaces."""
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -150,13 +151,13 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
     return make
 
 
-def _of_every_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return the same in each pod of a service that others call.
+def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
+    """Return a recipe like `of_a_pod` that hits each pod of a service that others call.
 
     Callers keep their connections, and close one whose request failed. Beside a pod that answers, one that packets do not
     leave has no connection within seconds, and nobody who notices; where none ever led to it, nobody did.
     """
-    made = of_a_pod(*given, **parameters)
+    made = of_a_pod(*arguments, **parameters)
 
     def make(place: FaultPlace) -> Broken | None:
         if (broken := made(place) if place.callers else None) is None:
@@ -170,7 +171,7 @@ def _of_every_pod(*given: Any, **parameters: Any) -> Callable[[FaultPlace], Brok
 
 
 def _pod_unavailable(place: FaultPlace) -> Broken | None:
-    """Return a pod that cannot start its container."""
+    """Return the fault of a pod that cannot start its container, None where it does not fit."""
     broken = of_a_pod("PodFailure", "one of its pods cannot start its container", "pods")(place)
     if broken is None:
         return None
@@ -257,7 +258,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a service out of its database: its password is overridden by *value*."""
+    """Return a recipe that keeps a service from its database: its password is overridden by *value*."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)

@@ -12,44 +12,44 @@ STAND_INS = "grid"
 """The system whose services are stand-ins: they need no settings, no memory and no database, and send no telemetry."""
 
 
-def kubectl(*words: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
-    """Return a call of kubectl as a step of an oracle."""
-    return OracleStep(verb="kubectl", arguments={"args": list(words), "timeout_s": timeout_s}, wait_s=wait_s)
+def kubectl(*arguments: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
+    """Return an oracle step that runs kubectl with *arguments*."""
+    return OracleStep(verb="kubectl", arguments={"args": list(arguments), "timeout_s": timeout_s}, wait_s=wait_s)
 
 
 def ready(name: str) -> OracleStep:
-    """Return the wait until a rollout of *name* is over."""
+    """Return the oracle step that waits for the rollout of the deployment *name*."""
     return kubectl("rollout", "status", f"deployment/{name}", "--timeout=170s", timeout_s=180.0, wait_s=8)
 
 
 def restart(name: str) -> tuple[OracleStep, ...]:
-    """Return what makes new pods of *name*, and waits for them."""
+    """Return the oracle steps that restart the deployment *name* and wait for its pods."""
     return kubectl("rollout", "restart", f"deployment/{name}"), ready(name)
 
 
 def scaled_to_zero(name: str) -> WrongRepair:
-    """Return the repair that takes the workload away; alerts over pods are quiet then, those of users are not."""
+    """Return the wrong repair that scales *name* to zero: alerts over pods stop, those of users do not."""
     steps = (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
     return WrongRepair("Runs no replica of it, so that none is missing.", TAKEN_AWAY, steps)
 
 
 def patched(name: str, spec: dict[str, Any]) -> ObjectChange:
-    """Return a change of the spec of the deployment *name*."""
+    """Return the change that merges *spec* into the spec of the deployment *name*."""
     return ObjectChange(kind="Deployment", name=name, patch={"spec": spec})
 
 
 def template(name: str, **container: Any) -> dict[str, Any]:
-    """Return the part of a spec that changes the container of every pod."""
+    """Return the part of a deployment's spec that changes fields of the *container* of its pods."""
     return {"template": {"spec": {"containers": [{"name": name, **container}]}}}
 
 
 def state(name: str, path: str, equals: object) -> ObjectState:
-    """Return what holds when the deployment *name* has *equals* at *path*."""
+    """Return the condition that the deployment *name* has the value *equals* at *path*."""
     return ObjectState(kind="Deployment", name=name, path=path, equals=equals)
 
 
 def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the states of a rollout that is over."""
+    """Return the conditions that the rollout of the deployment at *place* is over."""
     name, count = place.target, place.replicas
     return (
         state(name, "status.observedGeneration", 2),
@@ -59,23 +59,23 @@ def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
     )
 
 
-def alert_of(place: FaultPlace, *, pods: bool) -> AlertRule:
-    """Return what fires: users of a service that still answers, else its pods or a request from outside."""
+def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
+    """Return the alert of a fault at *place*: of users if the service still answers, else of its pods or entry."""
     if place.system.system != STAND_INS and place.callers:
         return AlertRule(service=place.entry, signal="error_rate")
-    signal: AlertSignal = "replicas_missing" if pods else "probe_failed"
+    signal: AlertSignal = "replicas_missing" if on_pods else "probe_failed"
     return AlertRule(service=place.target, signal=signal)
 
 
 def broken_of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
-    """Return what all have in common; where services are stand-ins a failure spreads to nobody."""
+    """Return a fault with what all cluster faults have in common; failures of stand-in services do not spread."""
     alone = place.system.system == STAND_INS
     given = {
         "root": place.target,
         "edges": () if alone else place.reach.edges,
         "condition": condition,
         "symptom": f"requests to {place.target if alone else place.entry} fail",
-        "alert": alert_of(place, pods=False),
+        "alert": alert_of(place, on_pods=False),
         "technologies": ("Kubernetes", "HTTP"),
         "layer": "pod",
         "depth": "D1",

@@ -48,14 +48,14 @@ def _service_of_place(place: FaultPlace) -> Service:
 
 
 def _signs_once(place: FaultPlace) -> Broken | None:
-    """Return a service that signs its first call alone; whom it calls takes no token that is as old as that."""
+    """Return the fault of a service that signs only its first call, so that its token becomes too old for its callee."""
     if "TOKEN_SECRET" not in getattr(place.system.services.get(place.target), "config", {}):
         return None
     return _delayed_feature(place, "FEATURE_SIGN_ONCE", "1", "its credential is never renewed and expires", "tokens")
 
 
 def _opens_files(place: FaultPlace) -> Broken | None:
-    """Return a service that has no descriptor left for a socket after a while."""
+    """Return the fault of a service that runs out of file descriptors after a while."""
     if place.target not in place.system.services:
         return None
     what = "it opens files until it can open no socket"
@@ -63,7 +63,7 @@ def _opens_files(place: FaultPlace) -> Broken | None:
 
 
 def _reported(place: FaultPlace) -> Broken | None:
-    """Return a report that holds the rows which *place* changes; put off, it comes back."""
+    """Return the fault of a report that locks the rows which *place* changes; when postponed, it comes back."""
     if place.target != "shelf":
         return None
 
@@ -115,7 +115,7 @@ def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
 
 
 def hidden_faults(chance: random.Random) -> Iterator[list[Drawn]]:
-    """Yield `COUNT` sets of faults, each in front of the next one; in every third there are three."""
+    """Yield `COUNT` sets of faults, each fault hiding the next one; every third set has three."""
     behind = [one for one in _list_variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
     in_front = [one for one in _list_variants(IN_FRONT) if one[1].depth == "D3"]
     chance.shuffle(behind)
@@ -130,11 +130,11 @@ def hidden_faults(chance: random.Random) -> Iterator[list[Drawn]]:
         yield chosen
 
 
-def _way(broken: Broken) -> set[str]:
-    """Return who fails because of it, itself not counted."""
-    return {effect for _, effect in broken.edges}
+def _way(fault: Broken) -> set[str]:
+    """Return the entities that fail because of *fault*, without its own."""
+    return {effect for _, effect in fault.edges}
 
 
-def _is_in_front(one: Broken, other: Broken) -> bool:
-    """Tell whether *one* stops requests before they come to *other*, and is at places of its own."""
-    return one.root in _way(other) and not {one.root, *one.entities} & {other.root, *other.entities}
+def _is_in_front(first: Broken, second: Broken) -> bool:
+    """Return whether *first* stops requests before they reach *second*, at other entities."""
+    return first.root in _way(second) and not {first.root, *first.entities} & {second.root, *second.entities}

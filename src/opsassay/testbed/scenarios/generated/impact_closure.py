@@ -24,7 +24,7 @@ class ImpactClosure:
 
 
 def reach_of(system: System, origin: str) -> ImpactClosure:
-    """Return whom *origin* makes fail when nothing that needs it succeeds; optional steps fail nobody."""
+    """Return the entities that fail with *origin*, when all that need it fail; optional steps make nothing fail."""
     failing, edges = _failing_first(system, origin), set[Edge]()
     if origin in system.stores:
         edges |= {(origin, service) for service, _ in failing}
@@ -42,7 +42,7 @@ def reach_of(system: System, origin: str) -> ImpactClosure:
 
 
 def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
-    """Return how many entities are on the longest way from one of *roots* along *edges*."""
+    """Return the number of entities on the longest path from one of *roots* along *edges*."""
     onward: dict[str, list[str]] = defaultdict(list)
     for cause, effect in edges:
         onward[cause].append(effect)
@@ -54,7 +54,7 @@ def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
 
 
 def _failing_first(system: System, origin: str) -> set[tuple[str, str]]:
-    """Return the operations that fail first: those of a service, or those that need a store."""
+    """Return the operations that fail directly with *origin*: its own if it is a service, else those that use the store."""
     if origin in system.services:
         return {(origin, operation) for operation in system.services[origin].operations}
     engine = system.stores[origin].engine
@@ -75,7 +75,7 @@ def _uses_engine(step: Step, engine: str) -> bool:
 
 
 def _required(steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield the steps without which an operation fails, those inside of parallel ones included."""
+    """Yield the steps without which an operation fails, with those inside of parallel steps."""
     for step in steps:
         if step.optional:
             continue

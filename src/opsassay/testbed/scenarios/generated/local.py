@@ -15,12 +15,12 @@ WRONG_PORT = 9090
 
 
 def call(verb: str, **arguments: object) -> OpsCall:
-    """Return a change that a trigger makes."""
+    """Return a change by *verb* that a trigger makes."""
     return OpsCall(verb=verb, arguments=arguments)
 
 
 def step(verb: str, **arguments: object) -> OracleStep:
-    """Return a step of an oracle."""
+    """Return an oracle step that carries out *verb*."""
     return OracleStep(verb=verb, arguments=arguments)
 
 
@@ -35,7 +35,7 @@ def _wrong_restart(service: str) -> WrongRepair:
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return what all failures have in common whose users get no answer; the rest is for the recipe to fill in."""
+    """Return a fault with the fields common to all whose users get no answer; the recipe fills in the rest."""
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -52,7 +52,7 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 
 
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return what makes a service run code that is not ready: a feature that is switched on by its settings."""
+    """Return a recipe that makes a service run an unfinished feature, switched on by the setting *key*."""
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -71,7 +71,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return what makes a feature exhaust its own process: saturation fires there, and users may notice little."""
+    """Return a recipe for a feature that exhausts its own process: saturation fires, and users may notice little."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = feature(key, value, condition, technology)(place)
@@ -91,7 +91,7 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
 
 
 def busy(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return what makes a feature compute for as long as its process may: as many processors as its replicas may use."""
+    """Return a recipe for a feature that uses all processors that the service's replicas may use."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = strain(key, value, condition, technology)(place)
@@ -103,7 +103,7 @@ def busy(key: str, value: str, condition: str, technology: str) -> Callable[[Fau
 
 
 def _cached(place: FaultPlace) -> Broken | None:
-    """Return a service that keeps what it reads from a cache in its own memory, and never lets go of it."""
+    """Return the fault of a service whose in-memory cache never releases anything."""
     caches = {name for name, store in place.system.stores.items() if store.engine == "valkey"}
     if not any((place.target, cache) in place.system.uses() for cache in caches):
         return None
@@ -111,7 +111,7 @@ def _cached(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
-    """Return a caller whose upstream has another port; it is the only one, so that users notice."""
+    """Return the fault of a service, the only caller, that has a wrong port for its callee, so that users notice."""
     if place.target not in place.system.services or len(place.callers) != 1:
         return None
     caller = place.callers[0]
@@ -132,8 +132,8 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
     )
 
 
-def firewalled(condition: str, technology: str, **how: object) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a caller from a service, or lets it wait: a firewall rule, which *how* describes."""
+def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
+    """Return a recipe that blocks or delays a caller's packets to a service by a firewall *rule*."""
 
     def make(place: FaultPlace) -> Broken | None:
         if place.target not in place.system.services or len(place.callers) != 1:
@@ -144,7 +144,7 @@ def firewalled(condition: str, technology: str, **how: object) -> Callable[[Faul
             technologies=("firewall", technology, "HTTP"),
             layer="policy",
             entities=place.callers,
-            operations=(call("firewall add", service=place.target, client=place.callers[0], **how),),
+            operations=(call("firewall add", service=place.target, client=place.callers[0], **rule),),
             looks=(step("firewall list"),),
             repair=(step("firewall delete", rule="{rule}"),),
         )
@@ -175,8 +175,8 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
     )
 
 
-def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a service out of its database: a wrong password, or an empty one (*gone*)."""
+def credentials(*, empty: bool) -> Callable[[FaultPlace], Broken | None]:
+    """Return a recipe that keeps a service from its database by a wrong password, or an *empty* one."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -186,7 +186,7 @@ def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
         if key is None:
             return None
         # Unset, it would be asked for none: the user that has no password may do everything.
-        wrong = call("config set", target=place.target, key=key, value="" if gone else "changed-by-rotation")
+        wrong = call("config set", target=place.target, key=key, value="" if empty else "changed-by-rotation")
         return replace(
             _unanswered(place),
             condition="its database does not let it in",
@@ -203,7 +203,7 @@ def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
             ),
             wrong=WrongRepair(
                 "Scales the crashing service to nothing.",
-                (*place.taken_away, "v_settings") if gone else place.taken_away,
+                (*place.taken_away, "v_settings") if empty else place.taken_away,
                 (step("scale", service=place.target, replicas=0),),
             ),
         )
@@ -212,7 +212,7 @@ def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
 
 
 def _unsigned(place: FaultPlace) -> Broken | None:
-    """Return a service that takes no token of its callers: another secret than theirs."""
+    """Return the fault of a service that rejects its callers' tokens, because its secret differs from theirs."""
     service = place.system.services.get(place.target)
     if service is None or "TOKEN_MAX_AGE_S" not in service.config:
         return None
@@ -251,7 +251,7 @@ def _break_by_release(place: FaultPlace) -> Broken | None:
 
 
 def _statements(service: Service, version: str) -> set[str]:
-    """Return what the operations of *service*, at release *version*, ask its database."""
+    """Return the database statements of all operations of *service* at release *version*."""
     operations = service.at_version(version).operations.values()
     return {step.sql for operation in operations for step in operation.walk() if step.sql is not None}
 
@@ -309,8 +309,8 @@ RECIPES = (
     Recipe("CorruptDeployment", _break_by_release, DESK),
     Recipe("PortMisconfigure", _wrong_port, ALL),
     Recipe("IncorrectAuthentication", _unsigned, DESK),
-    Recipe("IncorrectAuthentication", credentials(gone=False), DESK),
-    Recipe("UnregisterCredentials", credentials(gone=True), DESK),
+    Recipe("IncorrectAuthentication", credentials(empty=False), DESK),
+    Recipe("UnregisterCredentials", credentials(empty=True), DESK),
     Recipe("RedisOOM", _out_of_memory, DESK),
     Recipe("ReplicasetScale", _scaled_away, DESK),
 )

@@ -36,11 +36,11 @@ KINDS_READ = ("Deployment", "StatefulSet", "Service", "ConfigMap", "ResourceQuot
 INGRESS = "nothing here sends requests through an ingress controller, so that no user would notice"
 
 
-def probe_urls(name: str, there: There) -> dict[str, list[str]]:
-    """Return, by deployment, the URLs that its users or its readiness probe may ask, the likeliest first."""
+def probe_urls(name: str, objects: There) -> dict[str, list[str]]:
+    """Return deployment to the URLs that its users or its readiness probe may request, the most likely first."""
     found = {}
-    for deployment in there["Deployment"]:
-        service, container = _service_of(deployment, there), deployment["spec"]["template"]["spec"]["containers"][0]
+    for deployment in objects["Deployment"]:
+        service, container = _service_of(deployment, objects), deployment["spec"]["template"]["spec"]["containers"][0]
         if service is not None:
             path = ((container.get("readinessProbe") or {}).get("httpGet") or {}).get("path", "/")
             base = f"http://{service['metadata']['name']}.{name}:{service['spec']['ports'][0]['port']}"
@@ -48,22 +48,22 @@ def probe_urls(name: str, there: There) -> dict[str, list[str]]:
     return found
 
 
-def _service_of(deployment: Object, there: There) -> Object | None:
-    """Return the first service with a port that selects the pods of *deployment*, None when there is none."""
+def _service_of(deployment: Object, objects: There) -> Object | None:
+    """Return the first Service with a port that selects the pods of *deployment*, None without one."""
     labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    for one in there["Service"]:
+    for one in objects["Service"]:
         selector = one["spec"].get("selector") or {}
         if selector and selector.items() <= labels.items() and one["spec"].get("ports"):
             return one
     return None
 
 
-def system_of_namespace(name: str, there: There, probes: Mapping[str, str]) -> System:
-    """Return the deployments of the namespace *name* as a system, with the URLs that answered: *probes* by deployment."""
-    counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in there["Deployment"]}
+def system_of_namespace(name: str, objects: There, probes: Mapping[str, str]) -> System:
+    """Return the deployments of the namespace *name* as a system; *probes* is deployment to a URL that answered."""
+    counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in objects["Deployment"]}
     containers = {
         one["metadata"]["name"]: first["name"]
-        for one in there["Deployment"]
+        for one in objects["Deployment"]
         if "readinessProbe" in (first := one["spec"]["template"]["spec"]["containers"][0])
     }
     return System(
@@ -75,21 +75,21 @@ def system_of_namespace(name: str, there: There, probes: Mapping[str, str]) -> S
 
 
 def scenarios_of_namespace(
-    system: System, there: There, seed: int, each: int, file: str, proof: Callable[[Scenario], str]
+    system: System, objects: There, seed: int, per_class: int, system_file: str, refusal: Callable[[Scenario], str]
 ) -> tuple[list[Scenario], dict[str, str]]:
-    """Return at most *each* scenarios of every class, and the classes left out with the reason.
+    """Return up to *per_class* scenarios of every class, and class to reason for those left out.
 
-    *proof* says why one cannot be made or undone, '' when it can. *file* is where the *system* stands.
+    *refusal* says why one cannot be made or undone, '' when it can. *system_file* holds the *system*.
     """
     chance = random.Random(f"{seed} {system.system}")  # noqa: S311 - a repeatable draw, not a secret
     used: Counter[str] = Counter()
-    found, left_out = [], {"Ingress": INGRESS} if there.get("Ingress") else {}
+    found, left_out = [], {"Ingress": INGRESS} if objects.get("Ingress") else {}
     for recipe in RECIPES:
-        places = list(_places(system, there))
+        places = list(_places(system, objects))
         chance.shuffle(places)
         made, reason = 0, f"there is not {recipe.needs}"
         for place in sorted(places, key=lambda one: used[one.target]):
-            if made == each or not all(kind in there for kind in recipe.kinds):
+            if made == per_class or not all(kind in objects for kind in recipe.kinds):
                 break
             if (broken := recipe.make(place)) is None:
                 continue
@@ -97,33 +97,33 @@ def scenarios_of_namespace(
             scenario = scenario_of(
                 f"{system.system}{words}-{made + 1}",
                 recipe.name,
-                _make_phrases(place, broken, recipe, file),
+                _make_phrases(place, broken, recipe, system_file),
                 [(place, broken)],
             )
-            if reason := proof(scenario):
+            if reason := refusal(scenario):
                 continue
             made += 1
             used[place.target] += 1
             found.append(scenario)
         if not made:
-            missing = [kind for kind in recipe.kinds if kind not in there]
+            missing = [kind for kind in recipe.kinds if kind not in objects]
             left_out[recipe.name] = f"this user may not list {missing[0]} objects" if missing else reason
     return found, left_out
 
 
-def _places(system: System, there: There) -> Iterator[NamespacePlace]:
-    """Yield every deployment that runs; users of one that nothing asks notice at the first that is asked."""
+def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
+    """Yield every running deployment; faults of one without user requests are noticed at the first that has them."""
     assert system.namespace is not None
     asked = system.namespace.probes
-    for deployment in there["Deployment"]:
+    for deployment in objects["Deployment"]:
         name = deployment["metadata"]["name"]
         if name in system.services:
-            service = _service_of(deployment, there) if name in asked else None
+            service = _service_of(deployment, objects) if name in asked else None
             reach = ImpactClosure((), name if name in asked else min(asked), 1.0)
-            yield NamespacePlace(system, name, reach, deployment, service, there)
+            yield NamespacePlace(system, name, reach, deployment, service, objects)
 
 
-def _make_phrases(place: NamespacePlace, broken: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
+def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
     writable = tuple(plural for kind, plural in CHANGEABLE.items() if kind not in KINDS_READ or kind in place.there)
     access = [
         AccessRule(resources=READABLE, verbs=("get", "list", "watch")),
@@ -132,20 +132,20 @@ def _make_phrases(place: NamespacePlace, broken: Broken, recipe: NamespaceRecipe
     ]
     alone = any(rule.cluster_wide for rule in recipe.more)
     block = {"existing": True, "exclusive": alone, "access": access, "more_access": recipe.more}
-    return ScenarioPhrases("kubernetes", OWNED, _harm(place, broken), block, file)
+    return ScenarioPhrases("kubernetes", OWNED, _harm(place, fault), block, file)
 
 
-def _harm(place: NamespacePlace, broken: Broken) -> WrongRepair:
-    """Return what does harm after the right repair: a bystander without data loses its replicas, or else its own."""
-    concerned = {broken.root, *broken.entities, place.entry}
+def _harm(place: NamespacePlace, fault: Broken) -> WrongRepair:
+    """Return the repair that does harm after the right one: another deployment without data, or else its own, to zero."""
+    concerned = {fault.root, *fault.entities, place.entry}
     for other in place.there["Deployment"]:
         name, volumes = other["metadata"]["name"], other["spec"]["template"]["spec"].get("volumes") or ()
         if name in place.system.services and name not in concerned and all(one.keys() <= STATELESS for one in volumes):
-            standing = place.left_without if broken.depth == "D1" else 1.0
+            standing = place.left_without if fault.depth == "D1" else 1.0
             left, steps = place.left_by(name), (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
             fails: list[Predicate] = ["v_no_regression", "v_blast_radius"]
             fails += ["v_outcome"] if left < STILL_ENOUGH else []
-            fails += ["v_depth"] if left < STILL_ENOUGH and broken.depth == "D1" else []
+            fails += ["v_depth"] if left < STILL_ENOUGH and fault.depth == "D1" else []
             fails += ["v_temporal"] if left < min(TOLERATED, standing) else []
             return WrongRepair(f"Repairs it, and takes {name} away to make room.", tuple(fails), steps)
     return replace(place.to_zero(), description="Repairs it, and takes it away.")

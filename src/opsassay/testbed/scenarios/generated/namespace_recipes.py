@@ -44,38 +44,38 @@ class NamespacePlace(FaultPlace):
 
     @property
     def left_without(self) -> float:
-        """The share of all replicas of the namespace that is left when the target runs none."""
+        """The share of the namespace's replicas that remains when the target has none."""
         return self.left_by(self.target)
 
     def left_by(self, name: str) -> float:
-        """Return the share of all replicas that is left when the deployment *name* runs none."""
+        """Return the share of the namespace's replicas that remains when the deployment *name* has none."""
         workloads = [*self.there["Deployment"], *self.there.get("StatefulSet", ())]
         counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in workloads}
         return 1 - counts[name] / sum(counts.values())
 
     @property
     def container(self) -> Object:
-        """The first container of its pods."""
+        """The first container of the target's pods."""
         found: Object = self.deployment["spec"]["template"]["spec"]["containers"][0]
         return found
 
     @property
     def pods(self) -> Object:
-        """The labels by which the deployment selects its pods."""
+        """The labels by which the target deployment selects its pods."""
         found: Object = self.deployment["spec"]["selector"].get("matchLabels") or {}
         return found
 
     @property
     def description(self) -> OracleStep:
-        """Describes its pods."""
+        """The oracle step that describes the target's pods."""
         return kubectl("describe", "pods", "-l", ",".join(f"{key}={value}" for key, value in self.pods.items()))
 
-    def to_zero(self, *more: Predicate) -> WrongRepair:
-        """Return the repair that takes the workload away."""
-        return replace(scaled_to_zero(self.target), fails=(*self.taken_away, *more))
+    def to_zero(self, *failures: Predicate) -> WrongRepair:
+        """Return the wrong repair that scales the target to zero; *failures* are further predicates that it fails."""
+        return replace(scaled_to_zero(self.target), fails=(*self.taken_away, *failures))
 
     def restarted(self) -> WrongRepair:
-        """Return the restart after which new pods meet the same."""
+        """Return the wrong repair that restarts the target: its new pods fail in the same way."""
         steps = (restart(self.target)[0], OracleStep(wait_s=8))
         return WrongRepair(f"Restarts {self.target}, whose new pods meet the same.", self.taken_away, steps)
 
@@ -96,24 +96,24 @@ class NamespaceRecipe(NamedTuple):
 def _pods(
     condition: str,
     technology: str,
-    made: Callable[[NamespacePlace], Object | None],
+    make_spec: Callable[[NamespacePlace], Object | None],
     *,
     protected: bool = False,
-    shown: Callable[[FaultPlace], tuple[ObjectState, ...]] | None = None,
+    make_states: Callable[[FaultPlace], tuple[ObjectState, ...]] | None = None,
 ) -> Make:
-    """Return what keeps new pods from getting ready by the part of a spec that is *made*.
+    """Return a recipe that keeps new pods from getting ready by the part of a spec that *make_spec* returns.
 
-    Where it changes what is *protected* (a program, a probe) whoever leaves it fails for that too. *shown* is what holds
-    once it is seen: new pods that are not ready when left out.
+    With *protected* it changes a program or a probe, which fails a predicate of its own while it stays. *make_states*
+    returns what holds once the fault shows: by default that new pods are not ready.
     """
 
     def make(place: NamespacePlace) -> Broken | None:
-        if (spec := made(place)) is None:
+        if (spec := make_spec(place)) is None:
             return None
         broken = broken_pods(condition, technology, lambda _: spec)(place)
         assert broken is not None
         wrong = place.to_zero("v_settings") if protected else place.to_zero()
-        return replace(broken, looks=(place.description,), wrong=wrong, until=(shown or _not_ready)(place))
+        return replace(broken, looks=(place.description,), wrong=wrong, until=(make_states or _not_ready)(place))
 
     return make
 
@@ -127,7 +127,7 @@ def _state_when_created(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return what holds when the server takes no new pod of it."""
+    """Return the conditions that hold when the server refuses new pods of the deployment."""
     return (state(place.target, "status.conditions.ReplicaFailure.status", "True"),)
 
 
@@ -149,21 +149,21 @@ def _lower_memory(place: NamespacePlace) -> Object | None:
     return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
 
 
-def _probe(name: str, **pace: int) -> Callable[[NamespacePlace], Object | None]:
-    """Return what has the probe *name* ask a closed port."""
+def _probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object | None]:
+    """Return the function that makes the change by which the probe *name* asks a closed port."""
 
     def asking_nobody(place: NamespacePlace) -> Object | None:
         handler = place.container.get(name) or {}
         how = next((one for one in ("httpGet", "tcpSocket") if one in handler), None)
         if how is None:
             return None
-        return template(place.container["name"], **{name: {how: {"port": NOBODY_LISTENS}, **pace}})
+        return template(place.container["name"], **{name: {how: {"port": NOBODY_LISTENS}, **timing}})
 
     return asking_nobody
 
 
 def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
-    """Return the first variable of its container that has to come from a *source*, with the reference to it."""
+    """Return the first environment variable that requires a *source* (secret or config map), with its reference."""
     for one in place.container.get("env") or ():
         reference = (one.get("valueFrom") or {}).get(source)
         if reference is not None and not reference.get("optional"):
@@ -184,12 +184,12 @@ def _init_container(place: NamespacePlace) -> Object:
 
 
 def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
-    """Return what keeps new pods from getting ready by another object, the *root*; new pods are made."""
+    """Return a fault that keeps new pods from getting ready by another object, the *root*; pods are replaced."""
     given = {
         "root": root,
         "entities": (place.target,),
         "symptom": f"pods of {place.target} do not get ready",
-        "alert": alert_of(place, pods=True),
+        "alert": alert_of(place, on_pods=True),
         "technologies": ("Kubernetes", technology),
         "layer": "scheduling",
         "until": _not_ready(place),
@@ -259,7 +259,7 @@ def _scaled_away(place: NamespacePlace) -> Broken | None:
 
 
 def _unanswered(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken | None:
-    """Return what keeps requests from its pods, which stay ready; nothing for what no probe asks."""
+    """Return a fault that keeps requests from the target's pods, which stay ready; None where no probe asks it."""
     if place.service is None:
         return None
     return broken_of(
@@ -270,14 +270,14 @@ def _unanswered(place: NamespacePlace, condition: str, root: str, technology: st
     )  # fmt: skip
 
 
-def _service(condition: str, wrong: Callable[[Object], Object]) -> Make:
-    """Return a Service whose spec is patched by what *wrong* makes of it, and patched back."""
+def _service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
+    """Return a recipe that patches the spec of a Service by what *make_wrong* returns, and later back."""
 
     def make(place: NamespacePlace) -> Broken | None:
         if place.service is None:
             return None
         name, spec = place.service["metadata"]["name"], place.service["spec"]
-        patch = wrong(spec)
+        patch = make_wrong(spec)
         right = {key: spec[key] if key == "selector" else [_target_of_port(spec["ports"][0])] for key in patch}
         return _unanswered(
             place, condition, name, "Services", layer="service",
@@ -341,8 +341,8 @@ RECIPES = (
     NamespaceRecipe(
         "LivenessProbe", "a liveness probe by HTTP or TCP",
         _pods(
-            "its liveness probe asks a closed port", "probes", protected=True, shown=_state_when_created,
-            made=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
+            "its liveness probe asks a closed port", "probes", protected=True, make_states=_state_when_created,
+            make_spec=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
         ),
     ),
     NamespaceRecipe(
@@ -353,7 +353,7 @@ RECIPES = (
     NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
     NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", RETIRED_DISK)),
     NamespaceRecipe(
-        "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, shown=_refused)
+        "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, make_states=_refused)
     ),
     NamespaceRecipe("Quota", ANY, _add_quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(

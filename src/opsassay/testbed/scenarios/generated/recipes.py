@@ -74,28 +74,28 @@ class FaultPlace:
 
     @property
     def entry(self) -> str:
-        """The entry whose users notice."""
+        """The entry service whose users notice the fault."""
         assert self.reach.entry is not None
         return self.reach.entry
 
     @property
     def callers(self) -> tuple[str, ...]:
-        """The services that fail first when the target does."""
+        """The services that fail directly when the target fails."""
         return tuple(effect for cause, effect in self.reach.edges if cause == self.target)
 
     @property
     def taken_away(self) -> tuple[Predicate, ...]:
-        """What fails when the target runs no replica: of a large system one of few is not missed by the outcome."""
+        """The predicates that fail when the target has no replica; in a large system one of few does not matter."""
         return TAKEN_AWAY if self.left_without < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
 
     @property
     def left_without(self) -> float:
-        """The share of the system's replicas that is left when the target runs none."""
+        """The share of the system's replicas that remains when the target has none."""
         return 1 - self.replicas / sum(service.replicas for service in self.system.services.values())
 
     @property
     def replicas(self) -> int:
-        """How many replicas the target has; 1 for a store."""
+        """The number of replicas of the target; 1 for a store."""
         service = self.system.services.get(self.target)
         return 1 if service is None else service.replicas
 
@@ -111,26 +111,26 @@ class Recipe:
 
 @functools.cache
 def noticed_places(app: str) -> tuple[FaultPlace, ...]:
-    """Return every service and store of the system called *app* whose failure users notice."""
+    """Return every service and store of the system *app* whose failure users notice."""
     system = load_system(app)
     reached = ((name, reach_of(system, name)) for name in (*system.services, *system.stores))
     return tuple(FaultPlace(system, name, reach) for name, reach in reached if reach.entry is not None)
 
 
-def truth_of(broken: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
-    """Return the truth of all that is *broken*; *owned_pattern* says what the pods of a service are called."""
-    broken = list(broken)
-    edges = [(edge, one) for one in broken for edge in one.edges]
+def truth_of(faults: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
+    """Return the truth of a scenario with *faults*; *owned_pattern* matches the names of a service's pods."""
+    faults = list(faults)
+    edges = [(edge, one) for one in faults for edge in one.edges]
     steps: dict[Edge, dict[str, str]] = {}
     for (cause, effect), one in edges:
         wrong = one.condition if cause == one.root else f"requests to {cause} fail"
         steps.setdefault((cause, effect), {"condition": wrong, "effect": f"{effect} cannot do what needs {cause}"})
-    roots = tuple(dict.fromkeys(one.root for one in broken))
+    roots = tuple(dict.fromkeys(one.root for one in faults))
     named = tuple(dict.fromkeys([*roots, *(end for edge in steps for end in edge)]))
     return ScenarioTruth.model_validate(
         {
             "root_causes": roots,
-            "entities": tuple(dict.fromkeys(name for one in broken for name in one.entities if name not in roots)),
+            "entities": tuple(dict.fromkeys(name for one in faults for name in one.entities if name not in roots)),
             "propagation": [{"source": a, "target": b, **words} for (a, b), words in steps.items()],
             "aliases": {name: (f"deployment/{name}", f"service/{name}") for name in named},
             "filters": {name: (owned_pattern.format(name=name),) for name in named},

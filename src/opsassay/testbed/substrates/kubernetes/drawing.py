@@ -47,10 +47,11 @@ class DrawnNamespace:
     replicas: Mapping[str, tuple[int, int]]
 
 
-def draw(api: Api, name: str, *, seed: int = 0, each: int = 1, file: str = "system.yaml") -> DrawnNamespace:
-    """Read the namespace *name* and draw at most *each* scenarios of a class from *seed*; *file* will hold its system.
+def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file: str = "system.yaml") -> DrawnNamespace:
+    """Read the namespace *name* and draw up to *per_class* scenarios of a class from *seed*.
 
-    Nothing is changed: the server tries each trigger and its undo. Raises NotFoundError, UserError, LostError.
+    *system_file* will hold its system. Nothing is changed: the server tries each trigger and its undo. Raises
+    NotFoundError, UserError, LostError.
     """
     api.require()
     if api.get("Namespace", name) is None:
@@ -75,13 +76,13 @@ def draw(api: Api, name: str, *, seed: int = 0, each: int = 1, file: str = "syst
     notes += _refused(api, system)
     names = OpenNames(name, watch_of(name), IMAGE, workers(there.get("Node", ())))
     scenarios, left_out = scenarios_of_namespace(
-        system, there, seed, each, file, lambda scenario: objection(api, scenario, names)
+        system, there, seed, per_class, system_file, lambda scenario: objection(api, scenario, names)
     )
     return DrawnNamespace(system, scenarios, left_out, notes, _ready_of_desired(there))
 
 
 def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
-    """Return the objects of the namespace *name* and the nodes, by kind, and a note on each kind that may not be used.
+    """Return kind to objects of the namespace *name* and the nodes, and a note on each kind that may not be listed.
 
     Secrets are not read: deployments name the keys that they take from them.
     """
@@ -98,15 +99,15 @@ def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
     return found, notes
 
 
-def _ready_of_desired(there: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
+def _ready_of_desired(objects: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
     return {
         one["metadata"]["name"]: (one.get("status", {}).get("readyReplicas", 0), one["spec"].get("replicas", 1))
-        for one in there["Deployment"]
+        for one in objects["Deployment"]
     }
 
 
 def _answers(api: Api, url: str) -> bool:
-    """Tell whether *url* is answered with 200, asked through the API server: nothing is started for it."""
+    """Return whether *url* answers 200 to a request through the API server's proxy."""
     parts = urlsplit(url)
     service, namespace = (parts.hostname or "").split(".")
     path = f"{api.path_of('Service', namespace, service)}:{parts.port}/proxy{parts.path}"
@@ -118,7 +119,7 @@ def _answers(api: Api, url: str) -> bool:
 
 
 def _refused(api: Api, system: System) -> list[str]:
-    """Return what keeps trials from *system*, as far as the server tells without anything being made."""
+    """Return the reasons why trials on *system* would be refused, from dry runs."""
     namespace, *_ = watching_objects(system, IMAGE)
     if system.system in attached_on(api):
         return [f"{NO_TRIAL} while another one does, which has changed what is seen here."]
@@ -128,7 +129,7 @@ def _refused(api: Api, system: System) -> list[str]:
 
 
 def objection(api: Api, scenario: Scenario, names: OpenNames) -> str:
-    """Return why the trigger of *scenario* cannot be made or undone, '' when it can; the server tries, nothing changes."""
+    """Return why the trigger of *scenario* cannot be made or undone, '' when it can; tried by dry runs."""
     assert scenario.cluster is not None
     try:
         for change in changes_of(api, scenario.cluster.changes, names):
@@ -139,7 +140,7 @@ def objection(api: Api, scenario: Scenario, names: OpenNames) -> str:
 
 
 def _try(api: Api, change: Change) -> None:
-    """Have the server try *change* and its undo; raises UserError when one is refused, or does not restore what stands."""
+    """Try *change* and its undo by dry runs; raises UserError when one is refused or the undo is not exact."""
     undo, path = undo_of(api, change), api.path_of(change.kind, change.namespace, change.name)
     assert undo is not None
     if change.create is not None:

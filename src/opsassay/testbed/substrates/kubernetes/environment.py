@@ -88,12 +88,12 @@ class ClusterEnvironment(LiveEnvironment):
 
     @cached_property
     def nodes(self) -> NodeCommand:
-        """What can be done at the nodes of the cluster."""
+        """The command by which nodes of the cluster can be broken."""
         return NodeCommand(self.cluster.node_command, self.running.api.context)
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Deploy what the scenario describes in namespaces that this process owns, and remove them."""
+        """Deploy the scenario's system in namespaces that this process owns, and remove them with the block."""
         scenario, block, cluster = self.scenario, self.block, self.cluster
         substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
         api, system = substrate.api, system_of(scenario)
@@ -129,7 +129,7 @@ class ClusterEnvironment(LiveEnvironment):
             yield
 
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Have the observer write the timeline."""
+        """Run the observer process, which writes the timeline."""
         committed = self.scenario.verification
         return observing(
             self.running.name,
@@ -142,7 +142,7 @@ class ClusterEnvironment(LiveEnvironment):
         )
 
     def health_problem(self) -> str | None:
-        """Return what is not ready, or which protected service does not answer in time."""
+        """Return what is not ready, or which protected service does not answer in time; None if healthy."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         nodes = [node for node in nodes_of(self.running.api) if node["metadata"]["name"] in self.names.workers]
@@ -155,7 +155,7 @@ class ClusterEnvironment(LiveEnvironment):
         return self._blindness()
 
     def _blindness(self) -> str | None:
-        """Return why what is usual could not be read from the telemetry; None when it could, or when there is none."""
+        """Return why the telemetry does not show that users are served; None when it does, or without telemetry."""
         if self.telemetry is None:
             return None
         served = users_are_served(self.telemetry)
@@ -165,7 +165,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
-        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
+        """Provide a session with kubectl and the rights that the scenario lists, and record writes to the API.
 
         Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
         """
@@ -199,7 +199,7 @@ class ClusterEnvironment(LiveEnvironment):
             yield session
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> ClusterCost:
-        """Return the system as its cost sees it; it was deployed with what it *requests*, of which nothing is changed."""
+        """Return the system with its costs; it was deployed with *requests*, which are not changed here."""
         system = ClusterCost(self.running.api, self.running.name, system_of(self.scenario))
         for service, request in requests.items():
             system.set_requests(service, request)
@@ -209,7 +209,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def _access(self, folder: Path) -> Iterator[Path]:
-        """Make the agent's account with its rights and yield its kubeconfig; nothing of it stays outside the namespaces."""
+        """Create the agent's account with its rights and yield its kubeconfig; cluster-wide parts are removed."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         if not self.cluster.open_nodes:
             account.require_closed(api, name, self.names.image)
@@ -227,7 +227,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Inject the faults, make the changes and break nodes; wait until it shows.
+        """Inject the faults, make the changes and break nodes, and wait until the effect shows.
 
         All of it is undone with the block, and by the cluster itself when this process dies.
         """
@@ -248,18 +248,18 @@ class ClusterEnvironment(LiveEnvironment):
             yield
 
     def start_agent(self) -> None:
-        """Take what is written to the API from now on for the agent's."""
+        """Attribute all writes to the API to the agent from now on."""
         assert self._audit is not None
         self._audit.begin()
 
     def stop_agent(self) -> None:
-        """Record what the agent wrote last, and take its rights away: nothing that it left running acts for it."""
+        """Record the agent's last writes, and remove its rights, so that nothing it left running acts for it."""
         assert self._audit is not None
         self._rights.close()
         self._audit.end()
 
     def read_settings(self) -> SettingsReading:
-        """Return what protects the system's namespace, what runs there and as whom, and what waits for a restart."""
+        """Return settings that protect the system, what runs there and as whom, and changes that wait for a restart."""
         api, namespace = self.running.api, self.running.name
         kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *ALWAYS_SET, *READ_AT_START)
         there = {kind: api.list(kind, namespace) for kind in kinds}
@@ -277,7 +277,7 @@ class ClusterEnvironment(LiveEnvironment):
         )
 
     def require_alive(self) -> None:
-        """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.
+        """Raise LostError when the system's namespace is gone, or a node that nobody in the trial could stop.
 
         All else the agent may have taken away.
         """
@@ -291,7 +291,7 @@ class ClusterEnvironment(LiveEnvironment):
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
     def verify(self) -> list[str]:
-        """Return namespaces of the system and rights of its agent that are there, and nodes that take no pods again."""
+        """Return in words which namespaces and rights are left, and which nodes do not take pods again."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         made = account.role_objects(name, watch, self.block.rules())
         owned = [("Namespace", one, None) for one in ((watch,) if self.block.existing else (name, watch))]
@@ -306,7 +306,7 @@ class ClusterEnvironment(LiveEnvironment):
 
 
 def nodes_of(api: Api) -> list[Object]:
-    """Return the nodes of the cluster, none when this user may not see them."""
+    """Return the nodes of the cluster, [] when this user may not list them."""
     try:
         return api.list("Node")
     except DeniedError:
@@ -314,15 +314,15 @@ def nodes_of(api: Api) -> list[Object]:
 
 
 def _with_node_names(plan: FaultPlan, names: OpenNames) -> FaultPlan:
-    """Return *plan* with the names of nodes in their places."""
+    """Return *plan* with its placeholders of nodes replaced by names."""
     return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 
 
 @contextmanager
-def _forgiven(made: AbstractContextManager[Any]) -> Iterator[None]:
-    """Hold *made* without its complaint at the end: what cannot be taken back by then goes with the namespace."""
+def _forgiven(context: AbstractContextManager[Any]) -> Iterator[None]:
+    """Enter *context* and ignore errors at its exit: what is left then goes with the namespace."""
     held = ExitStack()
-    held.enter_context(made)
+    held.enter_context(context)
     try:
         yield
     finally:

@@ -73,11 +73,11 @@ class ClusterProbes:
             mirror.stop()
 
     async def read(self) -> SystemReading:
-        """Return what the watched objects say."""
+        """Read D1, D2 and D4 from the watched objects."""
         return await asyncio.to_thread(self._read_system)
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Have the probe pod send one request to *service*."""
+        """Let the probe pod send one request to *service*."""
         return await asyncio.to_thread(self._send_request, self.watched.protected[service])
 
     def _read_system(self) -> SystemReading:
@@ -106,12 +106,12 @@ class ClusterProbes:
         return ProbeAnswer(answer["status"], answer["latency_s"])
 
     def _resolve_service(self, url: str) -> tuple[str, str]:
-        """Return namespace and name of the service that *url* leads to."""
+        """Return (namespace, name) of the service in *url*."""
         name, namespace, *_ = [*(urlsplit(url).hostname or "").split("."), ""]
         return namespace or self.watched.namespaces[0], name
 
     def _workloads(self) -> list[Object]:
-        """Return what wants replicas; a replica set only where no deployment is above it. Lists leave the kind out."""
+        """Return the workloads with replicas; replica sets only without a deployment above them."""
         return [
             {**item, "kind": kind}
             for kind in readings.WORKLOADS
@@ -121,17 +121,17 @@ class ClusterProbes:
         ]
 
     def _fresh(
-        self, read: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
+        self, reading: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
     ) -> DepthReading:
-        """Return what was *read*, without a value when one of the *kinds* that it needs is not followed now.
+        """Return *reading*, without a value when one of the *kinds* that it needs is not up to date.
 
         While the API server is not reached none is followed, though a watch is the last to notice that nobody is there.
         """
         stale = [f"watch:{kind}" for kind in kinds if not (health["reached"] and self.mirrors[kind].fresh)]
-        return DepthReading(None, tuple(stale)) if stale else DepthReading(read[0], tuple(read[1]))
+        return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 
     def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-        """Return D4, and what fails; the parts that there have to be are those of the first reading with an answer."""
+        """Return D4 and what fails; the expected parts are those of the first reading with an answer."""
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
         components, sets = {}, self.mirrors["ReplicaSet"].objects
         if not readings.has_own_control_plane(system):
@@ -143,7 +143,7 @@ class ClusterProbes:
         return readings.control_plane(system, components, self._parts, sets)
 
     def _details(self, began: int, health: Mapping[str, Any]) -> ControlPlaneReading:
-        """Return how the API server answered, how old leases are, which nodes are lost, how often watches were resumed."""
+        """Return the API server's response, ages of leases, lost nodes and how often watches were resumed."""
         leases = {
             item["metadata"]["name"]: _age_s(item["spec"].get("renewTime")) for item in self.mirrors["Lease"].all()
         }
@@ -169,7 +169,7 @@ class HealthOfParts:
         self._asking: threading.Thread | None = None
 
     def read(self) -> dict[str, bool] | None:
-        """Return the health of each part by its name; None when the last answer is too old to tell, or there is none.
+        """Return component to whether it is healthy; None when the last answer is too old, or there is none.
 
         Empty where this user may not know, or the API has no such thing any more.
         """
@@ -201,9 +201,9 @@ class HealthOfParts:
 
 
 def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
-    """Have the probe pod in *namespace* send one GET to *url*; return status, latency_s and error.
+    """Let the probe pod in *namespace* send one GET to *url*; return status, latency_s and error.
 
-    The request reaches the pod through the API server, so that nothing is started in it. Raises what `Api.request` raises.
+    The request reaches the pod through the API server, so that nothing is started in it. Raises as `Api.request`.
     """
     query = urlencode({"url": url, "timeout": timeout_s})
     path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
@@ -212,7 +212,7 @@ def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str
 
 
 def api_health(api: Api) -> dict[str, Any]:
-    """Return whether the API server was reached and says that it is ready, which checks fail, how long the answer took.
+    """Return whether the API server was reached and is ready, which checks fail, and how long the answer took.
 
     It is asked once: what may pass is what is measured here.
     """

@@ -47,7 +47,7 @@ class KubernetesSystem:
 
     @property
     def watch_namespace(self) -> str:
-        """Where its receiver and probe live."""
+        """The namespace of its receiver and probe."""
         return watch_of(self.name)
 
     @property
@@ -57,11 +57,11 @@ class KubernetesSystem:
 
     @property
     def receiver(self) -> RemoteReceiver:
-        """The receiver beside it, whose sessions are fetched from the cluster."""
+        """The receiver in the cluster, from which recordings are fetched."""
         return RemoteReceiver(self.api, self.watch_namespace)
 
     def definition(self) -> System:
-        """Return the system that runs here; its hosts are the nodes that its replicas are on."""
+        """Return the definition of the running system; hosts are the nodes of its replicas."""
         if (system := self._read_definition()) is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
         return system
@@ -81,7 +81,7 @@ class KubernetesSystem:
         return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
 
     def status(self) -> SystemStatus:
-        """Return what the objects of both namespaces say; raises LostError when the system's own is gone."""
+        """Return the status by the objects of both namespaces; raises LostError when the system's own is gone."""
         namespace = self.api.get("Namespace", self.name)
         if namespace is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} is gone.")
@@ -110,42 +110,42 @@ class KubernetesSystem:
         )
 
     def pods(self) -> list[Object]:
-        """Return the pods of the system and of what watches over it."""
+        """Return the pods of the system, and its receiver and probe."""
         return [pod for namespace in self.namespaces for pod in self.api.list("Pod", namespace)]
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise when *plan*, read from the file *source*, cannot be carried out here: by itself, or for want of a way."""
+        """Raise an error when *plan*, read from the file *source*, cannot be injected here."""
         require(self.definition(), plan, CLUSTER.refusal, source=source)
         require_mechanisms(self.api, plan, self.prefer)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
-        """Inject *plan* and yield its events; closing the iterator, its end however it comes, or *over* undoes it."""
+        """Inject *plan* and yield its events; closing the iterator, its end or *over* undoes it."""
         self.require(plan)
         offers, image = offers_of(self.api, self.prefer), self._image()
         return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept, over)
 
     def set_rate(self, rate_rps: float) -> float:
-        """Change the load; return the former rate. The generator is replaced, so that its pod is another one."""
+        """Change the rate of the load and return the former one; the pod of the generator is replaced."""
         former = self._rate()
         containers = [{"name": LOAD, "env": [{"name": "RATE_RPS", "value": f"{rate_rps:g}"}]}]
         self.api.patch("Deployment", LOAD, {"spec": {"template": {"spec": {"containers": containers}}}}, self.name)
         return former
 
     def flush(self) -> None:
-        """Wait until every process has sent what it had queued: each does so on its own, every second."""
+        """Wait until every process has sent its queued telemetry, which it does every second."""
         from opsassay.testbed.workload.runtime.instruments import EXPORT_EVERY_S
 
         time.sleep(2 * EXPORT_EVERY_S)
 
     def keep_load_log(self, path: Path) -> None:
-        """Nothing: a cluster runs no load generator of a user's own."""
+        """Do nothing: no load generator of a user runs on a cluster."""
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
+        """Return the ledger since *since_ns*, from present pods and those that faults removed."""
         return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:
-        """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""
+        """Return what an observer of this system needs; the *protected* services default to its entries."""
         urls = self._urls(self.definition())
         named = {service: urls.get(service, f"http://{service}.{self.name}:{SERVICE_PORT}/") for service in protected}
         return Watched(
@@ -153,20 +153,20 @@ class KubernetesSystem:
         )
 
     def probes(self, protected: Sequence[str] = ()) -> ClusterProbes:
-        """Return what observes this system."""
+        """Return the probes of this system, with requests to the services *protected* (default: its entries)."""
         return ClusterProbes(self.api, self.watched(protected))
 
     def topology(self) -> set[tuple[topology.Entity, topology.Entity]]:
-        """Return who owns, carries or serves whom: deployment, replica set, pod, node, service; see `topology.py`."""
+        """Return the pairs of deployment, replica set, pod, node and service; see `topology.py`."""
         return topology.topology(self.api, self.name)
 
     def _image(self) -> str:
-        """Return the image that everything of this system runs."""
+        """Return the image of this system's containers."""
         probe = self.api.get("Deployment", PROBE, self.watch_namespace)
         return str(probe["spec"]["template"]["spec"]["containers"][0]["image"]) if probe else IMAGE
 
     def _cores(self) -> int:
-        """Return the cores that the cluster's nodes give to pods; none when this user may not see nodes."""
+        """Return the cores that the nodes give to pods; 0 when this user may not list nodes."""
         try:
             nodes = self.api.list("Node")
         except DeniedError:
@@ -188,7 +188,7 @@ class KubernetesSystem:
 
 
 def what_holds(namespace: Object) -> str:
-    """Return in the cluster's words why *namespace*, which was asked to go, is still there."""
+    """Return the cluster's reasons why *namespace*, which is being deleted, still exists."""
     conditions = namespace.get("status", {}).get("conditions") or ()
     words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
     return " ".join(words) or "the cluster gives no reason"

@@ -28,6 +28,6 @@ class ClusterSettings(Written):
     )
 
     def where(self) -> dict[str, str]:
-        """Return what of this says which cluster it is, as the substrate takes it."""
+        """Return the settings that select the cluster, in the form that the substrate takes."""
         given = {"kubeconfig": self.kubeconfig, "context": self.context}
         return {name: str(value) for name, value in given.items() if value is not None}

@@ -72,7 +72,7 @@ class KubernetesSubstrate:
 
     @property
     def api(self) -> Api:
-        """The connection, made on first use."""
+        """The connection to the cluster, made on first use."""
         if self._api is None:
             self._api = Api.connect(self._kubeconfig, self._context)
         return self._api
@@ -140,7 +140,7 @@ class KubernetesSubstrate:
 
     @contextmanager
     def attached(self, system: System, *, exclusive: bool = False) -> Iterator[KubernetesSystem]:
-        """Watch over the namespace of *system*, which exists, while the block runs; then it is put back as it was.
+        """Observe the existing namespace of *system* while the block runs; then restore it.
 
         An *exclusive* trial has the cluster to itself, so that its changes of nodes are its own alone. Raises UserError,
         StartError, OperationError, also when another trial there does not end.
@@ -165,7 +165,7 @@ class KubernetesSubstrate:
             yield running
 
     def _await_turn_in(self, name: str) -> None:
-        """Wait until no other trial uses the namespace *name*; what a killed one has left is put back."""
+        """Wait until no other trial uses the namespace *name*; restore it after a killed one."""
         deadline = time.monotonic() + TURN_TIMEOUT_S
         while (other := attached_on(self.api).get(name)) is not None:
             if owner_is_dead(other):
@@ -182,7 +182,7 @@ class KubernetesSubstrate:
         return KubernetesSystem(self.api, name, self._prefer)
 
     def names(self) -> list[str]:
-        """Return the systems on the cluster, and the namespaces in which trials take place."""
+        """Return the names of the systems on the cluster, and of the namespaces in which trials take place."""
         return sorted({*systems_on(self.api), *attached_on(self.api)})
 
     def require(
@@ -194,7 +194,7 @@ class KubernetesSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here.
+        """Raise an error when *plan*, read from the file *source*, could not be injected into a new *system*.
 
         Which nodes there are to hit is known when it runs.
         """
@@ -204,7 +204,7 @@ class KubernetesSubstrate:
         require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
-        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them.
+        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with the obstacle.
 
         A namespace that was there before is put back as it was.
         """
@@ -215,7 +215,7 @@ class KubernetesSubstrate:
         return []
 
     def logs(self, name: str) -> dict[str, str]:
-        """Return the log of each pod of the system *name* and of what watches over it; raises NotFoundError."""
+        """Return pod name to log for the system *name* and its receiver and probe; raises NotFoundError."""
         found = observer_log(self.name, name)
         for pod in self.running(name).pods():
             metadata = pod["metadata"]
@@ -225,7 +225,7 @@ class KubernetesSubstrate:
         return found
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each system of ours; those whose owner on this machine has died are removed first.
+        """Return the status of each of OpsAssay's systems, after those whose owner died are removed.
 
         One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
         """
@@ -233,7 +233,7 @@ class KubernetesSubstrate:
         return [self._read_status(name, namespace) for name, namespace in found.items()]
 
     def capabilities(self) -> Capabilities:
-        """Return what the cluster is, or the reason why there is none."""
+        """Return a description of the cluster, or the reason why there is none."""
         try:
             version = self.api.require()
         except OpsAssayError as error:
@@ -253,9 +253,9 @@ class KubernetesSubstrate:
         return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)
 
     def _claim(self, namespace: Object, *, owned: bool) -> None:
-        """Make *namespace*; one of that name that is on its way out is waited for, any other one is somebody else's.
+        """Create *namespace*; wait for one of that name that is being deleted.
 
-        Raises UserError for that. When the answer is lost what stands there tells whether it is ours.
+        Raises UserError for another one. When the answer is lost what stands there tells whether it is ours.
         """
         metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
         name, claim = metadata["name"], secrets.token_hex(8)
@@ -298,7 +298,7 @@ class KubernetesSubstrate:
             time.sleep(LOOK_EVERY_S)
 
     def _not_yet(self, running: KubernetesSystem) -> dict[str, str]:
-        """Return what is not ready, with the reason: pods, and deployments whose pods are not there yet."""
+        """Return name to reason for pods that are not ready, and deployments that lack pods."""
         waiting = {
             pod["metadata"]["name"]: why_not_ready(pod)
             for pod in running.pods()
@@ -312,7 +312,7 @@ class KubernetesSubstrate:
         return waiting
 
     def _remove(self, name: str, namespaces: Sequence[str], *, wait: bool = True) -> None:
-        """Delete the *namespaces* of the system *name* and *wait* until they are gone; an API that is away is asked again.
+        """Delete the *namespaces* of the system *name*, and *wait* until they are gone, through outages of the API.
 
         Raises OperationError with what keeps them, LostError when nobody answered in time.
         """

@@ -39,7 +39,7 @@ PATHS_TO_A_NODE: dict[str, dict[str, Any]] = {
 
 
 def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
-    """Return account, roles and bindings for *rules* of the system in namespace *name*, in the order of their making."""
+    """Return account, roles and bindings that grant *rules* on the system in namespace *name*, in order of creation."""
     labels = {INSTANCE_LABEL: watch, **MANAGED}
     subject = roles.account(ACCOUNT, watch)
     found: list[Object] = [
@@ -67,7 +67,7 @@ def _rules_of_role(rule: AccessRule) -> list[Object]:
 
 
 def issue_token(api: Api, watch: str, lasts_s: float) -> str:
-    """Return a token of the account in namespace *watch* that ends after *lasts_s* seconds, or ten minutes."""
+    """Return a token for the agent's account in namespace *watch*, valid for *lasts_s* seconds, at least ten minutes."""
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -78,7 +78,7 @@ def issue_token(api: Api, watch: str, lasts_s: float) -> str:
 
 
 def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
-    """Write a kubeconfig for *token* with *namespace* as its own to *path*, readable by its owner alone."""
+    """Write a kubeconfig with *token* and the default *namespace* to *path*, readable by its owner alone."""
     cluster: dict[str, Any] = {"server": api.server}
     if (authority := api.authority()) is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
@@ -98,7 +98,7 @@ def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
 
 
 def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
-    """Return which pods that reach their node the cluster would let a deployment in *namespace* make; nothing is made.
+    """Return the kinds of pods with access to their node that the cluster would admit in *namespace*; none is made.
 
     Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
     """
@@ -112,7 +112,7 @@ def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
-    """Raise RefusedError when the cluster would admit pods that are a way to a node."""
+    """Raise RefusedError when the cluster would admit pods with access to their node in *namespace*."""
     if open_paths := paths_to_a_node(api, namespace, image):
         raise RefusedError(
             f"The cluster {api.context} admits pods with {', '.join(open_paths)}, a way to its nodes: enforce Pod "
@@ -121,7 +121,7 @@ def require_closed(api: Api, namespace: str, image: str) -> None:
 
 
 def _refusal(api: Api, pod: Object) -> str | None:
-    """Return in the server's words why it would refuse *pod* of a deployment, None when it would not."""
+    """Return the server's reason to refuse *pod* of a deployment, None when it would admit it."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     try:
         api.request("POST", path, pod, query={"dryRun": "All"}, headers={"Impersonate-User": CONTROLLER})
@@ -134,12 +134,12 @@ def _refusal(api: Api, pod: Object) -> str | None:
     return None
 
 
-def _make_pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
+def _make_pod(kind: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
     container: Object = {"name": "way", "image": image}
-    if way == "privileged":
+    if kind == "privileged":
         container["securityContext"] = {"privileged": True}
-    if way == "hostPath":
+    if kind == "hostPath":
         container["volumeMounts"] = [{"name": "host", "mountPath": "/host"}]
-    metadata = {"name": f"opsassay-way-{way.lower()}", "namespace": namespace}
+    metadata = {"name": f"opsassay-way-{kind.lower()}", "namespace": namespace}
     common = {"automountServiceAccountToken": False, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**common, **spec}}

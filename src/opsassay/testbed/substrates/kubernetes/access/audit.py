@@ -46,7 +46,7 @@ Elsewhere = Mapping[str, Mapping[str, frozenset[str]]]
 
 
 def writable_elsewhere(rules: Iterable[AccessRule]) -> dict[str, dict[str, frozenset[str]]]:
-    """Return what *rules* grant writing in namespaces that are not the system's own."""
+    """Return namespace to kind to the verbs that *rules* grant outside of the system's namespaces."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for rule in rules:
         writes = {"update" if verb == "patch" else str(verb) for verb in rule.verbs} - LOOKING
@@ -78,34 +78,34 @@ class WatchedWrites:
         self._open = False
 
     def begin(self) -> None:
-        """Take what is written from now on for the agent's: before it was let in it was ours."""
+        """Attribute all writes to the agent from now on; earlier ones are the testbed's."""
         self._open = True
 
     def end(self) -> None:
-        """Conclude who removed what, as things stand now, and take nothing more for the agent's."""
+        """Decide who made the removals so far, and stop attributing writes to the agent."""
         with self._lock:
             self._conclude(None)
             self._open = False
 
     @property
     def is_open(self) -> bool:
-        """Whether writes are the agent's."""
+        """Whether writes are attributed to the agent now."""
         return self._open
 
-    def note(self, kind: str, what: str, item: Object, now_ns: int) -> None:
-        """Take in one event: *what* is ADDED, MODIFIED or DELETED. Watches of several kinds may tell at once."""
+    def note(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
+        """Record one watch event of type ADDED, MODIFIED or DELETED; threads for several kinds may call it at once."""
         with self._lock:
-            self._take_in(kind, what, item, now_ns)
+            self._take_in(kind, event_type, item, now_ns)
             self._conclude(now_ns - SETTLED_NS)
 
-    def _take_in(self, kind: str, what: str, item: Object, now_ns: int) -> None:
+    def _take_in(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
         metadata = item["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         former = self._known.get(key)
         stood = former is not None and "deletionTimestamp" not in former["metadata"]
-        if stood and (what == "DELETED" or "deletionTimestamp" in metadata):
+        if stood and (event_type == "DELETED" or "deletionTimestamp" in metadata):
             self._note_removal(kind, item, now_ns)
-        if what == "DELETED":
+        if event_type == "DELETED":
             self._known.pop(key, None)
             return
         self._known[key] = item
@@ -123,7 +123,7 @@ class WatchedWrites:
             self._removals.append(_Removal(item, siblings(item, self._known), now_ns))
 
     def _conclude(self, until_ns: int | None) -> None:
-        """Note the removals before *until_ns*, or all of them, that were somebody's."""
+        """Record the removals before *until_ns* (None: all) that no controller made."""
         waiting = []
         for removal in self._removals:
             if until_ns is not None and removal.time_ns > until_ns:
@@ -153,7 +153,7 @@ class WatchedWrites:
 
 
 def last_manager(item: Object) -> str:
-    """Return the field manager that wrote *item* last, '' when the server notes none; its status does not count."""
+    """Return the field manager that wrote *item* last, '' when unknown; writes of its status do not count."""
     entries = [e for e in item["metadata"].get("managedFields") or () if not _is_status(e)]
     if not entries:
         return ""
@@ -166,7 +166,7 @@ def _is_status(entry: Mapping[str, Any]) -> bool:
 
 
 def _written_fields(item: Object) -> Any:
-    """Return what a writer decides of *item*: all but its status and what the server keeps about it."""
+    """Return the fields of *item* that a writer sets: all but its status and the server's own metadata."""
     metadata = item["metadata"]
     kept = {"labels": metadata.get("labels"), "annotations": _own_annotations(metadata)}
     return kept, {key: value for key, value in item.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
@@ -181,7 +181,7 @@ KIND_OF = {plural: kind for kind, (_, plural, _) in KINDS.items()}
 
 
 def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
-    """Return what an audit event says that *user* wrote, None for what is no write or somebody else's."""
+    """Return the write by *user* in *line*, an audit event; None for reads and other users."""
     about = line.get("objectRef") or {}
     if line.get("verb") not in WRITES or line.get("stage") != "ResponseComplete":
         return None
@@ -251,14 +251,14 @@ class Audit:
         return self
 
     def begin(self) -> None:
-        """Take what is written from now on for the agent's."""
+        """Attribute all writes to the agent from now on."""
         self._writes.begin()
         if self._log is not None:
             self._from = self._log.stat().st_size
             self._reader.start()
 
     def end(self) -> None:
-        """Take nothing that is written from now on for the agent's; what it wrote until now is recorded."""
+        """Record what the agent wrote until now, and stop attributing writes to it."""
         if self._writes.is_open:
             self._stopping.wait(READ_EVERY_S)  # what was written last is still on its way here
         self._writes.end()

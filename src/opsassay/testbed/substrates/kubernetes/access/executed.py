@@ -22,7 +22,7 @@ _METHOD = ("-X", "--request", "--method")
 
 
 def touched_by(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return what ``kubectl exec`` with these judged *arguments* may change; nothing for a command that only looks."""
+    """Return the entities that ``kubectl exec`` with these checked *arguments* may change; () if it only reads."""
     cut = arguments.index("--")
     pod = next((word for word in arguments[1:cut] if not word.startswith("-")), "").rpartition("/")[2]
     program, *rest = arguments[cut + 1 :]
@@ -38,7 +38,7 @@ def touched_by(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _files(words: Sequence[str]) -> list[str]:
-    """Return where each option that names a file says that it is: in the same word, or in the next one."""
+    """Return the paths in options of *words* that name a file, in the same word or in the next one."""
     found = []
     for number, word in enumerate(words):
         if _is_option(word, _FILES):
@@ -58,7 +58,7 @@ def _find_method(words: Sequence[str]) -> str:
 
 
 def _is_option(word: str, options: Sequence[str]) -> bool:
-    """Tell whether *word* is one of *options*, with its value or without; letters may stand together."""
+    """Return whether *word* is one of *options*, with or without a value; short options may be combined."""
     if word.startswith("--"):
         return any(word.partition("=")[0].startswith(option) for option in options if option.startswith("--"))
     letters = re.match(r"-([A-Za-z]*)", word)

@@ -76,12 +76,12 @@ class ParsedCall(NamedTuple):
     changes: bool
 
 
-def parse_kubectl(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
-    """Return what may be run for the argument list *words*; raises UserError with what is not allowed and what is.
+def parse_kubectl(arguments: Sequence[str], *, has_input: bool = False) -> ParsedCall:
+    """Return the call for kubectl's *arguments*; raises UserError with what is not allowed and what is.
 
-    Options are written out as ``--name=value``, so that what was looked at is what kubectl reads.
+    Options are written out as ``--name=value``, so that what was checked is what kubectl reads.
     """
-    given = list(words[1:] if words and words[0] == "kubectl" else words)
+    given = list(arguments[1:] if arguments and arguments[0] == "kubectl" else arguments)
     if any("\0" in word for word in given):
         raise UserError("An argument holds a NUL character.")
     before, after = _split(given)
@@ -111,7 +111,7 @@ def parse_kubectl(words: Sequence[str], *, has_input: bool = False) -> ParsedCal
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return what is before the first ``--`` and what is after it, which goes to a container: kubectl reads none of it."""
+    """Split *words* at the first ``--``; what follows is a command for a container, which kubectl does not read."""
     if "--" not in words:
         return words, []
     cut = words.index("--")
@@ -148,7 +148,7 @@ def _option(word: str, verb: str, rest: Iterator[str]) -> str:
 
 
 def _refuse_files(options: Sequence[str], verb: str, *, has_input: bool) -> None:
-    """Refuse whatever would have kubectl read a file of this machine, or an address."""
+    """Raise UserError for options by which kubectl would read a file of this machine, or a URL."""
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if name == "filename" and value != "-":
@@ -169,11 +169,11 @@ class Kubectl:
     def __init__(self, kubeconfig: Path, program: str = "kubectl") -> None:
         self._program, self._kubeconfig = _find_program(program), kubeconfig.resolve()
 
-    def run(self, request: ParsedCall, given: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
-        """Return what kubectl printed; raises OperationError with its words when it fails or takes too long."""
+    def run(self, request: ParsedCall, stdin: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
+        """Run kubectl and return its output; raises OperationError with it when it fails or takes too long."""
         with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
             command = [self._program, f"--kubeconfig={self._kubeconfig}", *request.arguments]
-            printed, code = _run_bounded(command, home, given, timeout_s)
+            printed, code = _run_bounded(command, home, stdin, timeout_s)
         if code is None:
             raise OperationError(f"kubectl {request.verb} was ended after {timeout_s:g} s; it had printed:\n{printed}")
         if code:
@@ -182,7 +182,7 @@ class Kubectl:
 
 
 def require_near(program: str, server: str) -> None:
-    """Raise UserError unless *program* is there and within one minor version of the *server*, as kubectl itself asks."""
+    """Raise UserError unless *program* exists and is within one minor version of *server*, as kubectl requires."""
     with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
         printed, code = _run_bounded(
             [_find_program(program), "version", "--client", "--output=json"], home, None, TIMEOUT_S
@@ -198,7 +198,7 @@ def require_near(program: str, server: str) -> None:
 
 
 def _minor(version: str) -> tuple[int, int]:
-    """Return major and minor of a version such as ``v1.27.3-gke.100``."""
+    """Return (major, minor) of a version such as ``v1.27.3-gke.100``."""
     major, minor = version.removeprefix("v").split(".")[:2]
     return int(major), int(minor)
 
@@ -210,11 +210,11 @@ def _find_program(program: str) -> str:
     return found
 
 
-def _run_bounded(command: Sequence[str], home: str, given: str | None, timeout_s: float) -> tuple[str, int | None]:
-    """Run *command*; return what it printed, at most so much, and its status, None when it was ended."""
+def _run_bounded(command: Sequence[str], home: str, stdin: str | None, timeout_s: float) -> tuple[str, int | None]:
+    """Run *command*; return its output up to a limit, and its exit status, None when it was stopped."""
     environment = {"HOME": home, "PATH": home, "LANG": "C.UTF-8"}  # there is nothing that it could start
     source = Path(home) / ".input"
-    source.write_text(given or "", encoding="utf-8")
+    source.write_text(stdin or "", encoding="utf-8")
     with source.open("rb") as feed, subprocess.Popen(
         command, stdin=feed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=home, env=environment,
         start_new_session=True,
@@ -232,7 +232,7 @@ def _run_bounded(command: Sequence[str], home: str, given: str | None, timeout_s
 
 
 def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
-    """Return the first bytes that come, and whether everything had come by *deadline*; what is too much is thrown away."""
+    """Return the first bytes of the output, and whether it ended before *deadline*; the excess is dropped."""
     kept = b""
     while (left := deadline - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
         part = os.read(descriptor, 65536)

@@ -11,32 +11,32 @@ Known = Mapping[tuple[str, str, str], Object]
 """Objects by kind, namespace ('' where there is none) and name."""
 
 
-def siblings(pod: Object, known: Known) -> int:
-    """Return how many of the *known* pods *pod*'s controller has, those on their way out left out."""
+def siblings(pod: Object, objects: Known) -> int:
+    """Return how many pods in *objects* have the controller of *pod*, without those being deleted."""
     place, owner = pod["metadata"].get("namespace", ""), owner_of(pod)
     return sum(
         owner_of(other) == owner and "deletionTimestamp" not in other["metadata"]
-        for (kind, namespace, _), other in known.items()
+        for (kind, namespace, _), other in objects.items()
         if kind == "Pod" and namespace == place
     )
 
 
-def by_somebody(pod: Object, present: int, known: Known) -> bool:
-    """Tell whether neither its controller nor the cluster removed *pod*; *present* is how many pods there were with it.
+def by_somebody(pod: Object, present: int, objects: Known) -> bool:
+    """Return whether neither its controller nor the cluster deleted *pod*; *present* counts its siblings before.
 
     A controller removes what is more than it wants, and everything when it is removed itself; the cluster takes pods from
-    nodes that are lost or tainted. What is not *known* is taken to be their doing.
+    nodes that are lost or tainted. What is missing in *objects* is taken to be their doing.
     """
     owner = owner_of(pod)
     if owner is None:
         return True
     place = pod["metadata"].get("namespace", "")
-    controller = known.get((owner[0], place, owner[1]))
+    controller = objects.get((owner[0], place, owner[1]))
     if owner[0] not in WORKLOADS or controller is None or "deletionTimestamp" in controller["metadata"]:
         return False
     if present > desired({**controller, "kind": owner[0]}):
         return False
-    node = known.get(("Node", "", pod["spec"].get("nodeName") or ""))
+    node = objects.get(("Node", "", pod["spec"].get("nodeName") or ""))
     if node is None:
         return "nodeName" not in pod["spec"]
     evicts = any(taint["effect"] == "NoExecute" for taint in node["spec"].get("taints") or ())

@@ -51,7 +51,7 @@ class Change:
 
 
 def undo_of(api: Api, change: Change) -> UndoRequest | None:
-    """Return the request that takes *change* back, from what stands now; None for a pod that is removed.
+    """Return the request that undoes *change*, computed from the present state; None for a deleted pod.
 
     Raises RefusedError when the change cannot be made, or not taken back.
     """
@@ -87,7 +87,7 @@ def _path_of_change(api: Api, change: Change) -> str:
 
 
 def _inverse(patch: Any, standing: Any) -> Any:
-    """Return the merge patch that restores what *patch* changes of *standing*; what was not there is removed again."""
+    """Return the merge patch that undoes *patch* on *standing*; fields that did not exist are removed again."""
     if not isinstance(patch, dict) or not isinstance(standing, dict):
         return standing
     return {key: _inverse(value, standing[key]) if key in standing else None for key, value in patch.items()}
@@ -104,7 +104,7 @@ def injected(
     avoid: Collection[str] = (),
     on_ready: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """Make *changes* while the block runs; whatever becomes of this process they are undone within *limit_s*.
+    """Make *changes* while the block runs; the cluster itself undoes them within *limit_s* if this process dies.
 
     *undo_namespace* is where the undo waits, one that nobody who is graded can see, on no node of *avoid*: those that
     are broken meanwhile. *on_ready* is called when it waits and nothing has changed yet. Yields the undo's name. When nodes
@@ -137,11 +137,11 @@ def _make_change(api: Api, change: Change) -> None:
     elif change.delete:
         api.request("DELETE", _path_of_change(api, change), query={"gracePeriodSeconds": "0"})
     else:
-        api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
+        api.patch(change.kind, change.name, change.patch, change.namespace, patch_type=change.how)
 
 
 def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
-    """Send *request*, which undoes something; return what kept it from being done, None when it is."""
+    """Send *request*, which undoes a change; return the error that prevented it, None when it is undone."""
     for attempt in range(CONFLICTS):
         try:
             api.request(request.method, request.path, request.body, content_type=request.content_type)
@@ -159,7 +159,7 @@ def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
 
 
 def clear_cluster_roles(api: Api, undo_namespace: str) -> None:
-    """Remove the rights of undo pods in *pod agent* that lie outside of namespaces: those that a killed injector left."""
+    """Delete the cluster-wide roles of undo pods that killed injectors left for *undo_namespace*."""
     with suppress(DeniedError):  # who may not see them has made none
         for kind in ("ClusterRoleBinding", "ClusterRole"):
             for item in api.list(kind, selector=f"{INSTANCE_LABEL}={undo_namespace}"):

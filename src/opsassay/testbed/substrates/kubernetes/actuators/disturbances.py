@@ -21,7 +21,7 @@ class ClusterLoadSurge:
         self._system, self._factor = system, float(plan.parameters["factor"])
 
     async def apply(self) -> None:
-        """Raise the rate."""
+        """Raise the rate of the load."""
         system = self._system
         if system.load_pod is None:
             raise OperationError(f"The load generator of {system.name} is not ready; wait and retry.")
@@ -30,7 +30,7 @@ class ClusterLoadSurge:
         await system.push_rate()
 
     async def undo(self) -> None:
-        """Return to the former rate."""
+        """Restore the former rate of the load."""
         if self._system.rate_rps is not None:
             self._system.rate_rps = None
             await self._system.push_rate()
@@ -44,7 +44,7 @@ class RollingRestart:
         self._service = plan.target.name if plan.target else least_missed(system)
 
     async def apply(self) -> None:
-        """Start the rollout and wait for its end."""
+        """Restart the deployment by a rollout and wait for its end."""
         api, name = self._system.api, self._system.name
         now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
         change = {"spec": {"template": {"metadata": {"annotations": now}}}}
@@ -58,7 +58,7 @@ class RollingRestart:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def undo(self) -> None:
-        """Do nothing: what was replaced stays replaced."""
+        """Do nothing: the replaced pods cannot come back."""
 
     def _is_over(self, generation: int) -> bool:
         found = self._system.api.get("Deployment", self._service, self._system.name) or {}

@@ -33,7 +33,7 @@ OVER_EVERY_S = 0.3
 
 
 def limit_s(plan: FaultPlan) -> float:
-    """Return for how long at most *plan* acts, whatever becomes of whoever injects it."""
+    """Return the most seconds that *plan* may act, whatever happens to the process that injects it."""
     return plan.duration_s + BEFORE_S + EFFECT_TIMEOUT_S + SPARE_S
 
 
@@ -44,13 +44,13 @@ def injecting(
     plan: FaultPlan,
     offers: Offers,
     image: str,
-    kept: dict[str, bytes],
+    saved_ledgers: dict[str, bytes],
     over: threading.Event | None = None,
 ) -> Iterator[InjectionEvent]:
-    """Inject *plan* into the system *name* and yield its events; closing the iterator undoes it, and so does *over*.
+    """Inject *plan* into the system *name* and yield its events; closing the iterator, or *over*, undoes it.
 
-    *kept* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError while another
-    one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
+    *saved_ledgers* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError
+    while another one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
     """
     events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
     runner = _Runner(events)
@@ -68,7 +68,7 @@ def injecting(
         finally:
             runner.end()
             thread.join()
-            kept.update({path.name: path.read_bytes() for path in under_test.state.ledger_dir.glob("*.jsonl")})
+            saved_ledgers.update({path.name: path.read_bytes() for path in under_test.state.ledger_dir.glob("*.jsonl")})
 
 
 def _next_event(
@@ -94,7 +94,7 @@ class _Runner:
         self.lease = asyncio.Event()
 
     def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
-        """Do it; what goes wrong is put there too."""
+        """Inject *plan*, with its events and errors put into the queue."""
         try:
             asyncio.run(self._run_plan(system, plan))
         except BaseException as error:  # noqa: BLE001 - raised again where the events are read
@@ -103,7 +103,7 @@ class _Runner:
             self._events.put(None)
 
     def end(self) -> None:
-        """Have the faults undone now."""
+        """Make the injection end and undo its faults now."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             with suppress(RuntimeError):  # it has just ended
@@ -132,7 +132,7 @@ class _Runner:
 
 
 async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
-    """Wait until every replica is ready, as a fault needs it; `inject` says which are not."""
+    """Wait until every replica is ready, as a fault requires; `inject` reports those that are not."""
     deadline = time.monotonic() + SETTLE_S
     while system.fleet.not_ready() and time.monotonic() < deadline and not lease.is_set():  # noqa: ASYNC110 - it is polled
         await asyncio.sleep(0.2)
@@ -140,7 +140,7 @@ async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
-    """Hold the system for this injection; raises RefusedError while another one holds it."""
+    """Hold the system's lock for this injection; raises RefusedError while another injection holds it."""
     held: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -168,11 +168,11 @@ def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
 
 
 def activity(api: Api, namespace: str) -> str | None:
-    """Return what is being injected into the system that *namespace* watches over, None when nothing is."""
+    """Return the plan being injected into the system that *namespace* watches, as text; None without one."""
     return _active_plan(api.get("ConfigMap", ACTIVITY, namespace))
 
 
-def _active_plan(held: Object | None) -> str | None:
-    if held is None or float(held["data"]["until"]) < time.time():
+def _active_plan(lock: Object | None) -> str | None:
+    if lock is None or float(lock["data"]["until"]) < time.time():
         return None
-    return str(held["data"]["plan"])
+    return str(lock["data"]["plan"])

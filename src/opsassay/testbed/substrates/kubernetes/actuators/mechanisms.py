@@ -87,7 +87,7 @@ MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
 
 
 def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
-    """Return why *fault* cannot go this *mechanism*, None when it can."""
+    """Return why *mechanism* cannot carry out *fault*, None when it can."""
     on_host = fault.target is not None and fault.target.host is not None
     if mechanism.name == "node":
         if not on_host and CATALOGUE[fault.fault].category is not Category.NETWORK:
@@ -101,7 +101,7 @@ def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str |
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
-    """Return the mechanism that *fault* goes; raises RefusedError with every reason when there is none."""
+    """Return the mechanism that carries out *fault*; raises RefusedError with every reason when there is none."""
     further = (Mechanism(name, FURTHER.load(name)().make) for name in offers.further)
     mechanisms, reasons = [*MECHANISMS[fault.fault], *further], list[str]()
     for mechanism in sorted(mechanisms, key=lambda mechanism: mechanism.name != offers.prefer):

@@ -29,7 +29,7 @@ class NodeCommand:
     context: str
 
     def require(self) -> None:
-        """Raise RefusedError unless there is a command and the context is one whose nodes may be touched."""
+        """Raise RefusedError unless a command is set and the nodes of the context may be broken."""
         if not self.command:
             raise RefusedError(
                 "This scenario breaks a node, and no command for nodes is known; give `node_command` in the plan's cluster "
@@ -38,11 +38,11 @@ class NodeCommand:
         require_nodes(self.context, "What this scenario breaks")
 
     def words(self, node: str, op: NodeOp) -> list[str]:
-        """Return the command for *op* at *node*."""
+        """Return the command line that does *op* on *node*."""
         return [word.replace("{node}", node).replace("{op}", op) for word in self.command]
 
     def do(self, node: str, op: NodeOp) -> str:
-        """Carry out *op* at *node* and return what was printed; raises OperationError with it when that fails."""
+        """Do *op* on *node* and return the output; raises OperationError with it when that fails."""
         try:
             done = subprocess.run(
                 self.words(node, op), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
@@ -57,7 +57,7 @@ class NodeCommand:
 
     @contextmanager
     def broken(self, node: str, op: NodeOp, limit_s: float) -> Iterator[None]:
-        """Do *op* at *node* while the block runs; taken back when it ends, this process dies, or *limit_s* is over."""
+        """Do *op* on *node* while the block runs; undone when it ends, this process dies, or *limit_s* is over."""
         self.require()
         guard = _guard(self.words(node, UNDO_OF_NODE_OP[op]), limit_s)
         try:
@@ -74,9 +74,9 @@ class NodeCommand:
                 raise OperationError(f"{op} of {node} could not be taken back; do it by hand: {UNDO_OF_NODE_OP[op]}.")
 
 
-def _guard(undo: Sequence[str], limit_s: float) -> subprocess.Popen[bytes]:
-    """Start the process that runs *undo* when its input ends or its time is over."""
-    order = json.dumps({"undo": list(undo), "limit_s": limit_s})
+def _guard(undo_command: Sequence[str], limit_s: float) -> subprocess.Popen[bytes]:
+    """Start the process that runs *undo_command* when its input ends or *limit_s* is over."""
+    order = json.dumps({"undo": list(undo_command), "limit_s": limit_s})
     return subprocess.Popen(
         [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.actuators.node_command", order],
         stdin=subprocess.PIPE,

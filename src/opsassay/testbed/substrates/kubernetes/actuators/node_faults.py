@@ -40,7 +40,7 @@ class NodeFault:
         self._made = self._begun = False
 
     async def apply(self) -> None:
-        """Break; raises RefusedError, before anything was changed, where nodes may not be touched."""
+        """Break the node by an agent on it; raises RefusedError, before any change, where nodes may not be touched."""
         injection, system = self._injection, self._injection.system
         require_nodes(system.api.context, injection.plan.name)
         node = injection.host or injection.replica.host
@@ -57,7 +57,7 @@ class NodeFault:
         await asyncio.to_thread(self._request_agent, system, "POST", "begin")
 
     async def undo(self) -> None:
-        """Take it back, and the agent away; the agent's own deadline does it where it cannot be reached."""
+        """Undo the fault and remove the node agent; an agent out of reach does it at its own deadline."""
         system = self._injection.system
         try:
             if self._begun:
@@ -73,7 +73,7 @@ class NodeFault:
                 await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
 
     async def _save_ledger(self, system: ClusterUnderTest) -> None:
-        """Keep what the agent wrote down; one that does not give it ends the fault all the same."""
+        """Fetch the ledger of the node agent; without an answer the fault is undone all the same."""
         try:
             lines = await asyncio.to_thread(self._request_agent, system, "GET", "ledger")
         except OpsAssayError as error:
@@ -81,9 +81,9 @@ class NodeFault:
         else:
             (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
-    def _request_agent(self, system: ClusterUnderTest, method: str, what: str) -> Any:
+    def _request_agent(self, system: ClusterUnderTest, method: str, path: str) -> Any:
         pod_endpoints = PodEndpoints.for_namespace(system.api, system.watch_namespace)
-        return pod_endpoints.request(self._name, method, what, port=self._port, raw_answer=True)
+        return pod_endpoints.request(self._name, method, path, port=self._port, raw_answer=True)
 
     async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
         pod_endpoints, deadline = (
@@ -103,7 +103,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return what the agent shall do."""
+    """Return the actions that the node agent takes for the fault."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
@@ -122,7 +122,7 @@ def _packets(
     parameters: dict[str, Any],
     impairment: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return a deed for each pod that is hit: its streams, by the addresses that its packets bear."""
+    """Return one action for each pod that is hit: its packet streams, by the addresses that its packets have."""
     targets = {replica.id: replica for replica in injection.replicas}
     streams: dict[str, list[dict[str, Any]]] = {name: [] for name in targets}
     for source, destination, direction in touched(system.fleet, targets, parameters):
@@ -155,7 +155,7 @@ def _packet_request(
 
 
 def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], image: str) -> list[Object]:
-    """Return the order and the pod that carries it out on *node*, wherever the scheduler would put it."""
+    """Return the order and the pod that carries it out on *node*, placed there without the scheduler."""
     metadata = {"name": name, "namespace": namespace, "labels": MANAGED}
     key = {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}
     container = {

@@ -40,7 +40,7 @@ class Objects:
         self._stack = ExitStack()
 
     async def apply(self) -> None:
-        """Have the undo wait in the cluster, then make the changes."""
+        """Start the undo in the cluster, then make the changes."""
         system = self._injection.system
         changes = await asyncio.to_thread(self._make, self._injection)
         await self._account.open()
@@ -58,7 +58,7 @@ class Objects:
         await asyncio.to_thread(self._stack.enter_context, held)
 
     async def undo(self) -> None:
-        """Take them back."""
+        """Undo the changes."""
         await asyncio.to_thread(self._stack.close)
         await self._account.close()
 
@@ -70,12 +70,12 @@ class CutOff(Objects):
         super().__init__(injection, parting)
 
     async def apply(self) -> None:
-        """Make the policy, then end what stands."""
+        """Create the network policy, then close the open connections."""
         await super().apply()
         await hook(self._injection, on=True)
 
     async def undo(self) -> None:
-        """Let connections last again, and take the policy back."""
+        """Let connections last again, and remove the network policy."""
         try:
             await hook(self._injection, on=False)
         finally:
@@ -83,12 +83,12 @@ class CutOff(Objects):
 
 
 def delete_pod(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the change that kills the pod: its controller makes another one."""
+    """Return the change that deletes the pod; its controller makes another one."""
     return [Change("Pod", injection.replica.pod, injection.system.name, delete=True)]
 
 
 def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the change that leaves the pod without a container that runs, as Chaos Mesh's pod-failure does."""
+    """Return the change that leaves the pod without a running container, as Chaos Mesh's pod-failure does."""
     system, pod = injection.system, injection.replica.pod
     standing = system.api.get("Pod", pod, system.name)
     if standing is None:
@@ -101,7 +101,7 @@ def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
 
 
 def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the changes that part the pod from its peers by a network policy."""
+    """Return the changes that cut the pod off from its peers by a network policy."""
     system, label = injection.system, (SEGMENT, secrets.token_hex(3))
     given = injection.plan.parameters
     policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, given.get("peer"), given["direction"])
@@ -113,7 +113,7 @@ def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
 
 
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None, direction: str = "both") -> Object:
-    """Return the policy *name* that parts the pod with *label* from *peer*, or from all pods of its *namespace*.
+    """Return the network policy *name* that cuts the pod with *label* off from *peer*, or from all pods of *namespace*.
 
     A policy works on connections, and one needs packets of both directions: both are cut, of the calls to the pod
     (*direction* inbound), of those that it makes (outbound), or of all. Telemetry, names and endpoints pass.

@@ -23,14 +23,14 @@ class KillContainer:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Kill it."""
+        """Kill the container of the pod."""
         system, pod = self._injection.system, self._injection.replica.pod
         await self._account.open()
         system.expected.add(pod)
         await asyncio.to_thread(system.pod_endpoints.request, pod, "POST", "kill", tries=1)
 
     async def undo(self) -> None:
-        """Stop the callers' account: the kubelet restarts what died."""
+        """Stop the callers' ledger: the kubelet restarts the container."""
         await self._account.close()
 
 
@@ -47,12 +47,12 @@ class PodLookups:
         self._account = Account(injection, own=self._hosts)
 
     async def apply(self) -> None:
-        """Order it; the target enters the calls that fail for it into the ledger."""
+        """Make name look-ups of the pod fail; it enters the failed calls into the ledger."""
         await self._account.open()
         await give(self._injection, names=dict.fromkeys(self._hosts, self.how))
 
     async def undo(self) -> None:
-        """Take the order back; caches forget within a second."""
+        """Let name look-ups of the pod work again; caches expire within a second."""
         await take_back(self._injection)
         await self._account.close()
 
@@ -72,14 +72,14 @@ class PodPressure:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Order it; it has built up when this returns."""
+        """Start the pressure in the pod; it has built up when this returns."""
         await self._account.open()
         if self._kind is FaultKind.MEM_STRESS:
             self._injection.system.expected.add(self._injection.replica.pod)
         await give(self._injection, pressure=(self._make_pressure(),))
 
     async def undo(self) -> None:
-        """End it."""
+        """End the pressure in the pod."""
         await take_back(self._injection)
         await self._account.close()
 
@@ -97,7 +97,7 @@ async def give(
     names: Mapping[str, Lookup] = MappingProxyType({}),
     pressure: tuple[Pressure, ...] = (),
 ) -> None:
-    """Order the pod that is hit to do what *injection* needs; a plan that ends with its pod spares the successor."""
+    """Send the affected pod the orders that *injection* needs; a plan that ends with its pod spares the successor."""
     system, replica = injection.system, injection.replica
     pod = replica.pod if injection.plan.ends_with_pod else None
     system.orders[injection.id] = PodOrder(replica.id, pod, names, pressure)
@@ -105,7 +105,7 @@ async def give(
 
 
 async def take_back(injection: Injection[ClusterUnderTest]) -> None:
-    """Take the order back, if it was given; a pod that is gone or has no container needs to hear nothing."""
+    """Withdraw the orders of *injection*; nothing is sent to a pod that is gone or has no container."""
     if injection.system.orders.pop(injection.id, None) is not None:
         with contextlib.suppress(ConnectionError):
             await injection.system.push_hooks(injection.replica)

@@ -118,22 +118,22 @@ class ClusterUnderTest:
             self.notes.append(f"the watch of pods was resumed {self._pods.drops} times")
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *replica*'s container, as its pod says; a host's is not known."""
+        """Return the used share of the memory limit of *replica*'s container; None for a host."""
         if host is not None or not replica.gauges:
             return None
         share: float | None = replica.gauges[-1][1].get("memory_share")
         return share
 
-    def companions_memory_mb(self, place: str) -> float:  # noqa: ARG002 - they run in the container and count to it
-        """Return 0."""
+    def companions_memory_mb(self, name: str) -> float:  # noqa: ARG002 - they run in the container and count to it
+        """Return 0: a container's memory includes that of companions."""
         return 0.0
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines could not be written, by this process and those in pods."""
+        """Return how many ledger lines could not be written, by this process and those in pods."""
         return self.ledger.lost + self.fleet.lost_ledger_lines()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run *coroutine* as a task; its failure is the injection's."""
+        """Run *coroutine* as a task; its failure fails the injection."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
 
@@ -147,7 +147,7 @@ class ClusterUnderTest:
         task.add_done_callback(finished)
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """Note that the injection has failed, and have it end; the system is not ours to end."""
+        """Fail the injection because of *failure*, and end it; the system itself goes on."""
         self.failure = self.failure or failure
         self._lease.set()
 
@@ -163,7 +163,7 @@ class ClusterUnderTest:
         )
 
     def orders_of(self, replica: Replica) -> list[PodOrder]:
-        """Return the orders that the pod of *replica* has: those that end with the pod they were given to only there."""
+        """Return the orders for the pod of *replica*; an order that ends with its pod is not for a new one."""
         mine = [order for order in self.orders.values() if order.replica == replica.id]
         return [order for order in mine if order.pod in {None, replica.pod}]
 
@@ -183,12 +183,12 @@ class ClusterUnderTest:
             await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, target_state)
 
     async def save_ledger(self, pod: str) -> None:
-        """Keep the ledger of *pod*, which is about to go with its disk."""
+        """Fetch the ledger of *pod*, which is about to be deleted."""
         lines = await asyncio.to_thread(self.pod_endpoints.ledger, pod)
         (self.state.ledger_dir / f"{pod}.jsonl").write_bytes(lines)
 
     def addresses_of(self, name: str, *, as_callee: bool) -> list[str]:
-        """Return the addresses that packets to or from *name* bear in a pod: a replica, a store, or the load generator.
+        """Return the addresses in packets to or from *name* (a replica, a store or the load generator) in a pod.
 
         Who is called (*as_callee*) is reached at the address of its service, before that is translated on the node.
         """
@@ -205,7 +205,7 @@ class ClusterUnderTest:
         return str(self._pods.objects[self.name, pod]["metadata"]["uid"])
 
     def left_s(self) -> float:
-        """Return for how many seconds anything may still last."""
+        """Return how many seconds the injection may still last."""
         return max(self.deadline - time.time(), 0.0)
 
     async def _poll(self) -> None:
@@ -252,10 +252,10 @@ class ClusterUnderTest:
         pod = self._pods.objects.get((self.name, replica.pod))
         return pod is not None and is_ready(pod)
 
-    def _compare_clocks(self, there: float, asked: float) -> None:
-        """Note once when the clock of a node differs from ours by more than the answer took."""
-        ahead = there - (asked + time.time()) / 2
-        if abs(ahead) > (time.time() - asked) / 2 + CLOCK_TOLERANCE_S and not any(
+    def _compare_clocks(self, pod_time: float, request_time: float) -> None:
+        """Note once when the clock of a node differs from this one by more than the request took."""
+        ahead = pod_time - (request_time + time.time()) / 2
+        if abs(ahead) > (time.time() - request_time) / 2 + CLOCK_TOLERANCE_S and not any(
             "clock" in note for note in self.notes
         ):
             self.notes.append(
@@ -263,7 +263,7 @@ class ClusterUnderTest:
             )
 
     def _assign(self) -> None:
-        """Give every replica the pod that is it: it keeps its own while that is there."""
+        """Assign every replica its pod; it keeps its present one while that exists."""
         pods = {p["metadata"]["name"]: p for p in self._pods.all() if not is_over(p)}
         staying = {name: p for name, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
         for service in self.system.services:
@@ -297,9 +297,10 @@ class ClusterUnderTest:
         if former[0] == seen[0] and replica.pod not in self.expected:
             self._note_end(replica.pod, statuses[0].get("lastState", {}).get("terminated") or {})
 
-    def _note_end(self, pod: str, ended: Object) -> None:
-        """Keep in mind that the container of *pod* ended though nobody here ended it."""
-        why = ended.get("reason") or "for no reason that the cluster gives"
+    def _note_end(self, pod: str, container_state: Object) -> None:
+        """Record that the container of *pod* ended without an action of the testbed."""
+        why = container_state.get("reason") or "for no reason that the cluster gives"
         self.notes.append(
-            f"the container of {pod} ended (exit status {ended.get('exitCode')}, {why}), which OpsAssay did not ask for"
+            f"the container of {pod} ended (exit status {container_state.get('exitCode')}, {why}), "
+            "which OpsAssay did not ask for"
         )

@@ -65,7 +65,7 @@ def undo_objects(
     avoid: Collection[str],
     path: str,
 ) -> list[Object]:
-    """Return the undo's account, its order at *path*, the rights that it needs, and its job, which keeps off *avoid*."""
+    """Return account, order (at *path*), rights and job of an undo; the job runs on no node of *avoid*."""
     order = {
         "deadline": deadline,
         "path": path,
@@ -91,7 +91,7 @@ def undo_objects(
 
 
 def _rule(kind: str, name: str, verbs: list[str]) -> Object:
-    """Return a right to do *verbs* to one object and nothing else."""
+    """Return the access rule for *verbs* on the one object *name* of *kind*."""
     group, plural, _ = KINDS[kind]
     return {
         "apiGroups": [group.split("/")[1] if group.startswith("apis/") else ""],
@@ -144,7 +144,7 @@ def start(api: Api, objects: Sequence[Object]) -> None:
 
 
 def _await_admission(api: Api, job: Object) -> None:
-    """Have the server try a pod of *job* until it would take it; raises what it says against that.
+    """Try a pod of *job* on the server until it would admit it; raises the server's reason when it does not.
 
     A controller that is refused tells nobody, and tries again late. Old clusters give an account its token a moment after
     it was made.

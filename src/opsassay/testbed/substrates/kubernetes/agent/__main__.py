@@ -29,7 +29,7 @@ SYSTEM_FILE = Path("/etc/opsassay/system.yaml")
 
 
 def main(arguments: list[str]) -> None:
-    """Run the role that the arguments name until the pod is asked to end."""
+    """Run the pod's role that *arguments* name until the pod is asked to end."""
     role, *names = arguments
     configure("-".join([role, *names[:1]]), os.environ.get("POD_NAMESPACE", ""))
     _log.info("started", pid=os.getpid())
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _run(order: dict[str, Any]) -> None:
-    """Run the process of the runtime that *order* is for, until it is asked to end."""
+    """Run the runtime process that *order* describes, until it is asked to end."""
     import uvloop
 
     from opsassay.testbed.workload.runtime import load, replica
@@ -74,7 +74,7 @@ def _run(order: dict[str, Any]) -> None:
 
 
 def _press(role: str, order: dict[str, Any]) -> None:
-    """Run what presses on the container beside its process."""
+    """Run the companion process that burdens the container, by its *role*."""
     from opsassay.testbed.workload.runtime import allocator, burner
 
     asyncio.run({"burner": burner.main, "allocator": allocator.main}[role](order))
@@ -123,7 +123,7 @@ def _common_settings(system: System, name: str) -> dict[str, Any]:
 
 
 def _resource(system: System, service: str) -> dict[str, str]:
-    """Return the OpenTelemetry resource of this pod; a pod's name holds its replica set's."""
+    """Return the OpenTelemetry resource of this pod; the replica set is part of the pod's name."""
     pod = os.environ["POD_NAME"]
     return {
         "service.name": service,

@@ -27,7 +27,7 @@ class PodNames:
         self.wrong: Mapping[str, Lookup] = {}
 
     def serve(self) -> int:
-        """Start in a thread of its own, where a slow look-up holds up nobody else; return the UDP port."""
+        """Start the DNS server in a thread and return its UDP port."""
         ready, ports = threading.Event(), list[int]()
 
         async def run() -> None:
@@ -53,7 +53,7 @@ class PodNames:
 
 
 def look_up(service: str) -> list[Endpoint] | None:
-    """Return where the cluster says that *service* is; None when it knows none of that name."""
+    """Return the endpoints of *service* in the cluster's DNS; None for an unknown name."""
     try:
         return [(socket.gethostbyname(service), SERVICE_PORT)]
     except socket.gaierror as error:

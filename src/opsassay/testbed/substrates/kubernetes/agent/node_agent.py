@@ -35,7 +35,7 @@ BEGIN_TIMEOUT_S = 30.0
 
 
 def main() -> None:
-    """Carry out the order when asked to begin, until asked to end or the deadline."""
+    """Run the node agent until it is asked to end or the deadline comes."""
     order = json.loads(ORDER_FILE.read_text())
     asyncio.run(NodeAgent(order, os.environ["ENDPOINT_KEY"]).run())
 
@@ -49,7 +49,7 @@ class NodeAgent:
         self._acting = ExitStack()
 
     async def run(self) -> None:
-        """Serve until the end."""
+        """Serve requests until the end."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
         runner = web.AppRunner(self.application())
         await runner.setup()
@@ -64,18 +64,18 @@ class NodeAgent:
             await runner.cleanup()
 
     def application(self) -> web.Application:
-        """Return what answers to orders."""
+        """Return the web application of the node agent."""
         found = web.Application(middlewares=[requires_key(self._key)])
         found.add_routes([web.get("/", self.report_status), web.post("/begin", self.begin), web.post("/end", self.end)])
         found.add_routes([web.get("/ledger", self.ledger)])
         return found
 
     async def report_status(self, _: web.Request) -> web.Response:
-        """Say that this is here."""
+        """Answer that the agent is here."""
         return web.json_response({"deadline": self._order["deadline"]})
 
     async def begin(self, _: web.Request) -> web.Response:
-        """Do every deed; they act when this is answered. When one fails, those before it are taken back."""
+        """Start every action of the order and answer when all act; when one fails, those before it are undone."""
         for deed in self._order["deeds"]:
             try:
                 await asyncio.to_thread(self._acting.enter_context, _DEEDS[deed["kind"]](deed))
@@ -87,11 +87,11 @@ class NodeAgent:
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with what was done to which packets."""
+        """Answer with the ledger of affected packets."""
         return web.Response(body=await asyncio.to_thread(lambda: LEDGER.read_bytes() if LEDGER.exists() else b""))
 
     async def end(self, _: web.Request) -> web.Response:
-        """Take everything back, and end when that is answered."""
+        """Undo everything, answer, and end."""
         await asyncio.to_thread(self._acting.close)
         _log.info("faults undone")
         asyncio.get_running_loop().call_later(0.2, self._ended.set)
@@ -100,7 +100,7 @@ class NodeAgent:
 
 @contextmanager
 def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
-    """Stop the kubelet of this node, whose network this process shares; the node is not heard of any more."""
+    """Stop the kubelet of this node, whose network this process shares, for the block: the node becomes NotReady."""
     pid = kubelet_here(PROCESSES)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -110,10 +110,10 @@ def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def burners(deed: dict[str, Any]) -> Iterator[None]:
-    """Burn ``cores`` times ``load_percent`` of this node, beside its pods and not as one that gets what they leave."""
+def burners(action: dict[str, Any]) -> Iterator[None]:
+    """Burn ``cores`` times ``load_percent`` of this node, in the topmost CPU group and not within a pod's share."""
     group = top_group(PROCESSES)
-    pids = [fork_burner(deed["load_percent"] / 100.0) for _ in range(deed["cores"])]
+    pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action["cores"])]
     try:
         for pid in pids:
             group.write_text(str(pid))
@@ -125,17 +125,17 @@ def burners(deed: dict[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def packets(deed: dict[str, Any]) -> Iterator[None]:
-    """Impair the ``streams`` of the pod with the ``uid`` as ``impairment`` says; see `testbed/workload/packets.py`."""
+def packets(action: dict[str, Any]) -> Iterator[None]:
+    """Apply ``impairment`` to the ``streams`` of the pod with ``uid`` for the block; see `testbed/workload/packets.py`."""
     import threading
 
     from opsassay.testbed.kernel.probe import probe_machine
     from opsassay.testbed.workload.packets import choose, work
 
-    namespace = f"{PROCESSES}/{process_of(deed['uid'], PROCESSES)}/ns/net"
-    in_kernel = deed["impairment"]["kind"] in probe_machine().impairments
+    namespace = f"{PROCESSES}/{process_of(action['uid'], PROCESSES)}/ns/net"
+    in_kernel = action["impairment"]["kind"] in probe_machine().impairments
     config = {
-        **deed,
+        **action,
         "namespace": namespace,
         "peer_interface": peer_of(namespace),
         "means": "kernel" if in_kernel else "queue",
@@ -156,7 +156,7 @@ def packets(deed: dict[str, Any]) -> Iterator[None]:
     try:
         if not active.wait(BEGIN_TIMEOUT_S) or failure:
             reason = failure[0] if failure else f"nothing was caught in {BEGIN_TIMEOUT_S:g} s"
-            raise OperationError(f"the packets of {deed['pod']} could not be caught: {reason}")
+            raise OperationError(f"the packets of {action['pod']} could not be caught: {reason}")
         yield
     finally:
         os.close(end)
@@ -168,7 +168,7 @@ _DEEDS: dict[str, Callable[[dict[str, Any]], Any]] = {"kubelet": frozen_kubelet,
 
 
 def kubelet_here(processes: Path) -> int:
-    """Return the kubelet among *processes* that shares our network, which is the node's; raises OperationError."""
+    """Return the pid of the kubelet among *processes* (a proc folder) on this node's network; raises OperationError."""
     own = (processes / "self/ns/net").stat()
     for folder in processes.iterdir():
         if not folder.name.isdigit():
@@ -182,7 +182,7 @@ def kubelet_here(processes: Path) -> int:
 
 
 def top_group(processes: Path) -> Path:
-    """Return the file that takes members of the topmost CPU group that the first process sees; raises OperationError."""
+    """Return the members file of the topmost CPU control group of process 1; raises OperationError."""
     root = processes / "1/root/sys/fs/cgroup"
     for found in (root / "cgroup.procs", root / "cpu/cgroup.procs", root / "cpu,cpuacct/cgroup.procs"):
         if found.exists():
@@ -191,7 +191,7 @@ def top_group(processes: Path) -> Path:
 
 
 def process_of(uid: str, processes: Path) -> int:
-    """Return a process of the pod with *uid* that is in the pod's own network; raises OperationError."""
+    """Return the pid of a process in the network of the pod with *uid*; raises OperationError."""
     names, own = (uid, uid.replace("-", "_")), (processes / "self/ns/net").stat()
     for folder in processes.iterdir():
         if not folder.name.isdigit():

@@ -28,7 +28,7 @@ class Alone(Fleet):
         self.companions: set[int] = set()
 
     def resource(self, replica: Replica) -> dict[str, str]:  # noqa: ARG002 - there is one
-        """Return what the pod's telemetry names."""
+        """Return the OpenTelemetry resource of this pod."""
         return self._resource
 
 
@@ -39,7 +39,7 @@ class OwnContainer(Containers):
         super().__init__(state, fleet, own_groups())
 
     def group_of(self, replica: Replica) -> str:  # noqa: ARG002 - there is one
-        """Return the path of the container's group: what is mounted is the group itself."""
+        """Return '', the path of the container's control group: the mounted root is the group itself."""
         return ""
 
 

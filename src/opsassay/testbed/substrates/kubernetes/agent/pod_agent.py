@@ -40,7 +40,7 @@ ANSWER_S = 0.1
 
 
 def keep(run: Callable[[dict[str, Any]], None], order: dict[str, Any]) -> int:
-    """Run *run*(*order*) in a child process and keep it; return the exit status that the container shall have."""
+    """Run *run*(*order*) in a child process, watch it, and return the exit status for the container."""
     (HOME / "ledger").mkdir(exist_ok=True)
     reading, writing = os.pipe()
     child = os.fork()
@@ -77,7 +77,7 @@ class PodAgent:
         self._expiry: asyncio.Task[None] | None = None
 
     async def run(self, writing: int) -> int:
-        """Serve until the child ends; return its exit status as a shell tells it."""
+        """Serve requests until the child ends; return its exit status as a shell reports it."""
         await self.channels.start()
         own = psutil.Process().memory_info()
         beside = {"beside_mb": (own.rss - own.shared) / 2**20}
@@ -98,7 +98,7 @@ class PodAgent:
         return code if code >= 0 else 128 - code
 
     def application(self) -> web.Application:
-        """Return what answers to orders."""
+        """Return the web application of the pod agent."""
         found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(
             [
@@ -111,7 +111,7 @@ class PodAgent:
         return found
 
     async def report_status(self, _: web.Request) -> web.Response:
-        """Answer with what this pod counts, and its desired state."""
+        """Answer with the counters of this pod and its desired state."""
         answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
         if "gauges" in answer:
             gauges = answer["gauges"]
@@ -122,22 +122,22 @@ class PodAgent:
         return web.json_response({**answer, **payload})
 
     async def order(self, request: web.Request) -> web.Response:
-        """Bring the pod to the desired state; it is there when this is answered."""
+        """Bring the pod to the desired state of the request, then answer."""
         desired = DesiredState.model_validate(await request.json())
         await self.change(desired)
         return web.json_response({"until": desired.until})
 
     async def kill(self, _: web.Request) -> web.Response:
-        """Kill the child, and with it the container, when this is answered."""
+        """Answer, then kill the child, which ends the container."""
         asyncio.get_running_loop().call_later(ANSWER_S, os.kill, self.child, signal.SIGKILL)
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with the lines of every process here; a torn last one is left out."""
+        """Answer with the ledger lines of every process in the pod; a torn last one is left out."""
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
     async def change(self, desired: DesiredState) -> None:
-        """Replace the desired state, and have it end in time; raises OperationError when it cannot be reached."""
+        """Replace the desired state and schedule its end; raises OperationError when it cannot be reached."""
         async with self._changing:
             if desired.until <= time.time():
                 desired = DesiredState()
@@ -154,7 +154,7 @@ class PodAgent:
             self._expiry = asyncio.create_task(self._expire(desired.until)) if desired.until else None
 
     async def _expire(self, until: float) -> None:
-        """Want nothing any more when the time has come; try until that is so."""
+        """Clear the desired state at the time *until*; try until that works."""
         await asyncio.sleep(max(until - time.time(), 0.0))
         while self.desired.until == until:
             with suppress(ConnectionError, TimeoutError, RuntimeError):  # busy, or on its way out
@@ -163,7 +163,7 @@ class PodAgent:
             await asyncio.sleep(1.0)
 
     async def _press(self, desired: dict[str, Pressure]) -> None:
-        """Start the companions that are *desired*, and end those that are not any more."""
+        """Start the *desired* companion processes and end all others."""
         for name in self._companions.keys() - desired.keys():
             await self._end_companion(name)
         for name in desired.keys() - self._companions.keys():
@@ -202,7 +202,7 @@ class PodAgent:
         self.fleet.companions.discard(companion.pid)
 
     async def _sample(self) -> None:
-        """Send what the container uses, like any collector."""
+        """Send metrics of the container's resource usage, like any collector."""
         if not self._order.get("service"):
             return
         companions = {self.fleet.replica.id: self.fleet.companions}
@@ -221,7 +221,7 @@ def _ledger_lines() -> bytes:
 
 
 def _count_start() -> int:
-    """Return how often a container of this pod has been started, this time included; the pod's disk survives them."""
+    """Count this start of a container of the pod on its disk and return the number of starts so far."""
     path = HOME / "starts"
     before = int(path.read_text()) if path.exists() else 0
     path.write_text(str(before + 1))

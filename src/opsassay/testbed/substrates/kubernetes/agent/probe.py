@@ -23,7 +23,7 @@ class Connection(http.client.HTTPConnection):
     """A connection that may wait longer for an answer than for being accepted."""
 
     def connect(self) -> None:
-        """Connect; raises OSError."""
+        """Open the connection; raises OSError."""
         patience_s = self.timeout or CONNECTED_WITHIN_S
         self.timeout = min(patience_s, CONNECTED_WITHIN_S)
         super().connect()
@@ -34,12 +34,12 @@ class Opener(urllib.request.HTTPHandler):
     """Opens URLs by such connections."""
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send *request*."""
+        """Send *request* on such a connection."""
         return self.do_open(Connection, request)
 
 
 def probe(url: str, timeout_s: float) -> dict[str, Any]:
-    """Send one GET to *url*; return its status, None when there was no answer, and how long it took."""
+    """Send one GET to *url*; return status (None without an answer) and latency in s."""
     started = time.monotonic()
     status, error = None, ""
     try:
@@ -61,7 +61,7 @@ class ProbeHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Probe what the query names."""
+        """Probe the URL in the query and answer with the result."""
         query = parse_qs(urlsplit(self.path).query)
         try:
             outcome, code = probe(query["url"][0], float(query.get("timeout", ["3"])[0])), 200
@@ -75,9 +75,9 @@ class ProbeHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Say nothing."""
+        """Write no log."""
 
 
 def serve(port: int) -> None:
-    """Serve at *port* until killed."""
+    """Serve probes at *port* until killed."""
     ThreadingHTTPServer(("", port), ProbeHandler).serve_forever()

@@ -20,7 +20,7 @@ START_TIMEOUT_S, WATCH_EVERY_S = 90.0, 0.5
 
 
 def main() -> None:
-    """Serve until the pod is asked to end, or the receiver ends."""
+    """Run the OTLP receiver until the pod is asked to end, or the receiver ends."""
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def application(control: ReceiverControl, spools: Path, key: str) -> web.Application:
-    """Return what answers to orders about recording sessions; their spools are below *spools*.
+    """Return the web application that opens, refreshes and closes recording sessions; spools are below *spools*.
 
     Those of a container before this one in the pod are removed: its sessions went with it, and nothing is added to them.
     """
@@ -75,7 +75,7 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
 
 
 def _name(request: web.Request) -> str:
-    """Return the session that is meant: a plain name, never a path."""
+    """Return the session that the request names; never a path."""
     name = request.match_info["name"]
     if not name.removeprefix(".").replace("-", "").replace("_", "").isalnum():
         raise ValueError(f"{name!r} is no name of a session")

@@ -23,7 +23,7 @@ class StandInHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Say which pod this is."""
+        """Answer with the name of this pod."""
         body = (socket.gethostname() + "\n").encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
@@ -34,11 +34,11 @@ class StandInHandler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the name that the base class calls
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Say nothing."""
+        """Write no log."""
 
 
 def main() -> None:
-    """Serve until asked to end."""
+    """Run the stand-in HTTP server until asked to end."""
     parser = argparse.ArgumentParser(
         prog="python -m opsassay.testbed.substrates.kubernetes.agent.stand_in", description=__doc__
     )

@@ -49,9 +49,9 @@ def main() -> None:
 
 
 def undone(order: dict[str, Any]) -> bool:
-    """Send the requests of *order*, in rounds, until each is done; return whether they are, by us or somebody else.
+    """Send the undo requests of *order* repeatedly until each is done; return whether all are, by whomever.
 
-    Each may be sent twice: it names what shall stand and no version of what stands now.
+    Each may be sent twice: it names the desired content and no version of the present one.
     """
     left = list(order["requests"])
     for _ in range(ROUNDS):
@@ -67,12 +67,12 @@ def undone(order: dict[str, Any]) -> bool:
 
 
 def _is_undone(status: int) -> bool:
-    """Tell whether an HTTP *status* says that nothing is left to undo: success, or an object that is gone."""
+    """Return whether an HTTP *status* means that nothing is left to undo: success, or the object is gone."""
     return status == GONE or 200 <= status < 300
 
 
 def _status(request: dict[str, Any]) -> int:
-    """Send *request*; return the status of the answer, 0 when there is none."""
+    """Send *request* and return the HTTP status of the answer, 0 without an answer."""
     try:
         return _send_request(request)
     except urllib.error.HTTPError as error:
@@ -101,11 +101,11 @@ def _send_request(request: dict[str, Any]) -> int:
 
 
 def server() -> str:
-    """Return the address of the API server, as every pod is given it."""
+    """Return the URL of the API server from the pod's environment."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def trust() -> ssl.SSLContext | None:
-    """Return whom to trust: the cluster's own authority."""
+    """Return the TLS context that trusts the cluster's own authority, None where it has no file."""
     return ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))

@@ -65,12 +65,12 @@ class Api:
 
     @classmethod
     def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
-        """Return a connection by *kubeconfig* (kubectl's own rules when None); raises UserError for an unusable one."""
+        """Return a connection by *kubeconfig* (None: kubectl's own rules); raises UserError when it is not usable."""
         file = str(kubeconfig) if kubeconfig else None
         return cls(partial(_connected, file), context)
 
     def group_of(self, kind: str) -> str:
-        """Return the path of the group and version in which this server has *kind*, asked once where there are several."""
+        """Return the API path of group and version for *kind*; asked of the server once where there are several."""
         (group, plural, _), former = KINDS[kind], FORMER.get(kind)
         if former is None:
             return group
@@ -85,7 +85,7 @@ class Api:
         return self._groups[kind]
 
     def version_of(self, kind: str) -> str:
-        """Return the apiVersion of *kind*: group, slash and version; the version alone for the core."""
+        """Return the apiVersion of *kind*, such as ``apps/v1`` or ``v1``."""
         return version_in(self.group_of(kind))
 
     def path_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> str:
@@ -107,7 +107,7 @@ class Api:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request; return the object or text that it is answered with, or the bytes for a *raw_answer*.
+        """Send one request; return the object or text of the response, or its bytes for a *raw_answer*.
 
         What may pass is tried again, five times within about six seconds: no connection, a server that is overloaded or
         starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE).
@@ -137,7 +137,7 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        """Return an object, None when there is none."""
+        """Return the object *name* of *kind*, None when it does not exist."""
         try:
             return cast("Object", self.request("GET", self.path_of(kind, namespace, name)))
         except ApiError as error:
@@ -146,7 +146,7 @@ class Api:
             raise
 
     def list(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
-        """Return the objects of *kind*, of all namespaces when none is given."""
+        """Return the objects of *kind* in *namespace*, or in all namespaces, that match the label *selector*."""
         query = {"labelSelector": selector} if selector else None
         return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
 
@@ -165,7 +165,7 @@ class Api:
             return self.patch(kind, metadata["name"], manifest, namespace)
 
     def try_out(self, manifest: Object) -> str | None:
-        """Return why the server would refuse to create *manifest*, None when it would not: nothing is made."""
+        """Return why the server would refuse to create *manifest*, None when it would not; a dry run."""
         path = self.path_of(manifest["kind"], manifest["metadata"].get("namespace"))
         try:
             self.request("POST", path, manifest, query={"fieldManager": FIELD_MANAGER, "dryRun": "All"})
@@ -174,9 +174,9 @@ class Api:
         return None
 
     def patch(
-        self, kind: str, name: str, change: Any, namespace: str | None = None, *, how: str = "strategic"
+        self, kind: str, name: str, change: Any, namespace: str | None = None, *, patch_type: str = "strategic"
     ) -> Object:
-        """Change an object by a *change* of type merge, strategic or json."""
+        """Patch an object with *change*; *patch_type* is merge, strategic or json."""
         return cast(
             "Object",
             self.request(
@@ -184,12 +184,12 @@ class Api:
                 self.path_of(kind, namespace, name),
                 change,
                 query={"fieldManager": FIELD_MANAGER},
-                content_type=PATCH_TYPES[how],
+                content_type=PATCH_TYPES[patch_type],
             ),
         )
 
     def replace(self, item: Object) -> Object:
-        """Replace an object by *item*, whole; ApiError 409 when another version stands than the one that *item* names."""
+        """Replace an object by *item*; raises ApiError 409 when its version is not the one that *item* names."""
         metadata = item["metadata"]
         path = self.path_of(item["kind"], metadata.get("namespace"), metadata["name"])
         return cast("Object", self.request("PUT", path, item, query={"fieldManager": FIELD_MANAGER}))
@@ -205,15 +205,15 @@ class Api:
         return True
 
     def end_pods(self, namespace: str, grace_s: int) -> None:
-        """Have all pods of *namespace* end within *grace_s*, however long their own grace is; raises as `request` does."""
+        """Delete all pods of *namespace* with a grace of *grace_s* seconds at most; raises as `request`."""
         self.request("DELETE", self.path_of("Pod", namespace), query={"gracePeriodSeconds": str(grace_s)})
 
     def watch(
-        self, kind: str, version: str, namespace: str | None = None, begun: Callable[[], None] = lambda: None
+        self, kind: str, version: str, namespace: str | None = None, on_start: Callable[[], None] = lambda: None
     ) -> Iterator[Object]:
-        """Yield the events after resource *version* until the server ends the watch; raises what `request` raises.
+        """Yield the events after resource *version* until the server ends the watch; raises as `request`.
 
-        *begun* is called when the server has accepted it, which may be long before the first event.
+        *on_start* is called when the server has accepted it, which may be long before the first event.
         """
         import urllib3
 
@@ -223,7 +223,7 @@ class Api:
             answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", WATCH_S + 10)
             if answer.status >= 400:
                 raise self._refusal_error("GET", self.path_of(kind, namespace), answer.status, answer.data)
-            begun()
+            on_start()
             pending = b""
             for chunk in answer.stream(65536):
                 *lines, pending = (pending + chunk).split(b"\n")
@@ -237,16 +237,16 @@ class Api:
 
     @property
     def verifies(self) -> bool:
-        """Whether the server's certificate is looked at."""
+        """Whether the server's certificate is verified."""
         return bool(self._client.configuration.verify_ssl)
 
     def authority(self) -> bytes | None:
-        """Return the certificate authority that the server is known by, None where it is one of the machine's own."""
+        """Return the certificate authority (PEM) of the server, None where it is one of the machine's own."""
         path = self._client.configuration.ssl_ca_cert
         return Path(path).read_bytes() if path and self.verifies else None
 
     def answers(self, timeout_s: float) -> bool:
-        """Tell whether the server answers at all, asked once: a watch is the last to notice that nobody is there."""
+        """Return whether the server answers within *timeout_s*, tried once."""
         try:
             self.request("GET", "/readyz", timeout_s=timeout_s, tries=1)
         except LostError:
@@ -256,7 +256,7 @@ class Api:
         return True
 
     def require(self) -> str:
-        """Return the server's version; raises StartError when it is not ready, and what `request` raises."""
+        """Return the server's version; raises StartError when it is not ready, else as `request`."""
         version = self.request("GET", "/version")["gitVersion"]
         try:
             self.request("GET", "/readyz")
@@ -265,7 +265,7 @@ class Api:
         return str(version)
 
     def _send(self, *request: Any) -> Any:
-        """Send a request as `_send_once` does, and again when it was refused and the kubeconfig holds other credentials."""
+        """Send a request by `_send_once`, and again when it was denied and the kubeconfig has new credentials."""
         refused = self._credentials()
         answer = self._send_once(*request)
         if answer.status != 401 or not self._renewed(refused):
@@ -274,17 +274,17 @@ class Api:
         return self._send_once(*request)
 
     def _credentials(self) -> dict[str, Any]:
-        """Return what the server knows us by: headers, and the files of a certificate."""
+        """Return the present credentials: headers, and the files of a certificate."""
         configuration = self._client.configuration
         headers = {one["key"]: one["value"] for one in configuration.auth_settings().values()}
         return {**headers, "certificate": (configuration.cert_file, configuration.key_file)}
 
-    def _renewed(self, refused: Mapping[str, Any]) -> bool:
-        """Tell whether there are other credentials than those that were *refused*, reading the kubeconfig for them."""
-        if self._credentials() == refused:
+    def _renewed(self, former: Mapping[str, Any]) -> bool:
+        """Read the kubeconfig again; return whether its credentials differ from the *former* ones."""
+        if self._credentials() == former:
             with suppress(UserError):  # whoever logs in may have written half of it: then these are refused
                 self._client, _ = self._connected(self.context)
-        return self._credentials() != refused
+        return self._credentials() != former
 
     def _send_once(
         self,
@@ -294,12 +294,12 @@ class Api:
         query: Mapping[str, Any] | None,
         content_type: str,
         timeout_s: float,
-        further: Mapping[str, str] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
     ) -> Any:
         import urllib3
 
         configuration = self._client.configuration
-        headers = {"Accept": "application/json", "User-Agent": "kubectl", **(further or {})}
+        headers = {"Accept": "application/json", "User-Agent": "kubectl", **(extra_headers or {})}
         for credential in configuration.auth_settings().values():
             headers[credential["key"]] = credential["value"]
         if body is not None:
@@ -334,7 +334,7 @@ class Api:
 
 
 def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
-    """Return a client for *context* of the kubeconfig *file*, and that context; raises UserError for an unusable one."""
+    """Return a client for *context* of the kubeconfig *file*, and that context; raises UserError when unusable."""
     try:
         from kubernetes import config
     except ImportError as error:

@@ -24,7 +24,7 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def discovery(path: str, kinds: Iterable[str]) -> Any:
-    """Return what is said at *path* by a server that has *kinds*, None where it says nothing of itself."""
+    """Return the discovery document at *path* of a server with *kinds*; None for another path."""
     if path in HEALTH:
         return b"ok"
     if path == "/version":

@@ -18,5 +18,5 @@ IN_ALL = frozenset(kind for kind, row in _ROWS.items() if row.get("in_all"))
 
 
 def version_in(group: str) -> str:
-    """Return the apiVersion of what is in *group*, the path of a group and version: ``apps/v1``, ``v1`` for the core."""
+    """Return the apiVersion for *group*, the API path of a group and version: ``apps/v1``, ``v1`` for the core."""
     return group.removeprefix("apis/").removeprefix("api/")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return *target* after a merge patch, as RFC 7396 has it, word for word."""
+    """Return *target* after the JSON merge patch *patch* (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     target = copy.deepcopy(target) if isinstance(target, dict) else {}
@@ -20,7 +20,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any) -> Any:
-    """Return *target* after a strategic merge: objects by key, lists of named objects by name, ``$patch`` replaces."""
+    """Return *target* after a strategic merge patch: lists of named objects are merged by name, ``$patch`` replaces."""
     if isinstance(patch, dict) and isinstance(target, dict):
         if patch.get("$patch") == "replace":
             return {key: value for key, value in patch.items() if key != "$patch"}
@@ -44,5 +44,5 @@ def _merges_by_name(patch: list[Any]) -> bool:
     return all(_has_name(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 
-def _has_name(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("name"), str)
+def _has_name(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str)

@@ -33,26 +33,26 @@ class Mirror:
         self._thread = threading.Thread(target=self._follow_until_stopped, name=f"mirror-{kind}", daemon=True)
 
     def start(self) -> Mirror:
-        """Begin to follow; does not wait."""
+        """Start the thread that follows the objects, and return at once."""
         self._thread.start()
         return self
 
     def wait(self, timeout_s: float = 20.0) -> None:
-        """Wait until the objects have been listed; raises what keeps it from that."""
+        """Wait until the objects have been listed; raises the error that prevents it."""
         if not self._synced.wait(timeout_s):
             raise self.error or StartError(f"{self.kind} objects were not listed within {timeout_s:g} s.")
 
     def stop(self) -> None:
-        """Stop following; the thread ends with its present wait."""
+        """Stop following the objects; the thread ends with its present wait."""
         self._stopping.set()
 
     @property
     def fresh(self) -> bool:
-        """Whether the objects are known and followed now: a dropped watch that is being resumed is no reading."""
+        """Whether the objects are up to date: listed, and their watch not interrupted."""
         return self._synced.is_set() and self.error is None
 
     def all(self) -> list[Object]:
-        """Return the objects as they are now."""
+        """Return the present objects."""
         return list(self.objects.values())
 
     def _follow_until_stopped(self) -> None:
@@ -92,7 +92,7 @@ class Mirror:
 
     def _follow(self) -> None:
         """Apply events until the watch ends."""
-        for event in self.api.watch(self.kind, self._version, self.namespace, begun=self._well):
+        for event in self.api.watch(self.kind, self._version, self.namespace, on_start=self._well):
             if self._stopping.is_set():
                 return
             item, what = event["object"], event["type"]
@@ -108,12 +108,12 @@ class Mirror:
             self._notify_change(what, item)
 
     def _well(self) -> None:
-        """Note that the server has answered: not before that is a watch resumed."""
+        """Clear the error, after the server has answered."""
         self.error = None
 
-    def _notify_change(self, what: str, item: Object) -> None:
+    def _notify_change(self, event_type: str, item: Object) -> None:
         if self._changed is not None:
-            self._changed(what, item)
+            self._changed(event_type, item)
 
 
 def _key_of_item(item: Object) -> tuple[str, str]:

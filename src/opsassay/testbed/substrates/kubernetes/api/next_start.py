@@ -25,17 +25,17 @@ Pending = defaultdict[str, tuple[str, ...]]
 
 
 def next_start(
-    there: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
+    objects: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
 ) -> tuple[Configured, dict[str, tuple[str, ...]]]:
-    """Return what starts are given, digests by name; and by such a name the ready pods that run with something else.
+    """Return entity to digest of its configuration at the next start, and to its ready pods with an older one.
 
-    *there* are the objects of a namespace by kind; *nodes* those that may be closed to them.
+    *objects* are those of a namespace by kind; *nodes* those that may be closed to them.
     """
     configured, pending = Configured(), Pending(tuple)
-    pods = [pod for pod in there["Pod"] if is_ready(pod)]
-    _note_templates(there["Deployment"], there["ReplicaSet"], pods, configured, pending)
-    _note_config_maps(there["ConfigMap"], pods, configured, pending)
-    _note_claims(there["PersistentVolumeClaim"], pods, configured, pending)
+    pods = [pod for pod in objects["Pod"] if is_ready(pod)]
+    _note_templates(objects["Deployment"], objects["ReplicaSet"], pods, configured, pending)
+    _note_config_maps(objects["ConfigMap"], pods, configured, pending)
+    _note_claims(objects["PersistentVolumeClaim"], pods, configured, pending)
     for node in nodes:
         if closed := _closed(node):
             name = f"Node {node['metadata']['name']} scheduling"
@@ -53,7 +53,7 @@ def _note_templates(
     for deployment in deployments:
         workload = deployment["metadata"]["name"]
         name, template = f"Deployment {workload} template", _plain(deployment)
-        configured[name] = content_digest(_plain(deployment, restarts=False))
+        configured[name] = content_digest(_plain(deployment, with_restarts=False))
         own = {one["metadata"]["name"]: one for one in replica_sets if owner_of(one) == ("Deployment", workload)}
         former = {("ReplicaSet", key) for key, one in own.items() if _plain(one) != template}
         if deployment["spec"].get("paused"):
@@ -85,12 +85,12 @@ def _note_claims(claims: Iterable[Object], pods: Iterable[Object], configured: C
                 pending[f"PersistentVolumeClaim {key}"] += (pod["metadata"]["name"],)
 
 
-def _plain(owner: Object, *, restarts: bool = True) -> str:
-    """Return the pod template of *owner* without what tells its replica sets, and on demand its restarts, apart."""
-    template: dict[str, Any] = json.loads(json.dumps(owner["spec"]["template"]))
+def _plain(workload: Object, *, with_restarts: bool = True) -> str:
+    """Return the pod template of *workload* as JSON without its hash label, or restart annotation."""
+    template: dict[str, Any] = json.loads(json.dumps(workload["spec"]["template"]))
     metadata = template.setdefault("metadata", {})
     (metadata.get("labels") or {}).pop(HASH_LABEL, None)
-    if not restarts:
+    if not with_restarts:
         (metadata.get("annotations") or {}).pop(RESTARTED, None)
     return json.dumps(
         {**template, "metadata": {key: value for key, value in metadata.items() if value}}, sort_keys=True
@@ -98,7 +98,7 @@ def _plain(owner: Object, *, restarts: bool = True) -> str:
 
 
 def _maps_of(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ConfigMaps that the containers of a pod read."""
+    """Yield the names of the ConfigMaps that a pod *spec* uses."""
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         sources = [one.get("configMapRef") for one in container.get("envFrom") or ()]
         sources += [(one.get("valueFrom") or {}).get("configMapKeyRef") for one in container.get("env") or ()]
@@ -107,20 +107,20 @@ def _maps_of(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _started(pod: Object) -> str:
-    """Return when the first of its containers was started, ISO 8601 as the API writes it; '' when none says so."""
+    """Return the start of the first container of *pod*, ISO 8601 as in the API; '' when unknown."""
     states = [one.get("state", {}).get("running") or {} for one in pod["status"].get("containerStatuses") or ()]
     return min((state["startedAt"] for state in states if "startedAt" in state), default="")
 
 
 def _changed(item: Object) -> str:
-    """Return when *item* was last written."""
+    """Return the time of the last write to *item*."""
     metadata = item["metadata"]
     times: list[str] = [one["time"] for one in metadata.get("managedFields") or () if "time" in one]
     return max([str(metadata.get("creationTimestamp", "")), *times])
 
 
 def _closed(node: Object) -> str:
-    """Return what keeps pods from *node* that somebody said, '' when nothing does."""
+    """Return the taints and cordon that people set on *node* against pods, as text; '' when there are none."""
     taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
     closing = [one for one in taints if one["effect"] in {"NoSchedule", "NoExecute"}]
     unschedulable = bool(node["spec"].get("unschedulable"))

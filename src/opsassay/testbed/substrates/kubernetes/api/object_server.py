@@ -55,11 +55,11 @@ class ObjectServer(SmallApi):
         super().__init__(self.answer, socket)
 
     def put(self, kind: str, namespace: str, name: str, **body: Any) -> Object:
-        """Keep an object and return it; it has a new resourceVersion."""
+        """Store an object of *kind* and return it with a new resourceVersion."""
         return self.keep((kind, namespace, name), body)
 
     def keep(self, key: Key, body: Mapping[str, Any]) -> Object:
-        """Keep the object *body* under *key*, which its metadata then agree with; return what is kept."""
+        """Store the object *body* under *key* and return it, with metadata that agree with the key."""
         _, namespace, name = key
         inside = {"namespace": namespace} if namespace else {}
         rest = {field: value for field, value in body.items() if field not in ("kind", "apiVersion", "metadata")}
@@ -69,13 +69,13 @@ class ObjectServer(SmallApi):
             return self.objects[key]
 
     def refused(self, method: str, path: str) -> Outcome | None:
-        """Return the refusal of a write to a server that takes none."""
+        """Return the refusal of a write by a read-only server, None for other requests."""
         if method in ("GET", "HEAD", "OPTIONS") or not self._read_only:
             return None
         return failure(403, f"{path} is forbidden: this server is read-only and takes no {method}")
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Outcome | None:
-        """Answer as an API server does; None hangs up."""
+        """Return the response to a request as an API server gives it; None closes the connection."""
         if path in self.texts:
             return 200, self.texts[path]
         with self._lock:
@@ -97,14 +97,14 @@ class ObjectServer(SmallApi):
         there = {kind for kind, _, _ in self.objects}
         return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUPS)]
 
-    def _read_objects(self, at: ApiPlace, query: Mapping[str, str]) -> Outcome:
+    def _read_objects(self, place: ApiPlace, query: Mapping[str, str]) -> Outcome:
         as_table = "as=Table" in header(self.request.headers, "Accept")
-        if at.name:
-            item = self._whole_object(self._existing(at))
-            return 200, table(at.kind, [item], "") if as_table else item
+        if place.name:
+            item = self._whole_object(self._existing(place))
+            return 200, table(place.kind, [item], "") if as_table else item
         has_labels = by_labels(query.get("labelSelector", ""))
-        has_fields = by_fields(query.get("fieldSelector", ""), at.kind)
-        keys = sorted(key for key in self.objects if key[0] == at.kind and at.namespace in ("", key[1]))
+        has_fields = by_fields(query.get("fieldSelector", ""), place.kind)
+        keys = sorted(key for key in self.objects if key[0] == place.kind and place.namespace in ("", key[1]))
         items = [
             self._whole_object(key) for key in keys if has_labels(self.objects[key]) and has_fields(self.objects[key])
         ]
@@ -113,41 +113,39 @@ class ObjectServer(SmallApi):
             return 200, [{"type": "ADDED", "object": item} for item in items] if new else []
         version = str(max((int(item["metadata"]["resourceVersion"]) for item in items), default=1))
         if as_table:
-            return 200, table(at.kind, items, version)
-        listed = {"kind": f"{at.kind}List", "apiVersion": version_in(KINDS[at.kind][0])}
+            return 200, table(place.kind, items, version)
+        listed = {"kind": f"{place.kind}List", "apiVersion": version_in(KINDS[place.kind][0])}
         return 200, {**listed, "metadata": {"resourceVersion": version}, "items": items}
 
     def _whole_object(self, key: Key) -> Object:
         kind = key[0]
         return {"kind": kind, "apiVersion": version_in(KINDS[kind][0]), **self.objects[key]}
 
-    def _existing(self, at: ApiPlace) -> Key:
-        """Return the key of the object *at* this place; raises StatusError when there is none."""
-        key = (at.kind, at.namespace, at.name)
+    def _existing(self, place: ApiPlace) -> Key:
+        """Return the key of the object at *place*; raises StatusError when there is none."""
+        key = (place.kind, place.namespace, place.name)
         if key in self.objects:
             return key
-        plural, group = KINDS[at.kind][1], _group_of_kind(at.kind)
-        details = {"name": at.name, "kind": plural} | ({"group": group} if group else {})
-        raise StatusError(failure(404, f'{_group_plural(at.kind)} "{at.name}" not found', details=details))
+        plural, group = KINDS[place.kind][1], _group_of_kind(place.kind)
+        details = {"name": place.name, "kind": plural} | ({"group": group} if group else {})
+        raise StatusError(failure(404, f'{_group_plural(place.kind)} "{place.name}" not found', details=details))
 
-    def _write_object(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
+    def _write_object(self, method: str, place: ApiPlace, body: Any, *, dry: bool) -> Outcome:
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
         if method != "DELETE":
             _require_metadata_map(body)
         if method == "POST":
-            return self._create_object(at, body, dry)
-        key = self._existing(at)
+            return self._create_object(place, body, dry)
+        key = self._existing(place)
         if method == "DELETE":
             if not dry:
                 del self.objects[key]
-            return success({"name": at.name, "kind": KINDS[at.kind][1]})
+            return success({"name": place.name, "kind": KINDS[place.kind][1]})
         named = body.get("metadata", {}).get("resourceVersion")
         if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
-            message = (
-                f'Operation cannot be fulfilled on {_group_plural(at.kind)} "{at.name}": the object has been modified'
-            )
-            raise StatusError(failure(409, message))
+            subject = f'{_group_plural(place.kind)} "{place.name}"'
+            raise StatusError(failure(409, f"Operation cannot be fulfilled on {subject}: the object has been modified"))
         if method == "PATCH":
             merge = merge_patch if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
             _require_metadata_map(body := merge(self.objects[key], body))
@@ -156,13 +154,13 @@ class ObjectServer(SmallApi):
         self.keep(key, body)
         return 200, self._whole_object(key)
 
-    def _create_object(self, at: ApiPlace, body: Object, dry: bool) -> Outcome:
-        name = at.name or body.get("metadata", {}).get("name")
+    def _create_object(self, place: ApiPlace, body: Object, dry: bool) -> Outcome:
+        name = place.name or body.get("metadata", {}).get("name")
         if not name or not isinstance(name, str):
             raise StatusError(failure(400, "metadata.name is missing"))
-        key = (at.kind, at.namespace, name)
+        key = (place.kind, place.namespace, name)
         if key in self.objects and not dry:
-            raise StatusError(failure(409, f'{_group_plural(at.kind)} "{name}" already exists', "AlreadyExists"))
+            raise StatusError(failure(409, f'{_group_plural(place.kind)} "{name}" already exists', "AlreadyExists"))
         if dry:
             return 201, body
         self.keep(key, body)
@@ -170,7 +168,7 @@ class ObjectServer(SmallApi):
 
 
 def parse_path(path: str) -> ApiPlace:
-    """Return where a *path* of the API leads; raises StatusError when it leads to nothing that is known here."""
+    """Parse the API *path*; raises StatusError when it names no known kind."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     depth = 2 if parts[0] == "api" else 3
     group, rest = "/".join(parts[:depth]), parts[depth:]
@@ -189,7 +187,7 @@ def _group_of_kind(kind: str) -> str:
 
 
 def _group_plural(kind: str) -> str:
-    """Return the plural as messages of a server have it: with its group, which the core has none of."""
+    """Return the plural of *kind* as in messages of a server: with its group, unless that is the core."""
     return ".".join(filter(None, (KINDS[kind][1], _group_of_kind(kind))))
 
 

@@ -14,13 +14,13 @@ OWNER = "opsassay/owner"
 
 
 def this_process() -> str:
-    """Return what names this process among all of all machines: host, pid and start time."""
+    """Return a text that identifies this process among all machines: host, pid and start time."""
     process = psutil.Process(os.getpid())
     return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
 
 
 def owner_is_dead(item: Object) -> bool:
-    """Tell whether the owner of *item* was a process of this machine that is no more."""
+    """Return whether the owner of *item* was a process of this machine that has ended."""
     owner = (item["metadata"].get("annotations") or {}).get(OWNER)
     if owner is None:
         return False

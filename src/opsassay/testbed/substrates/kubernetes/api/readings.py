@@ -32,19 +32,19 @@ PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 
 
 def is_ready(pod: Object) -> bool:
-    """Tell whether *pod* is Ready and stays: one that is being deleted drains, and no controller counts it any more."""
+    """Return whether *pod* is Ready and not being deleted."""
     conditions = pod.get("status", {}).get("conditions") or ()
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_over(pod: Object) -> bool:
-    """Tell whether *pod* has done what it was there for, or was given up: a job's, or an evicted one."""
+    """Return whether *pod* has finished or failed for good, like a job's or an evicted one."""
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def owner_of(item: Object) -> tuple[str, str] | None:
-    """Return kind and name of the controller that made *item*; None for what somebody made by hand."""
+    """Return (kind, name) of the controller that made *item*; None without one."""
     for reference in item["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return reference["kind"], reference["name"]
@@ -52,7 +52,7 @@ def owner_of(item: Object) -> tuple[str, str] | None:
 
 
 def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> tuple[str, str]:
-    """Return kind and name of the workload that *pod* belongs to; a pod without one is its own."""
+    """Return (kind, name) of the workload that *pod* belongs to; a pod without one is its own."""
     owner = owner_of(pod)
     if owner is None:
         return "Pod", pod["metadata"]["name"]
@@ -63,7 +63,7 @@ def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> 
 
 
 def desired(workload: Object) -> int:
-    """Return how many replicas *workload* wants; a daemon set wants one on every node that it may run on."""
+    """Return the desired number of replicas of *workload*; of a daemon set one for each node that it may run on."""
     if workload["kind"] == "DaemonSet":
         return int(workload.get("status", {}).get("desiredNumberScheduled", 0))
     return int(workload["spec"].get("replicas", 1))
@@ -72,7 +72,7 @@ def desired(workload: Object) -> int:
 def availability(
     pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D1, ready replicas over all replicas, and the pods that are not ready; None when no replica is desired.
+    """Return D1, the share of ready replicas, and the pods that are not ready; None when no replica is desired.
 
     All replicas are those that the workloads want, and the pods that belong to none: a replica whose pod has gone counts as
     missing, a surplus pod does not make up for another workload's.
@@ -100,22 +100,22 @@ def availability(
 
 
 def backends(endpoints: Object | None) -> tuple[int, int]:
-    """Return the ready addresses of *endpoints*, and all of them."""
+    """Return the numbers of ready addresses and of all addresses in *endpoints*."""
     subsets = (endpoints or {}).get("subsets") or ()
     ready = sum(len(subset.get("addresses") or ()) for subset in subsets)
     return ready, ready + sum(len(subset.get("notReadyAddresses") or ()) for subset in subsets)
 
 
-def populated(protected: Mapping[str, Object | None]) -> tuple[float, tuple[str, ...]]:
-    """Return D2, the least share of ready backends of any of the *protected* services, and those that have none."""
-    counts = {service: backends(found) for service, found in protected.items()}
+def populated(endpoints: Mapping[str, Object | None]) -> tuple[float, tuple[str, ...]]:
+    """Return D2, the least share of ready backends in *endpoints* (by service), and the services with none."""
+    counts = {service: backends(found) for service, found in endpoints.items()}
     empty = tuple(sorted(service for service, (ready, _) in counts.items() if not ready))
     shares = [ready / total if total else 0.0 for ready, total in counts.values()]
     return min(shares, default=1.0), empty
 
 
 def is_critical(pod: Object) -> bool:
-    """Tell whether the cluster cannot do without *pod*: by its priority, or as a part of the control plane."""
+    """Return whether *pod* is critical to the cluster: by its priority, or as a part of the control plane."""
     labels = pod["metadata"].get("labels") or {}
     return pod["spec"].get("priorityClassName") in CRITICAL_PRIORITIES or labels.get("tier") == "control-plane"
 
@@ -126,7 +126,7 @@ def control_plane(
     expected: Mapping[str, int] | None = None,
     replica_sets: Mapping[tuple[str, str], Object] | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D4, the share of critical parts that run and are ready, and those that do not.
+    """Return D4, the share of critical parts that are ready, and those that are not.
 
     *components* are parts that are no pods here, by name: on a managed cluster, or on our native one. *expected* is how
     many there were of each (`critical_parts`): a part that has vanished fails, under the name of its workload.
@@ -145,7 +145,7 @@ def critical_parts(
     components: Mapping[str, bool] | None = None,
     replica_sets: Mapping[tuple[str, str], Object] | None = None,
 ) -> dict[str, int]:
-    """Return how many pods each critical part has, by workload; a static pod, and what is no pod, is a part by itself."""
+    """Return critical part to the number of its pods, by workload; a static pod, and a component, is one by itself."""
     found = Counter(
         pod["metadata"]["name"] if kind in ("Pod", "Node") else name
         for pod in pods
@@ -156,12 +156,12 @@ def critical_parts(
 
 
 def has_own_control_plane(pods: Iterable[Object]) -> bool:
-    """Tell whether the control plane runs as pods: else its health is asked for."""
+    """Return whether the control plane runs as pods; else its health endpoint is used."""
     return any((p["metadata"].get("labels") or {}).get("component") in PARTS for p in pods)
 
 
 def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]) -> tuple[Entity, ...]:
-    """Return the pods as entities of a timeline: service, node, readiness, and the image that they run.
+    """Return the pods as entities of a timeline: service, node, readiness and image.
 
     One that was deleted is none any more, however long its node takes to end it.
     """
@@ -180,18 +180,18 @@ def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Obje
 
 
 def _incarnation(pod: Object) -> str:
-    """Return what is another one after every start of a container of *pod*."""
+    """Return an id that changes with every start of a container of *pod*."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     return f"{pod['metadata'].get('uid', '')[:8]}/{sum(int(one.get('restartCount', 0)) for one in statuses)}"
 
 
-def programs(owners: Iterable[Object]) -> dict[str, str]:
-    """Return what runs under the name of each of *owners*, and as whom: workloads, pods, sets and jobs that nobody owns.
+def programs(workloads: Iterable[Object]) -> dict[str, str]:
+    """Return workload name to a digest of what its containers run, and as which user.
 
     A replica counts for whatever has its workload's name, so all of one name are one program.
     """
     found: dict[str, list[list[Any]]] = {}
-    for owner in owners:
+    for owner in workloads:
         if owner_of(owner) is not None:
             continue
         spec = owner["spec"].get("template", {}).get("spec") or owner["spec"]
@@ -206,7 +206,7 @@ def programs(owners: Iterable[Object]) -> dict[str, str]:
 
 
 def _program(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *container* runs: its program, what is mounted over its image, what its loader obeys."""
+    """Return the parts of *container* that decide what it runs: program, mounts over its image, loader variables."""
     mounts = [[one["mountPath"], one.get("subPath", "")] for one in container.get("volumeMounts") or ()]
     loader = {one["name"]: one.get("value", IS_SET) for one in container.get("env") or () if one["name"] in LOADERS}
     found = {key: container[key] for key in PROGRAM if container.get(key)}
@@ -214,7 +214,7 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exposure(services: Iterable[Object]) -> dict[str, str]:
-    """Return which of *services* have an address outside of the cluster, and which ask no probe before they send.
+    """Return which of *services* have an external address, and which also send requests to pods that are not ready.
 
     All of them stand under one name each, whoever comes or goes.
     """
@@ -234,18 +234,18 @@ ALWAYS_SET = ("ResourceQuota", "LimitRange", "HorizontalPodAutoscaler", "PodDisr
 _ASSIGNED = ("clusterIP", "clusterIPs", "healthCheckNodePort", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy")
 
 
-def plain_settings(there: Mapping[str, Iterable[Object]]) -> dict[str, str]:
-    """Return how many replicas workloads want, and what services and the kinds of `ALWAYS_SET` specify; *there* by kind.
+def plain_settings(objects: Mapping[str, Iterable[Object]]) -> dict[str, str]:
+    """Return setting to value: desired replicas, and the specs of services and of the kinds `ALWAYS_SET`.
 
-    What a cluster assigns to a service is left out, so that one that is made anew is the same.
+    *objects* are given by kind. What a cluster assigns to a service is left out, so that one that is made anew is the same.
     """
     found = {
         f"{kind} {one['metadata']['name']} replicas": str(one["spec"]["replicas"])
         for kind in ("Deployment", "StatefulSet")
-        for one in there[kind]
+        for one in objects[kind]
         if "replicas" in one["spec"]
     }
-    for kind, one in ((name, one) for name in ("Service", *ALWAYS_SET) for one in there[name]):
+    for kind, one in ((name, one) for name in ("Service", *ALWAYS_SET) for one in objects[name]):
         spec = {key: value for key, value in one.get("spec", {}).items() if key not in _ASSIGNED}
         if "ports" in spec:
             spec["ports"] = [{k: v for k, v in port.items() if k != "nodePort"} for port in spec["ports"]]
@@ -253,10 +253,10 @@ def plain_settings(there: Mapping[str, Iterable[Object]]) -> dict[str, str]:
     return found
 
 
-def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], reader: str = "") -> dict[str, str]:
-    """Return what protects a system: handlers of probes, limits, environment that says so by its name, policies.
+def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], digest_key: str = "") -> dict[str, str]:
+    """Return setting to value for all that protects a system: probes, limits, protective variables, policies.
 
-    Secrets are written down as digests under *reader*.
+    Secrets are written down as digests under *digest_key*.
     """
     found: dict[str, str] = {}
     for workload in workloads:
@@ -269,13 +269,13 @@ def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], 
             limits = (container.get("resources") or {}).get("limits") or {}
             found |= {f"{owner} limits.{name}": str(value) for name, value in limits.items()}
             plain = {item["name"]: str(item.get("value", IS_SET)) for item in container.get("env") or ()}
-            found |= protected_of(owner, plain, reader)
+            found |= protected_of(owner, plain, digest_key)
     allowed = {policy["metadata"]["name"]: json.dumps({"spec": policy["spec"]}, sort_keys=True) for policy in policies}
     return found | {f"NetworkPolicy {name}": spec for name, spec in allowed.items()}
 
 
 def why_not_ready(pod: Object) -> str:
-    """Return in one clause why *pod* is not ready: no room, no image, a crash, a probe, a lost node."""
+    """Return a clause on why *pod* is not ready: no room, no image, a crash, a probe, a lost node."""
     status = pod.get("status", {})
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = container.get("state", {}).get("waiting")
@@ -288,7 +288,7 @@ def why_not_ready(pod: Object) -> str:
 
 
 def cores(quantity: str) -> float:
-    """Return the cores of a quantity such as ``4`` or ``3920m``."""
+    """Return the CPU cores in *quantity*, such as ``4`` or ``3920m``."""
     return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
 
 

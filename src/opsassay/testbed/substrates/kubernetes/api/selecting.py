@@ -37,7 +37,7 @@ _REQUIREMENT = re.compile(
 
 
 def by_labels(selector: str) -> Selects:
-    """Return what tells whether an object has the labels that *selector* asks for; raises StatusError."""
+    """Return a function that tells whether an object matches the label *selector*; raises StatusError."""
     requirements = list(_parse_requirements(selector))
 
     def selects(item: Mapping[str, Any]) -> bool:
@@ -48,7 +48,7 @@ def by_labels(selector: str) -> Selects:
 
 
 def by_fields(selector: str, kind: str) -> Selects:
-    """Return what tells whether an object of *kind* has the fields that *selector* asks for; raises StatusError."""
+    """Return a function that tells whether an object of *kind* matches the field *selector*; raises StatusError."""
     requirements = []
     for part in filter(None, selector.split(",")):
         found = re.fullmatch(r"\s*([A-Za-z.]+)\s*(==|=|!=)\s*([^\s=!]*)\s*", part)
@@ -71,19 +71,19 @@ def _parse_requirements(selector: str) -> Iterator[Selects]:
         position = found.end()
 
 
-def _make_requirement(found: re.Match[str]) -> Selects:
-    key, values = found["key"], {one.strip() for one in (found["values"] or "").split(",")}
-    if found["none"]:
-        absent = found["absent"]
+def _make_requirement(match: re.Match[str]) -> Selects:
+    key, values = match["key"], {one.strip() for one in (match["values"] or "").split(",")}
+    if match["none"]:
+        absent = match["absent"]
         return lambda labels: absent not in labels
-    if found["word"] == "in":
+    if match["word"] == "in":
         return lambda labels: key in labels and str(labels[key]) in values
-    if found["word"] == "notin":
+    if match["word"] == "notin":
         return lambda labels: key not in labels or str(labels[key]) not in values
-    if found["sign"] is None:
+    if match["sign"] is None:
         return lambda labels: key in labels
-    value = found["value"]
-    if found["sign"] == "!=":
+    value = match["value"]
+    if match["sign"] == "!=":
         return lambda labels: str(labels.get(key)) != value or key not in labels
     return lambda labels: key in labels and str(labels[key]) == value
 

@@ -33,7 +33,7 @@ class ServedObjects:
 
     @property
     def asked(self) -> list[tuple[str, str, dict[str, str]]]:
-        """Method, path and query of the requests until now, of the last 2,000 at most."""
+        """(method, path, query) of the last requests, at most 2,000."""
         return [(request.method, request.path, request.query) for request in list(self._server.asked)]
 
 
@@ -59,7 +59,7 @@ def serving_objects(
 
 
 def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
-    """Return *objects* and the namespaces that they are in, without kind and apiVersion, by what they are kept under."""
+    """Return key to body of *objects* and of their namespaces, without kind and apiVersion."""
     keyed: dict[Key, dict[str, Any]] = {}
     for number, one in enumerate(objects):
         key, body = _read(number, one)
@@ -77,15 +77,15 @@ def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
     return keyed
 
 
-def _read(number: int, one: Mapping[str, Any]) -> tuple[Key, dict[str, Any]]:
-    """Return key and body of the object at *number* of those given; raises UserError for one that cannot be served."""
+def _read(position: int, manifest: Mapping[str, Any]) -> tuple[Key, dict[str, Any]]:
+    """Return key and body of *manifest*, the object at *position*; raises UserError when it cannot be served."""
     try:
-        body = json.loads(json.dumps(dict(one)))  # a copy, so that the caller's stay as they are
+        body = json.loads(json.dumps(dict(manifest)))  # a copy, so that the caller's stay as they are
         kind, version, metadata = body.pop("kind"), body.pop("apiVersion"), body["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"Object {number} is none that an API server keeps ({error}); it needs apiVersion, kind and metadata.name."
+            f"Object {position} is none that an API server keeps ({error}); it needs apiVersion, kind and metadata.name."
         ) from error
     if not isinstance(kind, str) or kind not in KINDS:
         raise NotFoundError("kind of object", str(kind), KINDS)
@@ -93,7 +93,7 @@ def _read(number: int, one: Mapping[str, Any]) -> tuple[Key, dict[str, Any]]:
     for word in (name, namespace if namespace is not None else "default"):
         if not isinstance(word, str) or not word or "/" in word:
             raise UserError(
-                f"Object {number} ({kind}) has {word!r} for a name or namespace; write a word without slashes."
+                f"Object {position} ({kind}) has {word!r} for a name or namespace; write a word without slashes."
             )
     if version != version_in(group):
         raise UserError(

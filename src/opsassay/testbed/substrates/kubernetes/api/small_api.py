@@ -60,20 +60,20 @@ class SmallApi:
 
     @property
     def request(self) -> ApiRequest:
-        """The request that this thread answers."""
+        """The request that the present thread answers."""
         return self._of_thread.request  # type: ignore[no-any-return]
 
     def refused(self, _method: str, _path: str) -> Outcome | None:
-        """Return the answer to a request whose body is not even read; None to go on with it."""
+        """Return the response to a request that is refused before its body is read, else None."""
         return None
 
     def remove_socket(self) -> None:
-        """Remove the Unix socket that it listened at, if that is where it did."""
+        """Remove the Unix socket at which the server listened, if any."""
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
 
     def serve(self, connection: Socket) -> None:
-        """Answer the one request of *connection*."""
+        """Read and answer the one request of *connection*."""
         request = None
         with suppress(OSError):  # the other end went away, or took too long
             try:
@@ -90,7 +90,7 @@ class SmallApi:
                 send_answer(connection, outcome)
 
     def _heard(self, connection: Socket) -> ApiRequest | None:
-        """Return the request that comes, None when there is none or it has been refused; raises UnreadableError."""
+        """Read a request; return None when there is none or it was refused; raises UnreadableError."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if (head := read_head(connection, deadline)) is None:
             return None
@@ -118,7 +118,7 @@ Served = TypeVar("Served", bound=SmallApi)
 
 @contextmanager
 def served(api: Served) -> Iterator[Served]:
-    """Serve *api* while the block runs, once; its connections and threads end with it."""
+    """Serve *api* while the block runs; its connections and threads end with the block."""
     try:
         with Acceptor(api.listener, api.serve):
             yield api
@@ -127,7 +127,7 @@ def served(api: Served) -> Iterator[Served]:
 
 
 def write_kubeconfig(path: Path, url: str, token: str = "abc") -> Path:  # noqa: S107 - no secret: nothing asks for it
-    """Write a kubeconfig whose one context, ``here``, leads to *url*; return *path*."""
+    """Write a kubeconfig with the one context ``here`` for *url* to *path*; return *path*."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -24,7 +24,7 @@ NO_RESOURCE = "the server could not find the requested resource"
 
 
 def failure(code: int, message: str, reason: str = "", details: Mapping[str, Any] | None = None) -> Outcome:
-    """Return the outcome that says *message* with the HTTP status *code*; *reason* is that of the code when not given."""
+    """Return the response with HTTP status *code* and *message*; *reason* defaults to that of the code."""
     said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
     return code, {**said, "reason": reason or _REASONS.get(code, ""), "details": dict(details or {}), "code": code}
 
@@ -38,5 +38,5 @@ class StatusError(Exception):
 
 
 def success(details: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of a removal."""
+    """Return the response to a successful deletion."""
     return 200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": dict(details)}

@@ -36,7 +36,7 @@ def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
 
 
 def age(since: Any, now: datetime | None = None) -> str:
-    """Return how long ago *since* (ISO 8601) is, in the words of kubectl: two units while they matter, then one."""
+    """Return the time since *since* (ISO 8601) as kubectl writes it, with two units or one."""
     try:
         began = datetime.fromisoformat(since)
         seconds = int(((now or datetime.now(UTC)) - began.astimezone(UTC)).total_seconds())
@@ -61,12 +61,12 @@ def age(since: Any, now: datetime | None = None) -> str:
     return f"{years}y"
 
 
-def _join_two_units(much: int, of: str, little: int, unit: str) -> str:
-    return f"{much}{of}{little}{unit}" if little else f"{much}{of}"
+def _join_two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
 def _text(cell: RunSpec, item: Object) -> str:
-    """Return the text of a *cell*; what an object of strange form has none of is not known."""
+    """Return the text of *cell* for *item*, `<unknown>` where the object has an unusual form."""
     try:
         value = cell(item)
     except (TypeError, AttributeError, LookupError, ValueError):
@@ -79,7 +79,7 @@ def _metadata_alone(item: Object) -> dict[str, Any]:
 
 
 def cell_at(*path: str, absent: Any = None) -> RunSpec:
-    """Return the cell that shows what an object has at *path*, *absent* when it has nothing there."""
+    """Return the table cell with the value at *path* of an object, *absent* where there is none."""
 
     def cell(item: Object) -> Any:
         found: Any = item
@@ -99,7 +99,7 @@ def _pairs_at(*path: str) -> RunSpec:
 
 
 def _each(field: str, *path: str) -> RunSpec:
-    """Return the cell that lists *field* of the containers at *path*."""
+    """Return the table cell that lists *field* of the containers at *path*."""
     return lambda item: _comma_list(one[field] for one in cell_at(*path, "containers")(item) or ())
 
 
@@ -209,16 +209,16 @@ CELLS: Mapping[str, RunSpec] = {
 _WIDE_CELLS = ("users", "groups", "service accounts")
 
 
-def _column(heading: str, written: Any) -> Column:
-    """Return the column of a row of `columns.yaml`: a name in CELLS, or where the value stands."""
-    if isinstance(written, str):
-        return heading, CELLS[written], WIDE * (written in _WIDE_CELLS)
-    path, wide = written["at"].split("."), WIDE * written.get("wide", False)
-    if "each" in written:
-        return heading, _each(written["each"], *path), wide
-    if written.get("pairs"):
+def _column(heading: str, definition: Any) -> Column:
+    """Return the column of a row of `columns.yaml`; *definition* is a name in CELLS, or the path of the value."""
+    if isinstance(definition, str):
+        return heading, CELLS[definition], WIDE * (definition in _WIDE_CELLS)
+    path, wide = definition["at"].split("."), WIDE * definition.get("wide", False)
+    if "each" in definition:
+        return heading, _each(definition["each"], *path), wide
+    if definition.get("pairs"):
         return heading, _pairs_at(*path), wide
-    return heading, cell_at(*path, absent=written.get("absent")), wide
+    return heading, cell_at(*path, absent=definition.get("absent")), wide
 
 
 Column = tuple[str, RunSpec, int]

@@ -12,14 +12,14 @@ Entity = tuple[str, str, str]
 
 
 def topology(api: Api, namespace: str) -> set[tuple[Entity, Entity]]:
-    """Return the (owner or carrier, owned or carried) pairs in *namespace*, by one list per kind."""
+    """Return the (owner, owned) and (carrier, carried) pairs in *namespace*, from one list per kind."""
     return edges({kind: api.list(kind, namespace) for kind in ("Pod", "ReplicaSet", "Endpoints", "Job")})
 
 
-def edges(listed: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:
-    """Return the pairs among *listed* objects by kind: owner to owned, node to pod, service to backend."""
+def edges(objects: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:
+    """Return the pairs among *objects* by kind: owner to owned, node to pod, service to backend."""
     found: set[tuple[Entity, Entity]] = set()
-    for kind, items in listed.items():
+    for kind, items in objects.items():
         for item in items:
             metadata = item["metadata"]
             here: Entity = (kind, metadata.get("namespace", ""), metadata["name"])

@@ -12,9 +12,9 @@ from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 
 def requires_key(key: str) -> Middleware:
-    """Return the middleware that lets requests with *key* through; none when that is empty.
+    """Return the middleware that answers 404 to requests without *key*; with an empty key to all.
 
-    Without it the answer is 404; an order that is none is answered with 422, one that could not be carried out with 409.
+    An invalid order is answered with 422, one that could not be carried out with 409.
     """
 
     @web.middleware

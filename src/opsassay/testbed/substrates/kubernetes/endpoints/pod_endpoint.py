@@ -32,7 +32,7 @@ class PodEndpoints:
 
     @classmethod
     def for_namespace(cls, api: Api, namespace: str) -> PodEndpoints:
-        """Return the endpoints in *namespace*; raises LostError when it has no key."""
+        """Return the endpoints of pods in *namespace*; raises LostError when it has no endpoint key."""
         secret = api.get("Secret", KEY_SECRET, namespace)
         if secret is None:
             raise LostError(
@@ -52,7 +52,7 @@ class PodEndpoints:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request to the agent of *pod*; raises what `Api.request` raises, a refusal of the agent included."""
+        """Send one request to the agent of *pod*; raises as `Api.request`, also when the agent refuses it."""
         proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(
@@ -60,12 +60,12 @@ class PodEndpoints:
         )  # fmt: skip
 
     def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Return what *pod* counts of itself, and its desired state."""
+        """Return the counters of *pod* and its desired state."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
     def set_desired(self, pod: str, desired: DesiredState) -> None:
-        """Bring *pod* to the *desired* state; it is there when this returns."""
+        """Bring *pod* to the *desired* state, and return when it is reached."""
         self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
@@ -74,13 +74,15 @@ class PodEndpoints:
         return lines
 
 
-def ledger_of(pod_endpoints: PodEndpoints, system: System, kept: Mapping[str, bytes], since_ns: int) -> pl.DataFrame:
-    """Return the ledger of *system* since *since_ns*: of the pods behind *pod_endpoints*, and what was *kept* of others."""
+def ledger_of(
+    pod_endpoints: PodEndpoints, system: System, saved_ledgers: Mapping[str, bytes], since_ns: int
+) -> pl.DataFrame:
+    """Return the ledger of *system* since *since_ns*: of present pods, and the *saved_ledgers* of former ones."""
     from opsassay.testbed.recording.ledger import read_ledger
 
     with tempfile.TemporaryDirectory(prefix="opsassay-ledger-") as name:
         folder = Path(name)
-        for file, lines in kept.items():
+        for file, lines in saved_ledgers.items():
             (folder / file).write_bytes(lines)
         for pod in pod_endpoints.api.list("Pod", pod_endpoints.namespace):
             metadata = pod["metadata"]

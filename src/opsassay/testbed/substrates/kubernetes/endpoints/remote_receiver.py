@@ -36,13 +36,13 @@ class RemoteReceiver:
         self._sessions: dict[str, Session] = {}
 
     def open_session(self, directory: Path, name: str) -> None:
-        """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
+        """Start to record all telemetry as session *name*; `refresh` and `close_session` fetch it to *directory*."""
         session = Session(directory, self._find_pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
     def refresh(self, name: str) -> None:
-        """Fetch what the session has recorded since the last time; raises LostError when its receiver is another one."""
+        """Fetch what session *name* has recorded since the last time; raises LostError when the receiver was replaced."""
         session = self._sessions[name]
         try:
             _fetch_new(session, name, REFRESH_TIMEOUT_S, REFRESH_TRIES)
@@ -51,7 +51,7 @@ class RemoteReceiver:
             raise
 
     def close_session(self, name: str) -> SessionStats:
-        """Stop the session and fetch its spool; raises LostError when the receiver's pod is another one by now."""
+        """Stop session *name* and fetch its spool; raises LostError when the receiver's pod was replaced."""
         session = self._sessions[name]
         self._require_same(session)
         stats = session.pod_endpoints.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
@@ -78,7 +78,7 @@ class RemoteReceiver:
 
 
 def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> None:
-    """Append to the files of *session* what the receiver has more of: a spool only grows."""
+    """Append the new part of each spool file of the receiver to the files of *session*."""
 
     def request_path(path: str, *, raw_answer: bool = False) -> Any:
         return session.pod_endpoints.request(

@@ -10,16 +10,16 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def account(name: str, namespace: str) -> Object:
-    """Return the service account *name* as the subject of a binding."""
+    """Return the service account *name* as the subject of a role binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
 
 
 def granted(
-    name: str, place: str | None, rules: Sequence[Object], subject: Object, labels: Mapping[str, str]
+    name: str, namespace: str | None, rules: Sequence[Object], subject: Object, labels: Mapping[str, str]
 ) -> list[Object]:
-    """Return the role *name* with *rules* and what binds it to *subject*; in no *place* it is the whole cluster's."""
-    kind, metadata = "Role" if place else "ClusterRole", {"name": name, "labels": dict(labels)}
-    common = {"apiVersion": f"{GROUP}/v1", "metadata": {**metadata, **({"namespace": place} if place else {})}}
+    """Return the role *name* with *rules* and its binding to *subject*; without *namespace*, for the whole cluster."""
+    kind, metadata = "Role" if namespace else "ClusterRole", {"name": name, "labels": dict(labels)}
+    common = {"apiVersion": f"{GROUP}/v1", "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
     reference = {"apiGroup": GROUP, "kind": kind, "name": name}
     return [
         {**common, "kind": kind, "rules": list(rules)},

@@ -33,7 +33,7 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 
 
 def watch_of(name: str) -> str:
-    """Return the namespace of what watches over the system *name*."""
+    """Return the namespace of receiver and probe of the system *name*."""
     return f"{name}-watch"
 
 
@@ -64,15 +64,15 @@ class Deployed:
 
     @property
     def watch_namespace(self) -> str:
-        """Where receiver and probe live; nobody who is graded gets in."""
+        """The namespace of receiver and probe, which agents cannot access."""
         return watch_of(self.name)
 
     def labels(self, component: str) -> dict[str, str]:
-        """Return the labels of the *component*'s objects."""
+        """Return the labels for objects of *component*."""
         return {"app": component, INSTANCE_LABEL: self.name, **MANAGED}
 
     def manifests(self) -> list[Object]:
-        """Return every object, in the order in which they are created."""
+        """Return every object of the system, in the order of creation."""
         return [
             *self.namespaces(),
             *self.watchers(),
@@ -83,7 +83,7 @@ class Deployed:
         ]
 
     def namespaces(self) -> list[Object]:
-        """Return the two namespaces."""
+        """Return the namespaces of the system and of its receiver and probe."""
         purposes = {self.name: "system", self.watch_namespace: "watch"}
         return [
             {
@@ -98,7 +98,7 @@ class Deployed:
         ]
 
     def watchers(self) -> list[Object]:
-        """Return the receiver, unless telemetry goes elsewhere, and the probe."""
+        """Return the objects of the receiver, unless telemetry goes elsewhere, and of the probe."""
         found: list[Object] = [self._make_secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
         if self.endpoint is None:
             container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], keyed=True)
@@ -107,7 +107,7 @@ class Deployed:
         return [*found, *self._deployment(PROBE, container, namespace=self.watch_namespace)]
 
     def configuration(self) -> list[Object]:
-        """Return what pods read: the system without settings and passwords, each service's settings, and what is secret."""
+        """Return what pods read: the system without settings and passwords, each service's settings, and secrets."""
         described = self.system.model_dump(mode="json", exclude_defaults=True)
         found: list[Object] = [self._make_secret(KEY_SECRET, {"key": self.key})]
         for name, store in self.system.stores.items():
@@ -139,7 +139,7 @@ class Deployed:
         return [made for name, service in self.system.services.items() for made in self._service_objects(name, service)]
 
     def load(self) -> Object:
-        """Return the load generator."""
+        """Return the deployment of the load generator."""
         rate = self.rate_rps or self.system.load.rate_rps
         container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, keyed=True)
         return self._deployment(LOAD, container)[0]
@@ -220,7 +220,7 @@ class Deployed:
         environment: dict[str, str] | None = None,
         keyed: bool = False,
     ) -> Object:
-        """Return a container of our image: ready when it listens at its port; *keyed*: with the endpoint key."""
+        """Return a container of OpsAssay's image, ready when it listens at its port; *keyed* gives it the endpoint key."""
         fields = {
             "POD_NAME": "metadata.name",
             "POD_IP": "status.podIP",

@@ -37,7 +37,7 @@ LISTED = (
 
 
 def watching_objects(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
-    """Return what watches the namespace of *system*: a namespace of its own first."""
+    """Return the objects that observe the namespace of *system*, in a namespace of their own, which comes first."""
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]
@@ -47,7 +47,7 @@ def watching_objects(system: System, image: str, *, exclusive: bool = False) -> 
 
 
 def leave(api: Api, name: str) -> None:
-    """Put the namespace *name* back as it was and remove all that was added; raises OpsAssayError.
+    """Restore the namespace *name* and remove all that was added; raises OpsAssayError.
 
     May be called at any time, twice, and by several at once.
     """
@@ -72,7 +72,7 @@ def leave(api: Api, name: str) -> None:
 
 @contextmanager
 def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Leave *name* at the end of the block, or have the guard do it, whatever becomes of this process."""
+    """Call `leave` for *name* at the end of the block; a guard process does it if this process dies."""
     guard = subprocess.Popen(
         [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, text=True, start_new_session=True,
@@ -93,7 +93,7 @@ def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Wait for the word of the process that started this one; when it never comes, put back in its place."""
+    """Wait for the parent's word that all is done; when the parent dies first, call `leave` in its place."""
     order = json.loads(sys.stdin.readline())
     if sys.stdin.readline().strip() == DONE:
         return

@@ -33,11 +33,11 @@ class ClusterCost:
 
     @cached_property
     def scales_itself(self) -> bool:
-        """Whether the cluster has the metrics by which its own controller scales."""
+        """Whether the cluster has the metrics for its own autoscaling controller."""
         return any(group["name"] == METRICS_API for group in self.api.request("GET", "/apis")["groups"])
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return what the pods of each service request together; those that wait for a node count too."""
+        """Return service to the resources that its pods request together, pending pods included."""
         found = dict.fromkeys(self.system.services, Allocation(0, 0.0, 0.0))
         for pod in self.api.list("Pod", self.namespace):
             service = (pod["metadata"].get("labels") or {}).get("app")
@@ -48,7 +48,7 @@ class ClusterCost:
         return found
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return what the deployments ask for each replica."""
+        """Return service to what its deployment requests for each replica."""
         found = {}
         for item in self.api.list("Deployment", self.namespace):
             cpu, memory = _requested(item["spec"]["template"]["spec"])
@@ -63,22 +63,22 @@ class ClusterCost:
         self.api.patch("Deployment", service, change, self.namespace)
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return the autoscalers that aim at a share of the CPU request, by the deployments that they scale."""
+        """Return service to its autoscaler, of those that target a share of the CPU request."""
         found = (_settings(item["spec"]) for item in self.api.list(HPA, self.namespace))
         return {one.service: one for one in found if one is not None and one.service in self.system.services}
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
-        """Make the autoscaler of a service, or change it."""
+        """Create or change the autoscaler with *settings*."""
         self.api.create(self._make_manifest(settings), replace=True)
 
     def delete_autoscaler(self, service: str) -> None:
-        """Delete what scales *service*, whatever it is called."""
+        """Delete the autoscaler of *service*, whatever its name."""
         for item in self.api.list(HPA, self.namespace):
             if item["spec"]["scaleTargetRef"]["name"] == service:
                 self.api.delete(HPA, item["metadata"]["name"], self.namespace)
 
     def scale(self, service: str, replicas: int) -> None:
-        """Bring *service* to so many replicas."""
+        """Set the number of *replicas* of *service*."""
         self.api.request(
             "PATCH", self.api.path_of("Deployment", self.namespace, service), {"spec": {"replicas": replicas}},
             query={"fieldManager": SCALER}, content_type=PATCH_TYPES["merge"],
@@ -100,9 +100,9 @@ class ClusterCost:
         }
 
 
-def _requested(pod: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the cores and bytes that the containers of a *pod*'s spec request."""
-    asked = [(one.get("resources") or {}).get("requests") or {} for one in pod["containers"]]
+def _requested(pod_spec: Mapping[str, Any]) -> tuple[float, float]:
+    """Return (cores, bytes) that the containers of *pod_spec* request."""
+    asked = [(one.get("resources") or {}).get("requests") or {} for one in pod_spec["containers"]]
     cpu, memory = ([_parse_amount(one.get(name, 0)) for one in asked] for name in ("cpu", "memory"))
     return sum(cpu), sum(memory)
 
@@ -114,7 +114,7 @@ def _parse_amount(quantity: str | int) -> float:
 
 
 def _settings(spec: Mapping[str, Any]) -> AutoscalerSettings | None:
-    """Return what the *spec* of an autoscaler says, None for one that aims at anything but a share of the CPU request."""
+    """Return the settings in *spec* of an autoscaler; None unless it targets a share of the CPU request."""
     for metric in spec.get("metrics") or ():
         about = metric.get("resource") or {}
         share = (about.get("target") or {}).get("averageUtilization")

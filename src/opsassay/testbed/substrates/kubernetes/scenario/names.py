@@ -26,7 +26,7 @@ class OpenNames:
     workers: tuple[str, ...]
 
     def fill(self, value: Any) -> Any:
-        """Return *value*, texts and what holds texts, with the names in their places; raises RefusedError."""
+        """Return *value* with placeholders in its texts replaced by real names; raises RefusedError."""
         if isinstance(value, str):
             return _OPEN.sub(lambda match: self._resolve_name(match[1]), value)
         if isinstance(value, Mapping):
@@ -36,11 +36,11 @@ class OpenNames:
         return value
 
     def node(self, name: str) -> str:
-        """Return the node that *name* stands for."""
+        """Return the name of the node for the placeholder or name *name*."""
         return CONTROL_PLANE if name == CONTROL_PLANE else str(self.fill(name))
 
     def known_node(self, name: str) -> str:
-        """Return *name* when it is a node of the cluster or its control plane; raises NotFoundError."""
+        """Return *name* if it is a worker node or the control plane; raises NotFoundError."""
         if name not in (*self.workers, CONTROL_PLANE):
             raise NotFoundError("node", name[:63], (*self.workers, CONTROL_PLANE))
         return name
@@ -55,7 +55,7 @@ class OpenNames:
 
 
 def workers(nodes: Iterable[Object]) -> tuple[str, ...]:
-    """Return the names of the *nodes* that are there for pods, in order: all but those that a taint keeps for a role."""
+    """Return the names of the worker *nodes* in order: those without a taint that reserves them for a role."""
     return tuple(
         sorted(
             node["metadata"]["name"]
@@ -66,7 +66,7 @@ def workers(nodes: Iterable[Object]) -> tuple[str, ...]:
 
 
 def takes_pods(node: Object) -> bool:
-    """Tell whether *node* is ready and takes any pod now."""
+    """Return whether *node* is ready and accepts any pod now."""
     taints = node["spec"].get("taints") or ()
     return (
         is_ready(node)

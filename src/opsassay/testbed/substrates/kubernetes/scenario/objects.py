@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.5
 
 
 def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
-    """Return the object that *change* makes."""
+    """Return the object that *change* creates."""
     body = names.fill(change.create or {})
     metadata = {**body.pop("metadata", {}), "name": names.fill(change.name)}
     if KINDS[change.kind][2]:
@@ -25,13 +25,13 @@ def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
     return {"apiVersion": api.version_of(change.kind), "kind": change.kind, "metadata": metadata, **body}
 
 
-def changes_of(api: Api, asked: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
-    """Return *asked* as changes that can be taken back; what a patch makes of its object is asked of the server.
+def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
+    """Return *object_changes* as changes that can be undone; the server computes the result of a patch.
 
     Raises RefusedError for an object that is not there.
     """
     found = []
-    for one in asked:
+    for one in object_changes:
         name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None
         if one.create is not None:
             found.append(Change(one.kind, name, place, create=manifest(api, one, names)))
@@ -50,7 +50,7 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: OpenNames) -> lis
 
 
 def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
-    """Return the nodes that *block* breaks or changes, no place for its undo; none when those are all there are."""
+    """Return the nodes that *block* breaks or changes, where no undo may run; empty if those are all nodes."""
     named = [names.node(one.node) for one in block.nodes]
     named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
     broken = frozenset(named) & frozenset(names.workers)
@@ -58,23 +58,23 @@ def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
 
 
 def _written_fields(item: Object) -> Object:
-    """Return what somebody decided about *item*: all but its status and what the server notes about it."""
+    """Return the fields of *item* that a writer sets: all but its status and the server's own metadata."""
     kept = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
     return {**{key: value for key, value in item.items() if key not in {"metadata", "status"}}, "metadata": kept}
 
 
-def _difference(standing: Any, desired: Any) -> Any:
-    """Return the merge patch (RFC 7396) that makes *desired* of *standing*; lists are given whole."""
-    if not isinstance(standing, dict) or not isinstance(desired, dict):
+def _difference(present: Any, desired: Any) -> Any:
+    """Return the merge patch (RFC 7396) that turns *present* into *desired*; lists are replaced."""
+    if not isinstance(present, dict) or not isinstance(desired, dict):
         return desired
-    gone = {key: None for key in standing if key not in desired}
+    gone = {key: None for key in present if key not in desired}
     return gone | {
-        key: _difference(standing.get(key), value) for key, value in desired.items() if standing.get(key) != value
+        key: _difference(present.get(key), value) for key, value in desired.items() if present.get(key) != value
     }
 
 
 def found_at(item: Any, path: str) -> Any:
-    """Return what stands at the dotted *path* of *item*, None when nothing does.
+    """Return the value at the dotted *path* of *item*, None when there is none.
 
     A part of a list is named by its type, its name or its number: ``status.conditions.Ready.status``.
     """
@@ -96,7 +96,7 @@ def _item_of_list(items: Sequence[Any], key: str) -> Any:
 
 
 def await_state(api: Api, state: ObjectState, names: OpenNames) -> None:
-    """Wait until *state* holds; raises OperationError with what stands there instead."""
+    """Wait until *state* holds; raises OperationError with the present value."""
     place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
     name, desired = str(names.fill(state.name)), names.fill(state.equals)
     deadline = time.monotonic() + state.within_s

@@ -46,7 +46,7 @@ class PopulatedSystem(Deployed):
     furnishing: SystemPopulation = SystemPopulation()
 
     def manifests(self) -> list[Object]:
-        """Return every object, in the order in which they are created."""
+        """Return every object, in the order of creation."""
         if not self.furnishing.stand_ins:
             return [*super().manifests(), *self.fillers(), *self.furnishing.objects]
         services = [made for name, service in self.system.services.items() for made in self._stand_in(name, service)]
@@ -60,7 +60,7 @@ class PopulatedSystem(Deployed):
         ]
 
     def namespaces(self) -> list[Object]:
-        """Return the two namespaces; pods that reach their node are refused, and others see whether they can share."""
+        """Return both namespaces, with labels that forbid pods access to nodes, and mark an exclusive trial."""
         found = super().namespaces()
         found[0]["metadata"]["labels"] |= ENFORCED
         if self.furnishing.exclusive:
@@ -68,7 +68,7 @@ class PopulatedSystem(Deployed):
         return found
 
     def services(self) -> list[Object]:
-        """Return a deployment and a service for each service, with what the scenario has it request."""
+        """Return a deployment and a service for each service, with the scenario's resource requests."""
         made = super().services()
         for item in made:
             name = item["metadata"]["name"]
@@ -78,14 +78,14 @@ class PopulatedSystem(Deployed):
         return made
 
     def probes(self) -> list[Object]:
-        """Return the probe, twice and wherever a node is: it asks also while nodes are lost."""
+        """Return two probe pods that may run on any node, since they must work while nodes are lost."""
         container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
         made = self._deployment(PROBE, container, namespace=self.watch_namespace, replicas=2)
         made[0]["spec"]["template"]["spec"]["tolerations"] = ANYWHERE
         return made
 
     def fillers(self) -> list[Object]:
-        """Return the idle pods."""
+        """Return the deployment of idle pods."""
         if not self.furnishing.fillers:
             return []
         container = self._container(FILLER, command=["sleep", "864000"])
@@ -100,7 +100,7 @@ class PopulatedSystem(Deployed):
 
 
 def resources_of(request: ResourceRequest, service: Service) -> Object:
-    """Return requests and limits of a replica of *service*: its own limits, or more where it *request*s more."""
+    """Return requests and limits of a replica of *service*, at least what *request* asks for."""
     return {
         "requests": {"cpu": f"{1000 * request.cpu:g}m", "memory": f"{request.memory_mb}Mi"},
         "limits": {
@@ -111,7 +111,7 @@ def resources_of(request: ResourceRequest, service: Service) -> Object:
 
 
 def _light(deployment: Object) -> Object:
-    """Return *deployment* without what only the runtime needs; its pods stay on a node that is lost."""
+    """Return *deployment* without what only the runtime needs; its pods stay on a lost node."""
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
     pod["tolerations"] = LOST
     del pod["volumes"]

@@ -23,20 +23,20 @@ TURN_TIMEOUT_S = 900.0
 
 
 def systems_on(api: Api) -> dict[str, Object]:
-    """Return the namespaces of the systems of ours on the cluster, by the system's name."""
+    """Return system name to namespace for OpsAssay's systems on the cluster."""
     selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
     found = {item["metadata"]["name"]: item for item in api.list("Namespace", selector=selector)}
     return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
 
 
 def attached_on(api: Api) -> dict[str, Object]:
-    """Return the watching namespaces, by the name of the one that each watches."""
+    """Return namespace to the namespace that observes it, for attached systems."""
     found = api.list("Namespace", selector=f"{ATTACHED}=true")
     return {one["metadata"]["labels"][INSTANCE_LABEL]: one for one in found}
 
 
 def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
-    """Return the systems among *others* that came before *mine* and cannot run beside it."""
+    """Return those systems of *others* that are older than *mine* and cannot run at the same time."""
     exclusive = _is_exclusive(mine)
     return sorted(
         name
@@ -46,7 +46,7 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
 
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
-    """Wait until nothing that came before the system *name* is in its way; raises OperationError after TURN_TIMEOUT_S."""
+    """Wait until no older system prevents *name* from running; raises OperationError after TURN_TIMEOUT_S."""
     time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:

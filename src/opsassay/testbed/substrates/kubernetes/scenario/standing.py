@@ -36,7 +36,7 @@ Standing = dict[str, dict[str, Object]]
 
 
 def standing(api: Api, namespace: str) -> Standing:
-    """Return what stands in *namespace*, and which nodes take pods; kinds that may not be listed are left out."""
+    """Return the present objects of *namespace* and the state of the nodes; kinds that may not be listed are left out."""
     found: Standing = {}
     for kind in (*KEPT, "Node"):
         with suppress(DeniedError):
@@ -60,7 +60,7 @@ def _scheduling_state(node: Object) -> Object:
 
 
 def _as_written(item: Object) -> Object:
-    """Return *item* as somebody wrote it."""
+    """Return the fields of *item* that a writer sets."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in OF_THE_SERVER}
     notes: Mapping[str, str] = metadata.pop("annotations", None) or {}
     notes = {key: text for key, text in notes.items() if not key.startswith(OF_CONTROLLERS)}
@@ -69,7 +69,7 @@ def _as_written(item: Object) -> Object:
 
 
 def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) -> None:
-    """Keep *before* in *namespace* as secrets, in parts."""
+    """Store *before* in *namespace* as secrets, in parts."""
     content = gzip.compress(json.dumps(before).encode())
     for number in range(0, len(content), PART_BYTES):
         part = base64.b64encode(content[number : number + PART_BYTES]).decode()
@@ -85,7 +85,7 @@ def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[st
 
 
 def read_kept(api: Api, namespace: str) -> Standing | None:
-    """Return what is kept in *namespace*; None when it was never whole: then nothing had been changed."""
+    """Return what `keep_standing` stored in *namespace*; None when it is incomplete: then nothing had been changed."""
     parts = sorted(
         (one for one in api.list("Secret", namespace) if one["metadata"]["name"].startswith(f"{BEFORE}-")),
         key=lambda one: str(one["metadata"]["name"]),
@@ -98,7 +98,7 @@ def read_kept(api: Api, namespace: str) -> Standing | None:
 
 
 def put_back(api: Api, namespace: str, before: Standing) -> None:
-    """Make *namespace* and the nodes as they were *before*, and wait until pods are; raises OpsAssayError."""
+    """Restore *namespace* and the nodes to *before*, and wait until pods are ready; raises OpsAssayError."""
     for kind in (one for one in KEPT if one in before and one != "ReplicaSet"):
         now = _objects_of_kind(api, kind, namespace)
         for name in now.keys() - before[kind].keys():
@@ -110,7 +110,7 @@ def put_back(api: Api, namespace: str, before: Standing) -> None:
         there = api.get("Node", name)
         if there is not None and _scheduling_state(there) != node:
             own = [one for one in there["spec"].get("taints") or () if one["key"].startswith(OF_THE_KUBELET)]
-            api.patch("Node", name, {"spec": {**node, "taints": [*node["taints"], *own] or None}}, how="merge")
+            api.patch("Node", name, {"spec": {**node, "taints": [*node["taints"], *own] or None}}, patch_type="merge")
     _await_rollouts(api, namespace, before)
     if "ReplicaSet" in before:
         for name in _objects_of_kind(api, "ReplicaSet", namespace).keys() - before["ReplicaSet"].keys():
@@ -118,7 +118,7 @@ def put_back(api: Api, namespace: str, before: Standing) -> None:
 
 
 def _put(api: Api, kind: str, namespace: str, name: str, item: Object) -> None:
-    """Write *item* over what stands under its name, or make it again."""
+    """Write *item* over the object *name*, or create it again."""
     body = {"apiVersion": api.version_of(kind), "kind": kind, **item}
     for attempt in range(TRIES):
         there = api.get(kind, name, namespace)
@@ -136,7 +136,7 @@ def _put(api: Api, kind: str, namespace: str, name: str, item: Object) -> None:
 
 
 def _await_rollouts(api: Api, namespace: str, before: Standing) -> None:
-    """Wait until every deployment has rolled out what it is to run; one that never does is left to its owner."""
+    """Wait until every deployment has rolled out; one that never does is left to its owner."""
     deadline = time.monotonic() + ROLLED_OUT_WITHIN_S
     while time.monotonic() < deadline:
         waiting = [one for one in api.list("Deployment", namespace) if not _rolled_out(one)]
@@ -154,7 +154,7 @@ def _rolled_out(deployment: Object) -> bool:
 
 
 def differences(api: Api, namespace: str, before: Standing) -> list[str]:
-    """Return what of *namespace* and the nodes is not as *before*, each in words; old revisions may have been dropped."""
+    """Return in words what of *namespace* and the nodes differs from *before*; old revisions do not count."""
     now, found = standing(api, namespace), []
     for kind, items in before.items():
         there = now.get(kind, {})
@@ -165,7 +165,7 @@ def differences(api: Api, namespace: str, before: Standing) -> list[str]:
 
 
 def require_kept(rules: Iterable[AccessRule], before: Standing, namespace: str) -> None:
-    """Raise RefusedError when *rules* let an agent change what of *namespace* cannot be put back as *before*."""
+    """Raise RefusedError when *rules* let an agent change objects of *namespace* that cannot be restored."""
     kept_here = {KINDS[kind][1] for kind in before} | {"deployments/scale", "events", "pods/eviction"}
     for rule in rules:
         lost = sorted(set(rule.resources) - kept_here)

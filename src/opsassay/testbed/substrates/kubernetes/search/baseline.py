@@ -38,13 +38,13 @@ class ClusterBaseline(NamedTuple):
 
 
 def take_baseline(running: KubernetesSystem) -> ClusterBaseline:
-    """Return what stands now."""
+    """Read the present state of the *running* system as the baseline."""
     found = objects_in(running.api, running.name)
     return ClusterBaseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))
 
 
 def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
-    """Return the objects of *namespace* that a reset covers; lists leave the kind out."""
+    """Return the objects of *namespace* that a reset restores, by key."""
     return {
         (kind, item["metadata"]["name"]): {**item, "kind": kind, "apiVersion": api.version_of(kind)}
         for kind in RESTORED
@@ -53,7 +53,7 @@ def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
 
 
 def rest_of(api: Api) -> dict[str, Any]:
-    """Return what of the cluster itself must be as before: webhooks, what is said of nodes, static pods."""
+    """Return the state outside the namespace that must not change: webhooks, taints of nodes, static pods."""
     webhooks: list[Any] = []
     for plural in WEBHOOKS:
         items = api.request("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]
@@ -72,7 +72,7 @@ def rest_of(api: Api) -> dict[str, Any]:
 
 
 def normal(item: Object) -> Object:
-    """Return *item* without what the server and controllers write into it by themselves."""
+    """Return *item* without fields that the server and controllers write by themselves."""
     made = {key: value for key, value in copy.deepcopy(item).items() if key != "status"}
     metadata = {key: value for key, value in made["metadata"].items() if key not in OF_THE_SERVER}
     annotations = {k: v for k, v in (metadata.pop("annotations", None) or {}).items() if k not in OF_CONTROLLERS}
@@ -81,7 +81,7 @@ def normal(item: Object) -> Object:
 
 
 def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Take back whatever differs from *baseline*, and verify; raises OperationError when it does not come back."""
+    """Undo all differences from *baseline* and verify; raises OperationError when the baseline does not return."""
     api, found = running.api, objects_in(running.api, running.name)
     for kind, name in found.keys() - baseline.objects.keys():
         api.delete(kind, name, running.name)
@@ -95,7 +95,7 @@ def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: st
 
 
 def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Wait until everything is as in *baseline*, ready and reached; raises OperationError with what is not."""
+    """Wait until the system equals *baseline*, is ready and answers; raises OperationError with what differs."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while (wrong := difference(running, baseline, target_url)) is not None:
         if time.monotonic() > deadline:
@@ -104,7 +104,7 @@ def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str
 
 
 def difference(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> str | None:
-    """Return in one clause what is not as in *baseline*, None when everything is."""
+    """Return a clause on what differs from *baseline*, None when nothing does."""
     try:
         found = {key: normal(item) for key, item in objects_in(running.api, running.name).items()}
         for key in sorted(found.keys() | baseline.objects.keys()):

@@ -15,7 +15,7 @@ from opsassay.testbed.substrates.kubernetes.search.baseline import RESTORED
 
 
 def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]:
-    """Return the primitives for the workload *target*; the delayed control plane only where *nodes* can be reached.
+    """Return the fault primitives for the workload *target*; the delayed control plane only with access to *nodes*.
 
     A policy that lets nobody in, a disruption budget that allows nothing, an image that nobody has, a delayed control
     plane, a wrong selector, and no change. Raises NotFoundError.
@@ -118,7 +118,7 @@ def _list_keys(item: Any) -> Iterator[str]:
 
 
 def violation(api: Api, namespace: str, target: str) -> str | None:
-    """Return which precondition of App. H.3 does not hold now that a candidate is applied, None when all hold."""
+    """Return which precondition of App. H.3 is violated while a candidate is applied, None when all hold."""
     deployment, service = api.get("Deployment", target, namespace), api.get("Service", target, namespace)
     if deployment is None:
         return f"the Deployment {target} does not exist"

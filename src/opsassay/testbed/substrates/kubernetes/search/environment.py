@@ -54,7 +54,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Run the system, and take the baseline."""
+        """Run the system while the block runs, and read the baseline."""
         if self._cluster.node_command:
             self._nodes.require()
         block, environment = self.scenario.cluster, self.scenario.environment
@@ -75,7 +75,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
         return self._substrate.names()
 
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* reaches outside of what the reset covers."""
+        """Return why *composition* reaches outside of what the reset restores, None when it does not."""
         return candidates.refusal(composition, nodes=bool(self._nodes.command))
 
     def start(self) -> None:
@@ -83,12 +83,12 @@ class ClusterSearchEnvironment(SearchEnvironment):
         verify(self.running, self._baseline, self._url)
 
     def settle(self) -> None:
-        """Restore the baseline, of which everything is compared; raises OperationError when it does not come back."""
+        """Restore the whole baseline; raises OperationError when it does not return."""
         self._at_nodes.close()
         restore(self.running, self._baseline, self._url)
 
     def make(self, change: OpsCall) -> None:
-        """Make *change*; raises UserError for what the server refuses."""
+        """Apply *change*; raises UserError when the server refuses it."""
         given, running = change.arguments, self.running
         try:
             if change.verb == "node":
@@ -106,16 +106,16 @@ class ClusterSearchEnvironment(SearchEnvironment):
             raise UserError(str(error)) from error
 
     def violation(self) -> str | None:
-        """Return which precondition does not hold."""
+        """Return which precondition is violated, None when all hold."""
         return candidates.violation(self.running.api, self.running.name, self.target)
 
     def repair(self) -> Repair:
-        """Have the scripted operator work."""
+        """Let the scripted operator repair the system; return what it did."""
         return repair(self.running, self._baseline)
 
     @contextmanager
     def observed(self, timeline: Path) -> Iterator[None]:
-        """Observe the system into *timeline* while the block runs; the last reading holds a real request."""
+        """Record the system in *timeline* while the block runs; the last reading has a real request."""
         committed, settings = self.scenario.verification, self._cluster
         observed = observing(
             self.running.name, timeline, substrate="kubernetes",

@@ -24,7 +24,7 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 
 
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
-    """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
+    """Repair and check in turn until the system looks healthy or no repair is left; return what was done."""
     return repair_what_shows(
         lambda: _wait_until_healthy(running, baseline, settle_s),
         lambda: [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)],
@@ -41,7 +41,7 @@ def _wait_until_healthy(running: KubernetesSystem, baseline: ClusterBaseline, se
 
 
 def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
-    """Tell whether the surface is: pods ready and current, endpoints populated, no taint that evicts, /healthz 200."""
+    """Return whether the system looks healthy: pods ready and current, endpoints, no evicting taint, /healthz 200."""
     try:
         return (
             all(_rolled_out(item) for item in running.api.list("Deployment", running.name))
@@ -69,7 +69,7 @@ def _list_empty_services(running: KubernetesSystem) -> list[str]:
 
 
 def _selectors(running: KubernetesSystem) -> list[str]:
-    """Give a service without endpoints the selector that its workload's pods match, if it has another one."""
+    """Correct the selector of services without endpoints to match their workload's pods; return what was done."""
     done = []
     for name in _list_empty_services(running):
         service = running.api.get("Service", name, running.name)
@@ -81,7 +81,7 @@ def _selectors(running: KubernetesSystem) -> list[str]:
 
 
 def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
-    """Treat deployments by what their pods wait for: the last image that was good, or the last good template."""
+    """Repair deployments by what their pods wait for, with the last good image or template; return what was done."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):
         waiting = [s.get("state", {}).get("waiting") or {} for s in pod["status"].get("containerStatuses") or ()]
@@ -114,12 +114,12 @@ def _restart_patch(good: Mapping[str, Object]) -> Object:
 
 
 def _taints(running: KubernetesSystem) -> list[str]:
-    """Remove the taints that evict, but those by which the cluster itself marks a node that is lost."""
+    """Remove taints that evict pods, except those that the cluster itself sets on a lost node; return what was done."""
     done = []
     for node in running.api.list("Node"):
         if evicting := _evicting_taints(node):
             rest = [taint for taint in node["spec"]["taints"] if taint not in evicting]
-            running.api.patch("Node", node["metadata"]["name"], {"spec": {"taints": rest or None}}, how="merge")
+            running.api.patch("Node", node["metadata"]["name"], {"spec": {"taints": rest or None}}, patch_type="merge")
             done.append(f"untaint {node['metadata']['name']}")
     return done
 
@@ -134,7 +134,7 @@ def _is_healthy(running: KubernetesSystem) -> bool:
 
 
 def _api_server(running: KubernetesSystem) -> list[str]:
-    """Restart the API server's pods when it is not healthy; where it is no pod there is nothing to restart."""
+    """Restart the API server's pods, if any, when it is not healthy; return what was done."""
     try:
         if _is_healthy(running):
             return []
