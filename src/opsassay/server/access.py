@@ -42,17 +42,17 @@ class User:
             raise ForbiddenError(f"This needs a token of the role {' or '.join(roles) or 'admin'}.")
 
     def owns(self, owner_id: str) -> bool:
-        """Return whether what belongs to *owner_id* is for this user."""
+        """Return whether this user may see what belongs to *owner_id*."""
         return self.role == "admin" or self.id == owner_id
 
 
 def new_id() -> str:
-    """Return an id that tells nothing."""
+    """Return a new random id."""
     return secrets.token_hex(8)
 
 
 def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
-    """Make the user *name* and return the token, which is not kept; raises UserError."""
+    """Create the user *name* and return the new token, which is not stored; raises UserError."""
     if role not in ROLES:
         raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
@@ -65,7 +65,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
 
 
 def renew_token(connection: Connection, state: Path, name: str) -> str:
-    """Give the user *name* a new token, which ends the former one; raises UserError."""
+    """Replace the token of the user *name* by a new one and return it; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
     changed = update(USERS).where(USERS.c.name == name).values(**_make_token_row(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()
@@ -76,7 +76,7 @@ def renew_token(connection: Connection, state: Path, name: str) -> str:
 
 
 def user_of(connection: Connection, token: str) -> User | None:
-    """Return whose *token* it is; None for one that is unknown or has ended."""
+    """Return the user with *token*; None for a token that is unknown or has expired."""
     row = connection.execute(select(USERS).where(USERS.c.token_hash == _hash_token(token))).first()
     if row is None or (row.expires_ns is not None and row.expires_ns < time.time_ns()):
         return None
@@ -93,18 +93,18 @@ def _hash_token(token: str) -> str:
 
 
 def entry_token(signer: Signer, cell: str) -> str:
-    """Return what the agent of *cell* shows to work on it and on nothing else."""
+    """Return the token with which an agent may work on *cell* and on nothing else."""
     return _derive_token(signer, "entry", cell)
 
 
 def relay_token(signer: Signer, cell: str) -> str:
-    """Return what the relay of *cell* shows."""
+    """Return the token of the relay of *cell*."""
     return _derive_token(signer, "relay", cell)
 
 
-def is_token(given: str, signer: Signer, kind: str, cell: str) -> bool:
-    """Return whether *given* is the token of that kind for *cell*."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), _derive_token(signer, kind, cell).encode())
+def is_token(token: str, signer: Signer, kind: str, cell: str) -> bool:
+    """Return whether *token* is the valid one of *kind* for *cell*."""
+    return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), _derive_token(signer, kind, cell).encode())
 
 
 def _derive_token(signer: Signer, kind: str, cell: str) -> str:

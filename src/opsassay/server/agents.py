@@ -64,7 +64,7 @@ class AgentForm(Written):
 def register(
     connection: Connection, state: Path, artefacts: Artefacts, user: User, form: AgentForm, bundle: bytes | None
 ) -> str:
-    """Register the agent of *form* for *user* and return its id; raises UserError.
+    """Register the agent in *form* for *user* and return its id; raises UserError.
 
     A bundle is a tar with agent.yaml at its top. It may show nothing of the machine to itself.
     """
@@ -97,7 +97,7 @@ def register(
 
 
 def fold_lookalikes(name: str) -> str:
-    """Return what *name* looks like: one text for names that differ in case, spaces or letters that look alike."""
+    """Return *name* normalised, so that names that look alike (case, spaces, similar letters) are equal."""
     from confusable_homoglyphs.confusables import confusables_data
 
     def letter(one: str) -> str:
@@ -110,7 +110,7 @@ def fold_lookalikes(name: str) -> str:
 
 
 def _require_own_name(connection: Connection, user: User, name: str) -> None:
-    """Raise UserError for a name that looks like another agent's, or, unless an admin gives it, like a baseline's."""
+    """Raise UserError when *name* looks like another agent's, or, except for an admin, like a baseline's."""
     others = connection.execute(select(AGENTS.c.name)).scalars().all()
     if taken := next((one for one in others if fold_lookalikes(one) == fold_lookalikes(name)), None):
         raise UserError(f"There is an agent {taken!r} already, which {name!r} looks like; choose another name.")
@@ -122,7 +122,7 @@ def _require_own_name(connection: Connection, user: User, name: str) -> None:
 
 
 def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any]:
-    """Return the agent with that id; raises ForbiddenError for one that is not there or another's."""
+    """Return the row of the agent with id *agent*; raises ForbiddenError when it is missing or another user's."""
     row = connection.execute(select(AGENTS).where(AGENTS.c.id == agent)).mappings().first()
     if row is None or not user.owns(row["owner_id"]):
         raise ForbiddenError("There is no such agent, or it is not yours.")
@@ -130,7 +130,7 @@ def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any
 
 
 def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return how a plan names *agent*, and the further settings that it is run with."""
+    """Return the name of *agent* in a plan, and the further settings for its runs."""
     if agent["kind"] == "built_in":
         return str(agent["source"]), {}
     folder = state / _FOLDER / agent["id"]
@@ -166,7 +166,7 @@ def _require_harmless(user: User, folder: Path) -> None:
 
 
 def _require_modest(limits: Limits) -> None:
-    """Raise UserError for limits above the usual ones: time, memory and requests are those of whoever runs the platform."""
+    """Raise UserError for *limits* above the default ones: time, memory and requests are the platform's."""
     usual = Limits()
     for name in sorted(limits.model_fields_set):
         asked, most = getattr(limits, name), getattr(usual, name)

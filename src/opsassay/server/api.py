@@ -46,11 +46,11 @@ class Call:
     body: Any = None
     token: str = ""
 
-    def number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a number of the query; raises UserError."""
+    def number(self, name: str, default: int, minimum: int, maximum: int) -> int:
+        """Return the query parameter *name* as an integer in [*minimum*, *maximum*]; raises UserError."""
         given = self.query.get(name, str(default))
-        if not given.isascii() or not given.isdigit() or not least <= int(given[:9]) <= most:
-            raise UserError(f"{name} is a whole number from {least} to {most}, not {given[:40]!r}.")
+        if not given.isascii() or not given.isdigit() or not minimum <= int(given[:9]) <= maximum:
+            raise UserError(f"{name} is a whole number from {minimum} to {maximum}, not {given[:40]!r}.")
         return int(given)
 
 
@@ -90,7 +90,7 @@ class RateLimit:
         self._asked: Counter[tuple[str, str]] = Counter()
 
     def allows(self, token: str, address: str) -> bool:
-        """Return whether the one with *token* may ask for *address* once more in this second."""
+        """Return whether the user with *token* at *address* may make one more request in this second."""
         if (second := int(time.monotonic())) != self._second:
             self._second, self._asked = second, Counter()
         self._asked[token, address] += 1
@@ -98,18 +98,22 @@ class RateLimit:
 
 
 def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Route]:
-    """Return the routes of *operations*."""
+    """Return the web routes of *operations*."""
     by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [Route(path, _make_endpoint(of, platform), methods=list(of)) for path, of in by_path.items()]
 
 
-def _make_endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
-    paces = {method: RateLimit(operation.most_per_s) for method, operation in of.items() if operation.most_per_s}
+def _make_endpoint(
+    operations: Mapping[str, ApiOperation], platform: Platform
+) -> Callable[[Request], Awaitable[Response]]:
+    paces = {
+        method: RateLimit(operation.most_per_s) for method, operation in operations.items() if operation.most_per_s
+    }
 
     async def endpoint(request: Request) -> Response:
-        operation = of.get("GET" if request.method == "HEAD" else request.method)
+        operation = operations.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
         pace = paces.get(operation.method)
         try:
@@ -138,14 +142,14 @@ def _make_endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callab
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:
-    """Return an answer that says in a sentence why there is none."""
+    """Return an error response with *status* and one *sentence* that says why."""
     headers = {"Connection": "close"} if status in (401, 413) else {}  # what else comes of its body is not read
     headers |= {"Retry-After": "1"} if status == 429 else {}
     return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def bearer(request: Request) -> str:
-    """Return the token of *request*, '' when it has none."""
+    """Return the bearer token of *request*, '' when it has none."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
@@ -163,20 +167,20 @@ async def _read_body(request: Request, operation: ApiOperation) -> Any:
         raise BodyError(422, f"{problem(error)}; see /openapi.json for what this takes.") from error
 
 
-async def read_bounded(request: Request, most: int) -> bytes:
-    """Return the body of *request*; raises for one of more than *most* bytes, before all of it has come.
+async def read_bounded(request: Request, most_bytes: int) -> bytes:
+    """Return the body of *request*; raises BodyError for one of more than *most_bytes*, before all of it has come.
 
     Of one that says that it is larger nothing is kept, and nothing is sent for where the client asks first (`Expect`).
     """
     said = request.headers.get("content-length", "")
-    larger = said.isascii() and said.isdigit() and int(said[:20]) > most
-    refused = BodyError(413, f"This takes at most {most:,} bytes.")
+    larger = said.isascii() and said.isdigit() and int(said[:20]) > most_bytes
+    refused = BodyError(413, f"This takes at most {most_bytes:,} bytes.")
     if larger and request.headers.get("expect", "").lower() == "100-continue":
         raise refused
     content, size = bytearray(), 0
     async for part in request.stream():
         size += len(part)
-        if size > most:
+        if size > most_bytes:
             raise refused
         content += b"" if larger else part
     return bytes(content)
@@ -197,7 +201,7 @@ def _require_known(operation: ApiOperation, platform: Platform, token: str) -> N
 
 
 def _who(operation: ApiOperation, connection: Connection, token: str) -> User:
-    """Return whose *token* it is, nobody where none is needed; raises BodyError and ForbiddenError."""
+    """Return the user with *token*, an anonymous one where none is needed; raises BodyError and ForbiddenError."""
     user = user_of(connection, token) if token else None
     if operation.roles is not None:
         if user is None:
@@ -208,7 +212,7 @@ def _who(operation: ApiOperation, connection: Connection, token: str) -> User:
 
 
 def status_of(error: Exception) -> int:
-    """Return the status of an answer to a request that *error* ended."""
+    """Return the HTTP status for a request that failed with *error*."""
     kinds = ((ForbiddenError, 403), (NotFoundError, 404), (TransitionError, 409), (UserError, 400))
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 

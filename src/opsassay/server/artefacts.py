@@ -37,7 +37,7 @@ class Artefacts:
                 raise UserError(f"Artefacts cannot be kept at {place}: {error}.") from error
 
     def keep(self, content: bytes) -> str:
-        """Keep *content* and return its digest; what is there already is not written again. Raises OperationError."""
+        """Store *content* unless it is stored already, and return its digest. Raises OperationError."""
         digest = hashlib.sha256(content).hexdigest()
         if self.has(digest):
             return digest
@@ -54,14 +54,14 @@ class Artefacts:
         return digest
 
     def has(self, digest: str) -> bool:
-        """Return whether the artefact named *digest* is there."""
+        """Return whether the content with *digest* is stored."""
         if self._folder is not None:
             return (self._folder / digest[:2] / digest).exists()
         with _reached(self._root):
             return bool(self._files.exists(self._path_of(digest)))
 
     def read(self, digest: str) -> bytes:
-        """Return the artefact named *digest*; raises OperationError when it is not there or not what its name says."""
+        """Return the content with *digest*; raises OperationError when it is missing or damaged."""
         if self._folder is not None:
             path = self._folder / digest[:2] / digest
             content = path.read_bytes() if path.exists() else None
@@ -79,7 +79,7 @@ class Artefacts:
 
 @contextmanager
 def _reached(root: str) -> Iterator[None]:
-    """Make what an object store raises one sentence; its clients have no error in common."""
+    """Turn errors of an object store in the block into one OperationError that names *root*."""
     try:
         yield
     except Exception as error:
@@ -108,9 +108,9 @@ def unpack(content: bytes, folder: Path) -> None:
         ) from error
 
 
-def folder_digest(folder: Path, leave_out: Iterable[str] = ()) -> str:
-    """Return one digest of all plain files below *folder* and their names; those called as in *leave_out* do not count."""
-    skipped, whole = frozenset(leave_out), hashlib.sha256()
+def folder_digest(folder: Path, ignored_names: Iterable[str] = ()) -> str:
+    """Return one digest of all plain files in *folder* and their names, without those in *ignored_names*."""
+    skipped, whole = frozenset(ignored_names), hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.name in skipped or not is_plain(path):
             continue

@@ -50,7 +50,7 @@ class Platform:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection in a transaction that writes events, and commit it at the end of the block.
+        """Yield a connection in a transaction that also writes events; it commits at the end of the block.
 
         Whoever locks rows locks a cell before its benchmark.
         """
@@ -59,13 +59,13 @@ class Platform:
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """Give a connection as `writing` does, to one at a time: who looks whether a name is taken may then take it."""
+        """Yield a connection like `writing`, to one thread at a time, so that a name can be checked and then taken."""
         with self.writing() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
 
     def hide_folders(self, error: object) -> str:
-        """Return what *error* says without folders of this machine, which are nobody's business."""
+        """Return the message of *error* without the paths of this machine."""
         text = str(error)
         for folder in (self.state, Path(__file__).parents[1], Path.home()):
             text = text.replace(f"{folder}{os.sep}", "").replace(str(folder), "the platform")
@@ -77,7 +77,7 @@ class Platform:
 
 
 def request_benchmark(platform: Platform, connection: Connection, user: User, agent_id: str, task_set: str) -> str:
-    """Freeze the tasks of *task_set* for an agent of *user*, write its cells, and return the benchmark's id, Queued.
+    """Freeze the tasks of *task_set* for an agent of *user*, queue its cells, and return the benchmark's id.
 
     The same that is not at an end yet is returned in place of another. Raises UserError, ForbiddenError, and what the
     domain says of a plan that cannot be run.
@@ -96,14 +96,14 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
 
 
 def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks: TaskSet) -> str | None:
-    """Return the benchmark of an agent on the same tasks that is not at an end; None when there is none."""
+    """Return the id of the agent's unfinished benchmark on the same tasks; None without one."""
     of_agent = and_(BENCHMARKS.c.agent_id == agent_id, BENCHMARKS.c.task_set == task_set)
     same = and_(of_agent, BENCHMARKS.c.digest == tasks.digest(), BENCHMARKS.c.state.not_in(BENCHMARK.ends))
     return connection.execute(select(BENCHMARKS.c.id).where(same)).scalars().first()
 
 
 def _require_attempts_left(connection: Connection, user: User, task_set: str, tasks: TaskSet) -> None:
-    """Raise UserError where *user* may not ask for another benchmark on *tasks*, or has enough that are not at an end."""
+    """Raise UserError when *user* has no attempt on *tasks* left, or too many unfinished benchmarks."""
     if tasks.closed:
         raise UserError(f"{task_set} is closed; nobody is graded on it any more.")
     of_user = select(BENCHMARKS.c.task_set, BENCHMARKS.c.digest, BENCHMARKS.c.state).join_from(BENCHMARKS, AGENTS)
@@ -150,7 +150,7 @@ def _queue_benchmark(
 
 
 def _open_cells(connection: Connection, owner: str) -> int:
-    """Return how many cells of *owner* are not at an end; 0 for an admin, whom baselines belong to."""
+    """Return how many cells of *owner* are not at an end; 0 for an admin, who owns the baselines."""
     of_owner = and_(AGENTS.c.owner_id == owner, USERS.c.role != "admin", CELLS.c.bundle.not_in(BUNDLE.ends))
     of_benchmark = CELLS.join(BENCHMARKS, CELLS.c.benchmark_id == BENCHMARKS.c.id)
     whose = of_benchmark.join(AGENTS, BENCHMARKS.c.agent_id == AGENTS.c.id).join(USERS, AGENTS.c.owner_id == USERS.c.id)
@@ -158,7 +158,7 @@ def _open_cells(connection: Connection, owner: str) -> int:
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Have the baseline *name* run on the tasks too, unless it was asked to already: leaderboards always have it.
+    """Queue a benchmark of the baseline *name* on the tasks, unless there is one: leaderboards always show it.
 
     A usual one, which nobody asked for by name, is left out where the tasks do not know it.
     """
@@ -215,7 +215,7 @@ class FrozenBenchmark:
 
 
 def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
-    """Return what a benchmark asks."""
+    """Return the frozen tasks and settings of *benchmark*."""
     with platform.engine.connect() as connection:
         query = select(BENCHMARKS.c.plan, BENCHMARKS.c.task_set, AGENTS).join_from(BENCHMARKS, AGENTS)
         row = dict(connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().one())
@@ -224,7 +224,7 @@ def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
 
 
 def require_frozen(job: PlannedRun | None, cell: Mapping[str, Any]) -> PlannedRun:
-    """Return *job* when it is the one that the row *cell* was frozen for; raises UserError."""
+    """Return *job* when the row *cell* was frozen for exactly this job; raises UserError."""
     if job is None or job.cell.task.commitment != cell["task_digest"]:
         raise UserError(
             f"The task {cell['task']} is not what it was when the benchmark was asked for; ask for another."
@@ -233,7 +233,7 @@ def require_frozen(job: PlannedRun | None, cell: Mapping[str, Any]) -> PlannedRu
 
 
 def move_benchmark(connection: Connection, benchmark: str, desired: str, error: str | None = None) -> None:
-    """Bring a benchmark to the state *desired*, through those on the path; raises TransitionError."""
+    """Change the state of a benchmark to *desired*, through the states between; raises TransitionError."""
     present = connection.execute(
         select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == benchmark).with_for_update()
     ).scalar_one()
@@ -244,7 +244,7 @@ def move_benchmark(connection: Connection, benchmark: str, desired: str, error: 
 
 
 def move_cell(connection: Connection, cell: str, **desired: str) -> None:
-    """Bring the ``bundle`` or ``agent`` of a cell to a state, through those on the path; raises TransitionError."""
+    """Change the ``bundle`` or ``agent`` state of a cell, through the states between; raises TransitionError."""
     row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
     machines: dict[str, StateMachine] = {"bundle": BUNDLE, "agent": AGENT}
     routes = {name: route(machines[name], row[name], to) for name, to in desired.items()}
@@ -254,7 +254,7 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
 
 
 def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
-    """Give the cell to *worker* and return its row; None when it has come to an end, or its agent is away.
+    """Assign the cell to *worker* and return its row; None when it has ended or its agent is away.
 
     Raises HeldError while another worker runs it, or waits for its agent with another cell.
     """
@@ -277,20 +277,20 @@ def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] 
 
 
 def begin_anew(connection: Connection, cell: str) -> None:
-    """Bring a cell to the beginning of an attempt, wherever the one before has left it."""
+    """Reset a cell to the start of an attempt, whatever its state."""
     move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
     move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 
 
 def beat(platform: Platform, cell: str, worker: str) -> bool:
-    """Say that *worker* still has the cell; False when it was taken over."""
+    """Record that *worker* still runs the cell; return False when another worker took it over."""
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
 
 
 def put_off(platform: Platform, cell: str, worker: str) -> None:
-    """Bring a cell back to the beginning until its agent asks for work again; the try does not count."""
+    """Return a cell to the queue until its agent asks for work again; the attempt does not count."""
     with platform.writing() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "access": None, "tries": CELLS.c.tries - 1}
@@ -298,15 +298,17 @@ def put_off(platform: Platform, cell: str, worker: str) -> None:
             move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
 
 
-def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True, ended_by: str | None = None) -> None:
-    """Let another worker take the cell, which has no result; whether the try *counts* among those that a cell has.
+def give_back(
+    platform: Platform, cell: str, worker: str, *, counts_attempt: bool = True, ended_by: str | None = None
+) -> None:
+    """Release a cell without a result for another worker; *counts_attempt* adds to its attempts.
 
     *ended_by* is the kind of an error that nobody expected. What it said stays in the worker's log, since it may hold what
     a solver must not see.
     """
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
-        tries = CELLS.c.tries if counts else CELLS.c.tries - 1
+        tries = CELLS.c.tries if counts_attempt else CELLS.c.tries - 1
         values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "tries": tries}
         if ended_by is not None:
             values["error"] = f"{worker} met {ended_by}, of which its log says more."
@@ -314,7 +316,7 @@ def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True
 
 
 def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
-    """Write the one result of a cell and end it; raises LostError when *worker* no longer has it."""
+    """Store the one result of a cell and end it; raises LostError when *worker* no longer has it."""
     with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
@@ -327,7 +329,7 @@ def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, 
 
 
 def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
-    """End a cell that cannot be run; it counts as a run that failed. Raises LostError as `put_result`."""
+    """End a cell that cannot be run, as a failed run. Raises LostError when *worker* no longer has it."""
     with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
@@ -337,13 +339,13 @@ def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
         end_if_whole(connection, row["benchmark_id"])
 
 
-def _that_stands(said: str, found: str) -> str:
-    """Return how an agent ended: what it *said* itself stands, and the result says what it was worth."""
-    return said if said in ("Finished", "Error", "TimedOut") else found
+def _that_stands(agent_state: str, run_state: str) -> str:
+    """Return the end state of an agent: *agent_state* if it reported an end, else *run_state*."""
+    return agent_state if agent_state in ("Finished", "Error", "TimedOut") else run_state
 
 
 def end_if_whole(connection: Connection, benchmark: str) -> None:
-    """Finish a benchmark all of whose cells have come to an end."""
+    """Finish the benchmark when all of its cells have ended."""
     connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark).with_for_update())
     left = and_(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle.not_in(BUNDLE.ends))
     if connection.execute(select(CELLS.c.id).where(left).limit(1)).first() is None:
@@ -364,7 +366,7 @@ def benchmark_of(platform: Platform, connection: Connection, user: User, benchma
 def without_reasons(
     platform: Platform, task_set: str, row: Mapping[str, Any], user: User | None = None
 ) -> dict[str, Any]:
-    """Return a result without the reasons of its verdict, which only admins see of a held-out task that is not closed."""
+    """Return the result *row* without the reasons of its verdict; on an open held-out task only admins see them."""
     if HELD_OUT not in row["task"] or not row["metrics"] or (user is not None and user.role == "admin"):
         return dict(row)
     if load_task_set(platform.state, task_set).closed:
@@ -373,7 +375,7 @@ def without_reasons(
 
 
 def cell_counts(connection: Connection, benchmarks: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return how many *cells* each of *benchmarks* has, and how many have *ended*."""
+    """Return benchmark to its numbers of *cells* and of *ended* cells."""
     ended = func.count().filter(CELLS.c.bundle.in_(BUNDLE.ends))
     query = select(CELLS.c.benchmark_id, func.count().label("cells"), ended.label("ended"))
     query = query.where(CELLS.c.benchmark_id.in_(benchmarks)).group_by(CELLS.c.benchmark_id)
@@ -392,7 +394,7 @@ def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:
 
 
 def queued_cells(connection: Connection, benchmark: str) -> Sequence[tuple[str, str]]:
-    """Return id and domain of the cells of a benchmark that are to be run, and whose agent is not away."""
+    """Return (id, domain) of a benchmark's cells that wait to be run and whose agent is not away."""
     queued = CELLS.c.benchmark_id == benchmark, CELLS.c.bundle == BUNDLE.first, is_present()
     query = select(CELLS.c.id, CELLS.c.domain).where(*queued)
     return [(row.id, row.domain) for row in connection.execute(query)]

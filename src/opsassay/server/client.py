@@ -38,7 +38,7 @@ class PlatformClient:
         self.server, self._token, self._tries = server.rstrip("/"), token, tries
 
     def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
-        """Return the answer of one operation; *body* is sent as JSON, bytes as they are. Raises PlatformError."""
+        """Return the response of one operation; *body* is sent as JSON, bytes unchanged. Raises PlatformError."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.server + path, data, headers, method=method)
@@ -56,17 +56,17 @@ class PlatformClient:
             time.sleep(1.0)
         raise AssertionError("the last try raises")
 
-    def register(self, name: str, domains: list[str], **further: str) -> str:
-        """Register an agent that runs elsewhere, or as *further* says; return its id."""
-        body = {"name": name, "kind": "self_hosted", "domains": domains, **further}
+    def register(self, name: str, domains: list[str], **settings: str) -> str:
+        """Register an agent, self-hosted unless *settings* say otherwise; return its id."""
+        body = {"name": name, "kind": "self_hosted", "domains": domains, **settings}
         return str(self.ask("POST", "/api/agents", body)["id"])
 
     def request(self, agent: str, task_set: str) -> str:
-        """Ask for a benchmark and return its id."""
+        """Request a benchmark of *agent* on *task_set* and return its id."""
         return str(self.ask("POST", "/api/benchmarks", {"agent": agent, "task_set": task_set})["id"])
 
     def benchmark(self, benchmark: str) -> dict[str, Any]:
-        """Return a benchmark with its cells and results."""
+        """Return the benchmark with id *benchmark*, its cells and results."""
         found: dict[str, Any] = self.ask("GET", f"/api/benchmarks/{benchmark}")
         return found
 
@@ -93,7 +93,7 @@ class PlatformEntry:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Say that the agent has started, and at the end of the block that it has finished, or failed."""
+        """Report that the agent has started, and at the end of the block that it has finished, or failed."""
         self._report_status("STARTED")
         try:
             about = {"name": "opsassay-client", "version": "1"}
@@ -106,12 +106,12 @@ class PlatformEntry:
         self._report_status("FINISH")
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the tools as MCP describes them."""
+        """Return the descriptions of the agent's tools, as in MCP."""
         found: list[dict[str, Any]] = self._call_method("tools/list", {})["tools"]
         return found
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Call one tool and return the text of its answer."""
+        """Call *tool* with *arguments* and return the text of its result."""
         found = self._call_method("tools/call", {"name": tool, "arguments": dict(arguments)})
         return "\n".join(part.get("text", "") for part in found.get("content", ()))
 
@@ -130,8 +130,8 @@ class PlatformEntry:
         self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
 
 
-def _error_in(said: str) -> str:
+def _error_in(body: str) -> str:
     try:
-        return str(json.loads(said)["error"])
+        return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
-        return said[:300]
+        return body[:300]

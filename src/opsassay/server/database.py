@@ -39,7 +39,7 @@ OLDEST = 13
 
 
 def engine_of(url: str, connections: int = 8) -> Engine:
-    """Return an engine for the PostgreSQL database at *url*, which keeps *connections* and opens twice as many more.
+    """Return an engine for the PostgreSQL database at *url* with *connections* kept open, up to three times as many in use.
 
     Raises UserError for another kind of address.
     """
@@ -54,7 +54,7 @@ def engine_of(url: str, connections: int = 8) -> Engine:
 
 
 def migrate(engine: Engine, url: str) -> str:
-    """Bring the tables to the present version, those of the queue too; return the version of the server.
+    """Bring the tables, those of the queue too, to the present version; return the version of the server.
 
     Raises OperationError when the database cannot be reached, is too old or was made by a newer OpsAssay.
     """
@@ -85,7 +85,7 @@ def migrate(engine: Engine, url: str) -> str:
 
 @contextmanager
 def sole_server(engine: Engine) -> Iterator[None]:
-    """Hold the right to be the one server of this database; raises OperationError while another has it."""
+    """Hold the lock of the one server of this database for the block; raises OperationError while another has it."""
     with engine.connect() as connection:
         if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _SERVER_LOCK}).scalar_one():
             raise OperationError("Another server uses this database; end it, or give this one a database of its own.")
@@ -93,7 +93,7 @@ def sole_server(engine: Engine) -> Iterator[None]:
 
 
 def unreachable(url: str, error: Exception) -> OperationError:
-    """Return the sentence about a database that does not answer."""
+    """Return an OperationError about the database at *url* that does not answer."""
     return OperationError(
         f"The database {_hide_password(url)} cannot be reached ({_first_line(error)}); is it running?"
     )

@@ -25,7 +25,7 @@ READY_S = 30.0
 
 @contextmanager
 def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
-    """Run a server on the data in *state* while the block lasts; give the URL of its database. Raises StartError.
+    """Run a PostgreSQL server on the data in *state* for the block; yield its URL. Raises StartError.
 
     Its data survive it: fsync is on, and a server that was killed recovers when *restarter* starts it again.
     """
@@ -66,7 +66,7 @@ def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
 
 
 def running_url(state: Path) -> str | None:
-    """Return the URL of the database in *state* when it runs; None when it does not."""
+    """Return the URL of the running database in *state*; None when it does not run."""
     with suppress(OSError, IndexError, ValueError, psycopg.OperationalError):
         password = (state / PASSWORD_FILE).read_text(encoding="ascii").strip()
         port = int((state / "postgresql" / "postmaster.pid").read_text(encoding="ascii").splitlines()[3])
@@ -114,7 +114,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str, state: Path) ->
 
 
 def _end_present(data: Path) -> None:
-    """End the server that holds *data* still, when that which started it was killed; wait until all of it is gone."""
+    """End a server that still uses *data* after its parent was killed, and wait until it is gone."""
     with suppress(OSError, ValueError, IndexError):
         pid = int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0])
         if str(data).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -125,7 +125,7 @@ def _end_present(data: Path) -> None:
 
 
 def _is_of(process: Path, data: Path) -> bool:
-    """Return whether *process* works in *data*, as all of a PostgreSQL's do."""
+    """Return whether *process* belongs to the PostgreSQL server of *data*, by its working folder."""
     try:
         return (process / "cwd").readlink() == data
     except OSError:
@@ -133,7 +133,7 @@ def _is_of(process: Path, data: Path) -> bool:
 
 
 def _end(server: subprocess.Popen[bytes], data: Path) -> None:
-    """End the server as it likes it: a fast shutdown by its own process, which may be another user's."""
+    """End the server by a fast shutdown, a SIGINT to its process of another user; kill it when it is late."""
     with suppress(OSError, ValueError, IndexError):
         os.kill(int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0]), signal.SIGINT)
     try:

@@ -40,7 +40,7 @@ class Signer:
 
     @classmethod
     def from_folder(cls, state: Path) -> Signer:
-        """Return the key in the folder *state*, made on the first call; nobody else may read it."""
+        """Return the signing key in the folder *state*, made on the first call and readable by its owner only."""
         path = state / KEY_FILE
         try:
             return cls(Ed25519PrivateKey.from_private_bytes(path.read_bytes()))
@@ -52,7 +52,7 @@ class Signer:
 
     @property
     def public_hex(self) -> str:
-        """The public half, in hexadecimal digits."""
+        """The public key, in hexadecimal digits."""
         return self.key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
 
 
@@ -67,7 +67,7 @@ class ChainReport:
 
 @contextmanager
 def chained(connection: Connection, signer: Signer) -> Iterator[None]:
-    """Write what is given to `append` in the block into the chain, at the block's end, before the transaction is committed.
+    """At the end of the block, before the commit, write the events given to `append` into the signed chain.
 
     The chain is written by one at a time, until its commit: the turn is taken last, after every other lock, so that it is
     held for three statements and that whoever has it waits for nobody.
@@ -80,7 +80,7 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
-    """Have one event written at the end of the transaction of *connection*, which is in a block of `chained`."""
+    """Add an event to those that the block of `chained` around the transaction writes."""
     connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 
@@ -99,13 +99,13 @@ def _write_events(connection: Connection, signer: Signer, pending: Iterable[tupl
 
 
 def hash_of(event: Mapping[str, Any], previous: str) -> str:
-    """Return the hash of *event* (seq, time_ns, kind, subject, body) after *previous*."""
+    """Return the hash of *event* (seq, time_ns, kind, subject, body), chained to the *previous* hash."""
     fields = [previous, event["seq"], event["time_ns"], event["kind"], event["subject"], event["body"]]
     return hashlib.sha256(_canonical_json(fields).encode()).hexdigest()
 
 
 def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainReport:
-    """Check *events*, in their order, against the public key; stops at the first that is wrong."""
+    """Check hashes, order and signatures of *events* with the public key; stop at the first wrong one."""
     key, previous, count = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_hex)), FIRST, 0
     for event in events:
         where = f"event {event['seq']}"
@@ -121,9 +121,9 @@ def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainR
     return ChainReport(count, previous)
 
 
-def read_events(connection: Connection, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
-    """Return up to *most* events after the one numbered *after*, in their order."""
-    rows = connection.execute(select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(most))
+def read_events(connection: Connection, after_seq: int = 0, most_events: int = 1000) -> list[dict[str, Any]]:
+    """Return up to *most_events* events with numbers above *after_seq*, in order."""
+    rows = connection.execute(select(EVENTS).where(EVENTS.c.seq > after_seq).order_by(EVENTS.c.seq).limit(most_events))
     return [dict(row._mapping) for row in rows]  # noqa: SLF001 - the documented way to the columns by name
 
 
@@ -140,7 +140,7 @@ _FIELDS = frozenset({"seq", "time_ns", "kind", "subject", "body", "previous", "h
 
 
 def read_chain(path: Path) -> list[dict[str, Any]]:
-    """Return the events in *path*, index.jsonl of a platform's folder or an answer of /api/events; raises UserError."""
+    """Return the events in *path*, index.jsonl of a platform's folder or a response of /api/events; raises UserError."""
     content = path.read_bytes()
     found: list[Any]
     try:
@@ -154,14 +154,14 @@ def read_chain(path: Path) -> list[dict[str, Any]]:
     return list({one["seq"]: one for one in found}.values())
 
 
-def verify_file(events: list[dict[str, Any]], key: str, end: str | None) -> ChainReport:
-    """Check *events* against the public *key*, and that *end*, if one is known, is among their hashes; raises UserError."""
+def verify_file(events: list[dict[str, Any]], key: str, end_hash: str | None) -> ChainReport:
+    """Check *events* with the public *key*, and that *end_hash*, if known, is among their hashes; raises UserError."""
     try:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError(key)
     except ValueError as error:
         raise UserError("The key has 64 hexadecimal digits; /api/events/key says it.") from error
     report = verify_chain(events, key)
-    if report.problem is None and end is not None and end not in {event["hash"] for event in events}:
+    if report.problem is None and end_hash is not None and end_hash not in {event["hash"] for event in events}:
         return ChainReport(report.events, report.end, "the end that you know is not in this chain: it is another one")
     return report

@@ -44,7 +44,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def hand_in(platform: Platform, connection: Connection, user: User, name: str, content: bytes) -> dict[str, Any]:
-    """Check the task set in the tar *content*, keep it as the next version of *name*, and say what it is committed by.
+    """Check the task set in the tar *content*, store it as the next version of *name*, and return its commitment.
 
     Raises UserError and what the domain raises, and then nothing is kept; ForbiddenError for the name of another author.
     """
@@ -80,7 +80,7 @@ def hand_in(platform: Platform, connection: Connection, user: User, name: str, c
 
 
 def close_task_set(platform: Platform, connection: Connection, user: User, name: str) -> dict[str, Any]:
-    """End grading on a task set of *user* and open it to everybody; raises ForbiddenError."""
+    """End grading on a task set of *user* and publish it; raises ForbiddenError."""
     tasks, handed = _handed_in_by(platform, user, name)
     if not tasks.closed:
         _write_task_set(platform.state, name, tasks.model_copy(update={"closed": True}))
@@ -89,7 +89,7 @@ def close_task_set(platform: Platform, connection: Connection, user: User, name:
 
 
 def opened_upload(platform: Platform, user: User, name: str) -> bytes:
-    """Return the tar that *name* was handed in as; raises ForbiddenError while it is open, but for its author."""
+    """Return the uploaded tar of *name*; raises ForbiddenError while it is not closed, except for its author."""
     tasks = load_task_set(platform.state, name)
     if tasks.handed_in is None or not tasks.closed:
         tasks, _ = _handed_in_by(platform, user, name)
@@ -98,7 +98,7 @@ def opened_upload(platform: Platform, user: User, name: str) -> bytes:
 
 
 def _handed_in_by(platform: Platform, user: User, name: str) -> tuple[TaskSet, HandedIn]:
-    """Return a task set that *user* has handed in, or, for an admin, that anybody has; raises ForbiddenError."""
+    """Return the uploaded task set *name* of *user*, or of anybody for an admin; raises ForbiddenError."""
     tasks = load_task_set(platform.state, name)
     if tasks.handed_in is None or not user.owns(tasks.handed_in.author):
         raise ForbiddenError(f"{name} was not handed in by you; another name is free.")
@@ -106,7 +106,7 @@ def _handed_in_by(platform: Platform, user: User, name: str) -> tuple[TaskSet, H
 
 
 def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
-    """Return how many tasks are asked; raises UserError for what `opsassay task check` calls an error."""
+    """Return the number of tasks; raises UserError for what `opsassay task check` calls an error."""
     for text in _list_texts(tasks.part):
         if PurePosixPath(text).is_absolute() or ".." in PurePosixPath(text).parts:
             raise UserError(f"{TASK_SET_YAML}: {text!r} lies outside of the upload; put the file into it.")

@@ -31,7 +31,7 @@ _TABLES: Mapping[str, Table] = {
 
 
 def note(state: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Note that *rows* were put into *table*; a later row with the same key replaces an earlier one."""
+    """Append *rows* of *table* to the index file; a later row with the same key replaces an earlier one."""
     lines = "".join(json.dumps({"table": table, "row": dict(row)}, separators=(",", ":")) + "\n" for row in rows)
     with folder_lock(state, name=_LOCK), (state / INDEX).open("a+b") as notes:
         if notes.seek(0, os.SEEK_END) and os.pread(notes.fileno(), 1, notes.tell() - 1) != b"\n":
@@ -41,26 +41,26 @@ def note(state: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         os.fsync(notes.fileno())
 
 
-def note_events(connection: Connection, state: Path, after: int) -> int:
-    """Note the events after the one numbered *after*, and return the number of the last one."""
+def note_events(connection: Connection, state: Path, after_seq: int) -> int:
+    """Append the events with numbers above *after_seq* to the index file; return the last number."""
     rows = [
         dict(row)
-        for row in connection.execute(select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq)).mappings()
+        for row in connection.execute(select(EVENTS).where(EVENTS.c.seq > after_seq).order_by(EVENTS.c.seq)).mappings()
     ]
     if rows:
         note(state, "events", rows)
-    return int(rows[-1]["seq"]) if rows else after
+    return int(rows[-1]["seq"]) if rows else after_seq
 
 
 def last_noted(state: Path) -> int:
-    """Return the number of the last event that was noted."""
+    """Return the number of the last event in the index file."""
     path = state / INDEX
     lines = whole_lines(path.read_bytes()) if path.exists() else ()
     return max((line["row"]["seq"] for line in lines if line["table"] == "events"), default=0)
 
 
 def rebuild(connection: Connection, state: Path) -> dict[str, int]:
-    """Fill the empty tables from the folder *state*; return how many rows each got. Raises UserError for full ones."""
+    """Fill the empty tables from the folder *state*; return table to number of rows. Raises UserError for full ones."""
     if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
         raise UserError("The database is not empty; --reindex fills an empty one from the state folder.")
     noted: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}
@@ -79,25 +79,25 @@ def rebuild(connection: Connection, state: Path) -> dict[str, int]:
     return counts
 
 
-def _leave_out_undone(noted: dict[str, dict[Any, Any]]) -> None:
-    """Leave out what was noted and then not done: of two with one name the first, and what belongs to nothing."""
+def _leave_out_undone(rows: dict[str, dict[Any, Any]]) -> None:
+    """Remove from *rows* what was noted but never committed: duplicates of a name, and rows without a parent."""
     for name in ("users", "agents"):
-        noted[name] = {row["id"]: row for row in {row["name"]: row for row in noted[name].values()}.values()}
+        rows[name] = {row["id"]: row for row in {row["name"]: row for row in rows[name].values()}.values()}
     for name, key, of in (
         ("agents", "owner_id", "users"),
         ("benchmarks", "agent_id", "agents"),
         ("cells", "benchmark_id", "benchmarks"),
         ("reports", "agent_id", "agents"),
     ):
-        noted[name] = {id_: row for id_, row in noted[name].items() if row[key] in noted[of]}
+        rows[name] = {id_: row for id_, row in rows[name].items() if row[key] in rows[of]}
 
 
-def _results(connection: Connection, state: Path, noted: Mapping[str, Mapping[Any, Any]]) -> int:
-    """Put down the results that the runs of the cells hold, and end these cells and benchmarks that are whole."""
+def _results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any, Any]]) -> int:
+    """Store the results in the run folders of cells, and end these cells and complete benchmarks; return how many."""
     count = 0
-    for benchmark in noted["benchmarks"].values():
+    for benchmark in rows["benchmarks"].values():
         store = RunStore(state / "stores" / benchmark["task_set"])
-        cells = [cell for cell in noted["cells"].values() if cell["benchmark_id"] == benchmark["id"]]
+        cells = [cell for cell in rows["cells"].values() if cell["benchmark_id"] == benchmark["id"]]
         found = {cell["id"]: row for cell in cells if (row := _read_result(store, cell)) is not None}
         for cell, row in found.items():
             connection.execute(insert(RESULTS).values(cell_id=cell, **row))
@@ -124,7 +124,7 @@ def _read_result(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | N
         "passed": outcome_of(domain_named(cell["domain"]), run, verdict.metrics),
         "errored": run.status is not RunStatus.DONE,
         "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
-        "evidence": folder_digest(folder, leave_out=(VERDICTS,)),
+        "evidence": folder_digest(folder, ignored_names=(VERDICTS,)),
         "run": folder.relative_to(store.root).as_posix(),
         "not_ranked": list(why_not_ranked(run)),
         "ended_ns": run.ended_ns or 0,

@@ -75,10 +75,10 @@ class PhaseForm(_Body):
 
 
 def _register_operation(
-    method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **how: Any
+    method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **options: Any
 ) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
     def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **how))
+        ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))
         return work
 
     return added
@@ -203,7 +203,7 @@ def _report_phase(call: Call, phase: str) -> View:
 
 
 def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str) -> bool:
-    """Return whether *bundle* is of a *benchmark* of the user with *token*, whose agent has taken it and is at work."""
+    """Return whether *bundle* of *benchmark* belongs to the user with *token* and its agent works on it now."""
     query = select(CELLS.c.agent, AGENTS.c.owner_id).select_from(CELLS.join(BENCHMARKS).join(AGENTS))
     row = connection.execute(query.where(CELLS.c.id == bundle, BENCHMARKS.c.id == benchmark)).first()
     user = user_of(connection, token)
@@ -211,13 +211,13 @@ def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str
 
 
 def ended_bundles(connection: Connection, benchmark: str) -> list[tuple[str, str]]:
-    """Return id and end of the bundles of *benchmark* whose agent has ended, and which a worker still has."""
+    """Return (id, end state) of bundles of *benchmark* whose agent has ended while a worker still has them."""
     query = select(CELLS.c.id, CELLS.c.agent).where(CELLS.c.benchmark_id == benchmark, CELLS.c.worker.is_not(None))
     return [(row.id, row.agent) for row in connection.execute(query.where(CELLS.c.agent.in_(ENDED)))]
 
 
 def uploaded(content: bytes, content_type: str) -> tuple[str, bytes] | None:
-    """Return name and content of the first file in a form of the kind multipart; None where there is none."""
+    """Return (name, content) of the first file in a multipart form; None without a file."""
     form = BytesParser(policy=HTTP).parsebytes(
         f"Content-Type: {content_type}\r\n\r\n".encode("utf-8", "replace") + content
     )
@@ -228,7 +228,7 @@ def uploaded(content: bytes, content_type: str) -> tuple[str, bytes] | None:
 
 
 def submission(answer: Any) -> list[View]:
-    """Return the messages of MCP that hand *answer* in."""
+    """Return the MCP messages that submit *answer*."""
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "itbench", "version": "1"}}
     return [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
@@ -237,8 +237,8 @@ def submission(answer: Any) -> list[View]:
     ]
 
 
-def _require_cells(call: Call, *where: Any) -> list[View]:
-    query = select(CELLS).where(*where).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
+def _require_cells(call: Call, *conditions: Any) -> list[View]:
+    query = select(CELLS).where(*conditions).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
     rows = [dict(row) for row in call.connection.execute(query).mappings()]
     if not rows:
         raise ForbiddenError("There is no such benchmark or bundle, or it is not yours.")
@@ -246,7 +246,7 @@ def _require_cells(call: Call, *where: Any) -> list[View]:
 
 
 def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], list[View]]:
-    """Return the agent of the benchmark in the path and its cells, or the one that is named; raises ForbiddenError."""
+    """Return the agent of the benchmark in the path and its cells, or the cell *bundle* alone; raises ForbiddenError."""
     of = call.path["benchmark"]
     cells = _require_cells(call, CELLS.c.benchmark_id == of, *(() if bundle is None else (CELLS.c.id == bundle,)))
     agent = call.connection.execute(select(BENCHMARKS.c.agent_id).where(BENCHMARKS.c.id == of)).scalar_one()
@@ -297,7 +297,7 @@ def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> View:
-    """Return an entry as a bundle; one whose agent has ended is not Ready any more, as soon as it says so."""
+    """Return *cell* as an ITBench bundle; it is not Ready any more once its agent has ended."""
     phase, data = cell["bundle"], None
     if phase == "Ready" and cell["agent"] in ENDED:
         phase = "Evaluating"

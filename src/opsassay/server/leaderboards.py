@@ -43,14 +43,14 @@ class LeaderboardCache:
         self._levels: dict[TaskKey, str | None] = {}
 
     def prepare(self, task_set: str) -> None:
-        """Make the leaderboard of *task_set*, for the first visitor; its page says why when it cannot be made."""
+        """Compute the leaderboard of *task_set* in advance; errors are left to its page."""
         with suppress(OpsAssayError, SQLAlchemyError, OSError), self._platform.engine.connect() as connection:
             self.board(connection, task_set)
 
     def board(
         self, connection: Connection, task_set: str, level: str = "", *, hosted: bool = False
     ) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set*, of its tasks of *level* alone where one is given.
+        """Return the leaderboard of *task_set*, restricted to tasks of *level* if one is given.
 
         Without a run of that level it is the leaderboard of nobody. On that of the *hosted* agents are those that run where
         their owners like, and the baselines. Raises NotFoundError and UserError.
@@ -71,11 +71,11 @@ class LeaderboardCache:
             return kept[1]
 
     def _make_leaderboard(
-        self, connection: Connection, task_set: str, tasks: TaskSet, here: Any, level: str, *, hosted: bool
+        self, connection: Connection, task_set: str, tasks: TaskSet, condition: Any, level: str, *, hosted: bool
     ) -> TaskSetLeaderboard:
-        every = self._grade_runs(connection, task_set, here)
+        every = self._grade_runs(connection, task_set, condition)
         level_of = {key: self._level_of_task(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
-        registered, self_hosted, baselines = _registered(connection, tasks, here)
+        registered, self_hosted, baselines = _registered(connection, tasks, condition)
         chosen = [
             _as_registered(one, registered)
             for one in every
@@ -83,13 +83,13 @@ class LeaderboardCache:
             if not hosted or one.run.cell in self_hosted | baselines
         ]
         runs = [one.run for one in chosen]
-        aborted = self._aborted(connection, here, runs, level_of if level else None)
+        aborted = self._aborted(connection, condition, runs, level_of if level else None)
         hashes = frozenset(run.solver_hash for run in runs if run.cell in baselines)
         domain = domain_named(tasks.domain)
         graded = GradedRuns(domain, tuple(chosen), aborted=aborted, baselines=hashes, ranks_unsealed=hosted)
         board = make_board(graded)
         levels = tuple(one for one in LEVELS if one in level_of.values())
-        return TaskSetLeaderboard(board, _agents(connection, here, runs), levels, level_of)
+        return TaskSetLeaderboard(board, _agents(connection, condition, runs), levels, level_of)
 
     def _level_of_task(self, key: TaskKey) -> str | None:
         if key not in self._levels:
@@ -97,30 +97,30 @@ class LeaderboardCache:
             self._levels[key] = None if head is None else head.level
         return self._levels[key]
 
-    def _grade_runs(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
-        """Return the runs with their verdicts; one that was read before is not read again, since it has ended."""
+    def _grade_runs(self, connection: Connection, task_set: str, condition: Any) -> list[GradedRun]:
+        """Return the runs of cells that meet *condition*, with verdicts; ended runs are read once and cached."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
-        query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(here)
+        query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(condition)
         runs = {row.hash: (task_set, row.run, row.content) for row in connection.execute(query)}
         unknown = [run for _, run, _ in set(runs.values()) - self._runs.keys()]
         if unknown:
             store = self._platform.store(task_set)
             columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
             of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
-            for row in connection.execute(select(*columns).select_from(joined).where(here, of)):
+            for row in connection.execute(select(*columns).select_from(joined).where(condition, of)):
                 self._runs[task_set, row.run, row.content] = _read_graded_run(store / row.run, row)
         return [self._runs[key] for key in runs.values()]
 
     def _aborted(
-        self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
+        self, connection: Connection, condition: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
     ) -> dict[str, int]:
-        """Return how many cells of each solver came to an error, by the name that the leaderboard has for it.
+        """Return solver to the number of its cells that ended in an error, by its name on the leaderboard.
 
         Where the leaderboard is of one level, a cell counts when its task, one of *tasks*, is.
         """
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
         lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
-        lost = lost.where(here, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
+        lost = lost.where(condition, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
         shown = {(run.item, run.item_hash) for run in runs}
         lost_of = Counter(
             row.benchmark_id
@@ -144,15 +144,15 @@ def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
 
 
 def _registered(
-    connection: Connection, tasks: TaskSet, here: Any
+    connection: Connection, tasks: TaskSet, condition: Any
 ) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
-    """Return the name of the first agent behind each cell whose program somebody brought, and two sets of cells.
+    """Return cell to the name of the agent whose bundle it first ran, and two sets of cells.
 
     They are those of self-hosted agents and those of baselines: what the platform itself runs under a name that is usual,
     or that the task set has among its baselines.
     """
     columns = CELLS.c.hash, AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
-    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
+    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)
     rows = list(connection.execute(query.order_by(AGENTS.c.created_ns.desc())))
     known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
     brought = {row.hash: row.name for row in rows if row.kind != "built_in"}
@@ -160,18 +160,20 @@ def _registered(
     return brought, hosted, frozenset(row.hash for row in rows if row.kind == "built_in" and row.source in known)
 
 
-def _as_registered(one: GradedRun, registered: Mapping[str, str]) -> GradedRun:
-    """Return *one* under the name that its agent is registered by, not the one that it gives itself."""
-    if (name := registered.get(one.run.cell)) is None:
-        return one
-    return replace(one, run=one.run.model_copy(update={"solver": one.run.solver.model_copy(update={"name": name})}))
+def _as_registered(graded: GradedRun, agent_names: Mapping[str, str]) -> GradedRun:
+    """Return *graded* under the registered name of its agent, not the name that the agent reports."""
+    if (name := agent_names.get(graded.run.cell)) is None:
+        return graded
+    return replace(
+        graded, run=graded.run.model_copy(update={"solver": graded.run.solver.model_copy(update={"name": name})})
+    )
 
 
-def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the registered agents behind each solver."""
+def _agents(connection: Connection, condition: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    """Return the solver's name to the names of its registered agents, over cells that meet *condition*."""
     name = solver_names(runs)
     solvers = {run.cell: name(run) for run in runs}
-    query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
+    query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)
     found: dict[str, set[str]] = {}
     for row in connection.execute(query.distinct()):
         if row.hash in solvers:
@@ -180,7 +182,7 @@ def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str,
 
 
 def self_reported(connection: Connection, task_set: str) -> list[dict[str, Any]]:
-    """Return what owners report of their agents on *task_set*, the latest first."""
+    """Return the figures that owners reported of their agents on *task_set*, the latest first."""
     query = select(REPORTS, AGENTS.c.name.label("agent_name")).join_from(REPORTS, AGENTS)
     query = query.where(REPORTS.c.task_set == task_set).order_by(REPORTS.c.created_ns.desc()).limit(200)
     return [dict(row) for row in connection.execute(query).mappings()]

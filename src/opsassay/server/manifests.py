@@ -33,7 +33,7 @@ class WorkerDeployment:
     name: str = "opsassay-worker"
 
     def manifest(self) -> dict[str, Any]:
-        """Return the Deployment."""
+        """Return the Kubernetes Deployment of the workers."""
         labels = {"app": self.name}
         return {
             "apiVersion": "apps/v1",

@@ -36,12 +36,12 @@ _LIMIT = {"limit": "how many at most"}
 
 
 def _operation(
-    method: str, path: str, roles: tuple[str, ...] | None = (), form: type[BaseModel] | None = None, **how: Any
+    method: str, path: str, roles: tuple[str, ...] | None = (), form: type[BaseModel] | None = None, **options: Any
 ) -> Callable[[Work], Work]:
-    """Make a function one of OPERATIONS."""
+    """Return a decorator that adds a function to OPERATIONS."""
 
     def added(work: Work) -> Work:
-        OPERATIONS.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **how))
+        OPERATIONS.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))
         return work
 
     return added
@@ -78,7 +78,7 @@ def list_task_sets(call: Call) -> dict[str, Any]:
 
 
 def _task_set(name: str, tasks: TaskSet) -> dict[str, Any]:
-    """Return what everybody may know of a task set: of an upload its version and what it is committed by."""
+    """Return the public facts of a task set: for an upload its version and commitment."""
     handed = None if tasks.handed_in is None else tasks.handed_in.model_dump(include={"version", "commitment"})
     about = tasks.model_dump(include={"domain", "description", "baselines", "attempts", "closed"})
     classes = list(tasks.choose.classes) if tasks.choose else []
@@ -238,7 +238,7 @@ def open_entry(call: Call) -> dict[str, Any]:
 
 
 def require_entry(call: Call, kind: str) -> dict[str, Any]:
-    """Return the row of the entry that is named, for who has the token of that kind for it; raises ForbiddenError."""
+    """Return the row of the entry in the path if the caller has its token of *kind*; raises ForbiddenError."""
     cell = call.path["entry"]
     row = call.connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().first()
     if row is None or not is_token(call.token, call.platform.signer, kind, cell):

@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
-    """Return how the pages reach *platform*, with its *boards*."""
+    """Return the access of the pages to *platform*, with its leaderboards."""
 
     @contextmanager
     def opened(connecting: AbstractContextManager[Connection]) -> Iterator[PageData]:
@@ -151,9 +151,9 @@ class PageData:
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
 
-def _as_form(model: type[W], given: Row) -> W:
-    """Return what was *given* as a form of the API; raises UserError."""
+def _as_form(model: type[W], fields: Row) -> W:
+    """Return *fields* as *model*, a form of the API; raises UserError."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise UserError(f"{problem(error)}.") from error

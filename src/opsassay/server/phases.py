@@ -52,7 +52,7 @@ class PhaseReader:
         self._before = len(self.store.attempts_of(self.hash_))
 
     def read_phases(self) -> None:
-        """Read what was written down since, and move the bundle; a cell that was taken over or has ended is left alone."""
+        """Read new phases that the run wrote, and move the cell's state; an ended or lost cell is left alone."""
         attempts = self.store.attempts_of(self.hash_)
         if len(attempts) <= self._before:
             return
@@ -88,7 +88,7 @@ class PhaseFollower(Background):
         self._reader = reader
 
     def work(self) -> None:
-        """Look, every `LOOK_S` seconds."""
+        """Read phases every `LOOK_S` seconds until the block ends."""
         while self.pause(LOOK_S):
             with suppress(SQLAlchemyError, OSError):  # a database that is being started again, a folder that is going
                 self._reader.read_phases()

@@ -16,14 +16,14 @@ NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteg
 
 
 def is_present() -> ColumnElement[bool]:
-    """Return the condition that the agent of a cell can work: it runs here, or has asked for work of late."""
+    """Return the SQL condition that the agent of a cell can work: it runs here, or has asked for work lately."""
     here = or_(AGENTS.c.kind != "self_hosted", AGENTS.c.polled_ns > NOW_NS - int(AWAY_S * 1e9))
     of_present = select(BENCHMARKS.c.id).join_from(BENCHMARKS, AGENTS).where(here)
     return CELLS.c.benchmark_id.in_(of_present)
 
 
 def is_free(cell: str) -> ColumnElement[bool]:
-    """Return the condition that no worker waits for the agent of *cell*, if it runs elsewhere, with another cell."""
+    """Return the SQL condition that no worker waits for the self-hosted agent of *cell* with another cell."""
     of_agent = select(BENCHMARKS.c.agent_id).join_from(CELLS, BENCHMARKS).join(AGENTS)
     hosted = of_agent.where(CELLS.c.id == cell, AGENTS.c.kind == "self_hosted").scalar_subquery()
     other = CELLS.alias()
@@ -33,7 +33,7 @@ def is_free(cell: str) -> ColumnElement[bool]:
 
 
 def is_left(engine: Engine, cell: str) -> bool:
-    """Return whether the agent of a cell went away, or let it wait for AWAY_S, before it said that it has started."""
+    """Return whether the agent of *cell* went away, or let it wait for AWAY_S, before it started."""
     idle = and_(CELLS.c.agent == "Ready", CELLS.c.since_ns < NOW_NS - int(AWAY_S * 1e9))
     left = and_(CELLS.c.id == cell, CELLS.c.agent.in_(WAITED_FOR), or_(~is_present(), idle))
     with engine.connect() as connection:

@@ -33,12 +33,12 @@ from the step that is served now, so that who asks for few cells does not wait f
 
 
 def queue_name(domain: str) -> str:
-    """Return the name of the queue of a domain."""
+    """Return the name of the queue of *domain*."""
     return f"cells-{domain}"
 
 
 def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
-    """Put *cells*, of id and domain, into their queues; one that waits there already is not put twice."""
+    """Put *cells*, (id, domain), into their queues; one that waits there already is not added twice."""
     with App(connector=SyncPsycopgConnector(conninfo=url)).open() as app:
         for domain in sorted({domain for _, domain in cells}):
             deferrer = app.configure_task(RUN_CELL, queue=queue_name(domain))
@@ -47,7 +47,7 @@ def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
 
 
 def defer_lost(url: str, connection: Connection) -> int:
-    """Put cells into their queues that are to be run and wait in none, as after a crash in between; return how many."""
+    """Queue cells that wait to be run but are in no queue, as after a crash; return how many."""
     waiting = text(
         "SELECT args->>'cell' FROM procrastinate_jobs WHERE task_name = :task AND status IN ('todo', 'doing')"
     )
@@ -75,7 +75,7 @@ class _Connector(PsycopgConnector):
 
 
 def app_of(url: str) -> App:
-    """Return the queue's application for workers."""
+    """Return the procrastinate application of the queue for workers."""
     return App(connector=_Connector(conninfo=url, min_size=1, max_size=2))
 
 

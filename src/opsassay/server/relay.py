@@ -22,9 +22,9 @@ SILENT_S = 300.0
 """How long an agent that has started may say nothing: one that has gone ends its run then, not at the limit of time."""
 
 
-def main(words: list[str]) -> int:
-    """Relay until the agent has ended or is not awaited any longer."""
-    prompt, tools = words
+def main(arguments: list[str]) -> int:
+    """Relay MCP messages until the agent has ended or is not awaited any longer."""
+    prompt, tools = arguments
     entry = _entry_of(os.getppid())
     _ask_platform(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
     server = socket.socket(socket.AF_UNIX)
@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
 
 
 def _entry_of(worker: int) -> dict[str, str]:
-    """Return what the process *worker* holds ready."""
+    """Return the entry that the worker with pid *worker* holds ready."""
     for file in Path(f"/proc/{worker}/fd").iterdir():
         with suppress(OSError):  # closed in the meantime
             if str(file.readlink()).startswith(f"/memfd:{NOTE} "):
@@ -54,23 +54,23 @@ def _entry_of(worker: int) -> dict[str, str]:
     raise SystemExit("the worker holds no entry ready")
 
 
-def _read_answer(stream: Any, number: Any) -> Any:
-    """Return the answer to the request with that *number*; a notification has none."""
-    if number is None:
+def _read_answer(stream: Any, request_id: Any) -> Any:
+    """Return the response to *request_id* from *stream*; None for a notification (no id)."""
+    if request_id is None:
         return None
     while line := stream.readline():
         answer = json.loads(line)
-        if answer.get("id") == number and "method" not in answer:
+        if answer.get("id") == request_id and "method" not in answer:
             return answer
     raise SystemExit("the tools ended")
 
 
-def _ask_platform(entry: dict[str, str], method: str, what: str, body: dict[str, Any] | None) -> Any:
-    """Ask the platform; a server that is being started again is asked again."""
+def _ask_platform(entry: dict[str, str], method: str, path: str, body: dict[str, Any] | None) -> Any:
+    """Send a request to the platform; while the server restarts it is repeated."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {entry['token']}", "Content-Type": "application/json"}
     request = urllib.request.Request(
-        f"{entry['server']}/api/relay/{entry['entry']}/{what}", data, headers, method=method
+        f"{entry['server']}/api/relay/{entry['entry']}/{path}", data, headers, method=method
     )
     for _ in range(TRIES):
         try:
@@ -78,7 +78,7 @@ def _ask_platform(entry: dict[str, str], method: str, what: str, body: dict[str,
                 return json.loads(answer.read() or b"{}")
         except urllib.error.HTTPError as error:
             if error.code < 500:
-                raise SystemExit(f"{what}: {error.read().decode()[:300]}") from error
+                raise SystemExit(f"{path}: {error.read().decode()[:300]}") from error
         except OSError:
             pass
         time.sleep(1)

@@ -35,7 +35,7 @@ class Switchboard:
         return self._lines.setdefault(entry, _Line())
 
     async def ask(self, entry: str, message: Any) -> Any:
-        """Return the answer of the tools to *message*; raises TimeoutError, and QueueFull when too many wait."""
+        """Return the tools' response to *message*; raises TimeoutError, and QueueFull when too many wait."""
         line, key = self._line_of_entry(entry), secrets.token_hex(8)
         answer = line.answers[key] = asyncio.get_running_loop().create_future()
         try:
@@ -45,7 +45,7 @@ class Switchboard:
             del line.answers[key]
 
     async def next(self, entry: str, wait_s: float) -> dict[str, Any]:
-        """Return the next message for the relay of *entry*, that its agent has ended, or nothing after *wait_s*."""
+        """Return the next message for the relay of *entry*, the end of its agent, or {} after *wait_s*."""
         line = self._line_of_entry(entry)
         getting, ending = asyncio.ensure_future(line.messages.get()), asyncio.ensure_future(line.ended.wait())
         done, pending = await asyncio.wait({getting, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -57,17 +57,17 @@ class Switchboard:
         return {"finished": True, "status": line.status} if line.ended.is_set() else {}
 
     def deliver_answer(self, entry: str, key: str, message: Any) -> None:
-        """Hand the answer to whoever waits for it."""
+        """Give the response *message* to the caller that waits for *key*."""
         waiting = self._line_of_entry(entry).answers.get(key)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
     def end(self, entry: str, status: str) -> None:
-        """Let the relay of *entry* know that its agent has ended."""
+        """Tell the relay of *entry* that its agent has ended."""
         line = self._line_of_entry(entry)
         line.status = status
         line.ended.set()
 
     def open(self, entry: str) -> None:
-        """Begin anew: what waited for a run before this one is of no use."""
+        """Drop all messages of *entry* that wait from a former run."""
         self._lines[entry] = _Line()

@@ -106,7 +106,7 @@ def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
 
 
 def require_address(bind: str) -> None:
-    """Raise UserError for what is no address and no name of one."""
+    """Raise UserError unless *bind* is an IP address or a host name that resolves."""
     try:
         getaddrinfo(bind, None)
     except (OSError, UnicodeError) as error:
@@ -114,7 +114,7 @@ def require_address(bind: str) -> None:
 
 
 def serve(settings: ServeSettings) -> int:
-    """Serve the platform until SIGINT or SIGTERM, or until the command of *settings* has ended; return its exit code.
+    """Run the platform until SIGINT or SIGTERM, or until the command of *settings* has ended; return its exit code.
 
     What was started is ended then. Raises OpsAssayError.
     """
@@ -163,7 +163,7 @@ def serve(settings: ServeSettings) -> int:
 
 
 def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Serve from a thread for as long as *command* runs; return its exit code."""
+    """Run *server* in a thread while *command* runs; return the command's exit code."""
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
     thread.start()
     try:
@@ -178,7 +178,7 @@ def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], va
 
 
 def work(settings: WorkSettings) -> str:
-    """Run a worker until a signal, or until there is nothing left; return a sentence. Raises OpsAssayError."""
+    """Run a worker until a signal, or until the queue is empty; return a sentence on it. Raises OpsAssayError."""
     domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
     configure("worker")
     _end_with_server()
@@ -229,7 +229,7 @@ def _rebuild_index(platform: Platform) -> dict[str, int]:
 def _keep_workers(
     stack: ExitStack, restarter: Restarter, settings: ServeSettings, state: Path, url: str, address: str
 ) -> None:
-    """Have workers run beside the server until *stack* ends; their logs are in the state folder."""
+    """Keep worker processes running until *stack* ends; their logs are in the state folder."""
     environment = {
         **os.environ,
         "OPSASSAY_DATABASE": url,
@@ -258,7 +258,7 @@ def _keep_workers(
 
 
 def _end_with_server() -> None:
-    """End this worker when the server that started it is gone, whatever ended that; others stay."""
+    """End this worker when the server that started it is gone."""
     server = os.environ.get(ENDS_WITH)
     if server is None:
         return

@@ -58,7 +58,7 @@ class News:
             await asyncio.sleep(LOOK_S)
 
     async def after(self, seq: int) -> int:
-        """Wait until there are events after *seq*, KEEP_ALIVE_S at most; return the number of the last one."""
+        """Wait until there are events after *seq*, KEEP_ALIVE_S at most; return the number of the last event."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KEEP_ALIVE_S), self._changed:
                 await self._changed.wait_for(lambda: self.last > seq)
@@ -99,7 +99,7 @@ def platform_app(platform: Platform, url: str) -> Starlette:
 
 
 def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Route]:
-    """Return the routes of operations; after some of them something is to be done outside of the database."""
+    """Return the routes of all operations; some also wake tasks or relays after the database changed."""
 
     def queue(_path: dict[str, str], _status: int) -> None:
         with platform.engine.connect() as connection:
@@ -172,7 +172,7 @@ class _Relaying:
         self._platform, self._lines = platform, lines
 
     def routes(self) -> list[Route]:
-        """Return the routes; those of agents take the token of an entry, those of relays another."""
+        """Return the routes of MCP calls: those for agents need an entry's token, those for relays a relay's."""
         return [
             Route("/api/entries/{entry}/mcp", self._require_token("entry", self._relay_call), methods=["POST"]),
             Route("/api/relay/{entry}/next", self._require_token("relay", self._next_call)),
@@ -181,7 +181,7 @@ class _Relaying:
         ]
 
     async def _submit_file(self, request: Request) -> Response:
-        """Hand in the answer in an uploaded file, a JSON object that is called as its bundle, as ITBench's harness does."""
+        """Submit the answer in an uploaded JSON file, as ITBench's harness does."""
         try:
             content = await read_bounded(request, MESSAGE_BYTES)
         except BodyError as error:
@@ -253,7 +253,7 @@ async def _read_object(request: Request) -> dict[str, Any]:
 
 
 def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
-    """Return the endpoint of server-sent events: what changed, without who or what, for pages that then look again."""
+    """Return the endpoint of server-sent events: only that something changed, so that pages load again."""
 
     async def live(request: Request) -> Response:
         given = request.headers.get("last-event-id", "")
@@ -283,13 +283,13 @@ def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
 
 
 async def _prepare(platform: Platform, boards: LeaderboardCache) -> None:
-    """Make the leaderboards of all task sets, one after the other; a page asked for meanwhile waits for one at most."""
+    """Compute the leaderboards of all task sets, one after the other."""
     for name in task_set_names(platform.state):
         await run_in_threadpool(boards.prepare, name)
 
 
 async def _tend(platform: Platform, url: str) -> None:
-    """End what has lasted too long, queue what waits in no queue and note events in the folder, again and again."""
+    """Repeatedly expire what has lasted too long, queue lost cells and note events in the folder."""
     noted = await run_in_threadpool(last_noted, platform.state)
 
     def tend() -> None:

@@ -33,11 +33,11 @@ class StateMachine:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The states after which nothing comes."""
+        """The states without a successor."""
         return tuple(state for state, after in self.following.items() if not after)
 
     def check(self, present: str, desired: str) -> bool:
-        """Return whether *desired* is a change; the same state again is none. Raises TransitionError."""
+        """Return whether *desired* is another state than *present*, and allowed; raises TransitionError otherwise."""
         if desired not in self.following:
             known = ", ".join(self.following)
             raise TransitionError(f"No {self.subject} has a state {desired!r}; there are {known}.")
@@ -52,7 +52,7 @@ class StateMachine:
 
 
 def _machine(subject: str, expired: str = "Error") -> StateMachine:
-    """Return the machine of *subject* in `states.yaml`, whose first state is its first row."""
+    """Return the state machine of *subject* in `states.yaml`; its first row is the initial state."""
     rows = _ROWS[subject]
     following = {state: tuple(row["after"]) for state, row in rows.items()}
     timeouts = {state: row["hours"] * HOUR_S if "hours" in row else None for state, row in rows.items()}
@@ -69,7 +69,7 @@ MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 
 
 def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
-    """Return the states to go through from *present* to *desired*, the last included: the shortest path that is allowed.
+    """Return the shortest allowed path of states after *present* up to *desired*.
 
     Nothing when it is there already. Raises TransitionError when there is no path.
     """

@@ -19,7 +19,7 @@ LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "ex
 
 
 def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
-    """Keep the heads of *tasks* in the folder *state*."""
+    """Store the task info of *tasks* in the folder *state*."""
     for task in tasks:
         path = _path_of(state, (task.id, task.commitment))
         if not path.exists():
@@ -29,14 +29,14 @@ def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
 
 
 def read_head(state: Path, key: TaskKey) -> Task | None:
-    """Return the head of the task with this id and digest; None where it was not kept."""
+    """Return the stored info of the task with this id and digest; None where it is missing."""
     with suppress(OSError, ValueError):
         return Task.model_validate_json(_path_of(state, key).read_bytes())
     return None
 
 
 def is_for(task: Task, level: str) -> bool:
-    """Return whether an agent of this *level* is given *task*."""
+    """Return whether an agent of *level* gets *task*."""
     return level not in LEVEL_OF or task.level in (None, LEVEL_OF[level])
 
 

@@ -46,7 +46,7 @@ class Choice(Written):
     seed: int = Field(default=0, ge=0, description="that these are drawn by")
 
     def chosen(self, jobs: Sequence[PlannedRun], where: str) -> list[PlannedRun]:
-        """Return those of *jobs* whose task is chosen: the same tasks for every agent. Raises UserError, naming *where*."""
+        """Return those of *jobs* with a chosen task, the same tasks for every agent; raises UserError, naming *where*."""
         tasks = {(job.cell.task.id, job.cell.task.commitment): job.cell.task for job in jobs}
         fitting = sorted(
             key
@@ -93,14 +93,14 @@ class TaskSet(Written):
     handed_in: HandedIn | None = Field(default=None, description="written by the platform")
 
     def digest(self) -> str:
-        """Return the SHA-256 of what is asked; closing the set does not change it, nor a key that it does not use."""
+        """Return a hash of what is asked; closing the set does not change it, nor a key that it does not use."""
         unused = {name for name in ("choose", "handed_in") if getattr(self, name) is None}
         payload = self.model_dump(mode="json", exclude=unused) | {"closed": False}
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def baselines_of(tasks: TaskSet) -> tuple[str, ...]:
-    """Return the baselines on the leaderboards of *tasks*."""
+    """Return the names of the baselines on the leaderboards of *tasks*."""
     return USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines
 
 
@@ -118,10 +118,10 @@ def load_task_set(state: Path, name: str) -> TaskSet:
 
 
 def jobs_of(
-    state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], further: Mapping[str, Any]
+    state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], settings: Mapping[str, Any]
 ) -> list[PlannedRun]:
-    """Return the runs of *agents* on *tasks*, with *further* keys of the part; raises what the domain raises."""
-    part, where = {**tasks.part, **further, "agents": list(agents)}, f"task set {name}"
+    """Return the planned runs of *agents* on *tasks*, with *settings* of the plan; raises what the domain raises."""
+    part, where = {**tasks.part, **settings, "agents": list(agents)}, f"task set {name}"
     folder = state / FOLDER / (tasks.handed_in.folder if tasks.handed_in else "")
     jobs = list(domain_named(tasks.domain).jobs(part, folder, where))
     return jobs if tasks.choose is None else tasks.choose.chosen(jobs, where)

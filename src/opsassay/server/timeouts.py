@@ -37,18 +37,18 @@ def _select_ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> 
         return list(connection.execute(select(table.c.id).where(late)).scalars())
 
 
-def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bool], why: str) -> bool:
+def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bool], reason: str) -> bool:
     with platform.writing() as connection:
         found = connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark, late).with_for_update())
         if found.first() is None:
             return False
-        move_benchmark(connection, benchmark, BENCHMARK.expired, why)
+        move_benchmark(connection, benchmark, BENCHMARK.expired, reason)
     return True
 
 
-def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], why: str) -> bool:
+def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], reason: str) -> bool:
     with platform.writing() as connection:
-        values = {"error": why, "worker": None, "heartbeat_ns": None}
+        values = {"error": reason, "worker": None, "heartbeat_ns": None}
         changed = update(CELLS).where(CELLS.c.id == cell, late).values(**values).returning(CELLS.c.benchmark_id)
         benchmark = connection.execute(changed).scalar()
         if benchmark is None:

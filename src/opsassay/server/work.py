@@ -98,7 +98,7 @@ class Worker:
     _asked: dict[str, FrozenBenchmark] = field(default_factory=dict)
 
     def run(self, cell: str) -> None:
-        """Run one cell to its result; nothing where it has one, or another worker runs it."""
+        """Run *cell* to its result, unless it has one or another worker runs it."""
         row = self._patiently(lambda: claim_cell(self.platform, cell, self.name))
         if row is None:
             return
@@ -118,7 +118,7 @@ class Worker:
             except OSError as error:
                 full = error.errno in DISK_FULL  # which is nobody's fault, and lasts until somebody makes room
                 with suppress(SQLAlchemyError):
-                    give_back(self.platform, cell, self.name, counts=not full)
+                    give_back(self.platform, cell, self.name, counts_attempt=not full)
                 if not full:
                     raise
                 _log.warning("the disk is full; the cell is begun again later", cell=cell)
@@ -160,7 +160,7 @@ class Worker:
         self._patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
 
     def _asked_by(self, benchmark: str) -> FrozenBenchmark:
-        """Return what a benchmark asks; of the latest few it is kept, since all of its jobs are made together."""
+        """Return the frozen tasks and settings of a benchmark; the latest are cached, since jobs are made together."""
         with self._asking:
             asked = self._asked.pop(benchmark, None) or asked_by(self.platform, benchmark)
             self._asked[benchmark] = asked
@@ -169,7 +169,7 @@ class Worker:
             return asked
 
     def _make_ready(self, cell: str, *, hosted: bool) -> None:
-        """Say that the agent is let in, since there is nothing to deploy; one that runs elsewhere says so itself."""
+        """Record that the agent may start, as nothing is deployed for it; a *hosted* agent reports that itself."""
         with self.platform.writing() as connection:
             if hosted:
                 move_cell(connection, cell, bundle="FaultInjected")
@@ -177,7 +177,7 @@ class Worker:
                 move_cell(connection, cell, bundle="Ready", agent="Executing")
 
     def _result(self, job: PlannedRun, end: RunEnd, store: RunStore) -> dict[str, Any]:
-        """Return what the database keeps of a run; whatever it is, its folder is the truth."""
+        """Return the columns of a run's result for the database; its folder has the full result."""
         if end.run_dir is None or end.run is None or end.run.status is RunStatus.ABORTED:
             raise OpsAssayError(end.error or (end.run.error if end.run else None) or "The run came to no result.")
         row = row_of(end)
@@ -188,7 +188,7 @@ class Worker:
             "passed": outcome_of(domain_named(job.cell.task.domain), end.run, row.metrics),
             "errored": end.run.status is not RunStatus.DONE,
             "metrics": {name: metric.model_dump(mode="json") for name, metric in row.metrics.items()},
-            "evidence": folder_digest(end.run_dir, leave_out=(VERDICTS,)),
+            "evidence": folder_digest(end.run_dir, ignored_names=(VERDICTS,)),
             "run": end.run_dir.relative_to(store.root).as_posix(),
             "not_ranked": list(why_not_ranked(end.run)),
             "ended_ns": end.run.ended_ns or 0,
@@ -196,7 +196,7 @@ class Worker:
         }
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Return what *work* returns; while the database is away it is done again, PATIENCE_S or until the end."""
+        """Return the result of *work*; repeat it while the database is away, for PATIENCE_S at most."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -207,7 +207,7 @@ class Worker:
 
     @contextmanager
     def _beating(self, cell: str, hold: _Hold) -> Iterator[None]:
-        """Say again and again that the cell is held; end its jobs when it is lost, its agent left, or the worker ends."""
+        """Record at intervals that the cell is held; end its jobs when it is lost, its agent left, or the worker ends."""
         ended = threading.Event()
 
         def beating() -> None:
@@ -233,7 +233,7 @@ class Worker:
 
     @contextmanager
     def _relayed(self, cell: str) -> Iterator[None]:
-        """Hold ready for the relay of this process what it stands in for; one at a time."""
+        """Write down the entry for the relay of this process while the block runs, one at a time."""
         with self._relaying, os.fdopen(os.memfd_create(NOTE), "w", encoding="utf-8") as note:
             token = relay_token(self.platform.signer, cell)
             note.write(json.dumps({"server": self.server, "entry": cell, "token": token}))
@@ -249,7 +249,7 @@ def _agent_state_after(end: RunEnd) -> str:
 async def run_worker(
     worker: Worker, url: str, domains: Sequence[str], *, concurrency: int, until_empty: bool = False
 ) -> None:
-    """Take cells of the queues of *domains* until a signal, or, *until_empty*, until there is nothing left.
+    """Run cells of the queues of *domains* until a signal, or, *until_empty*, until none is left.
 
     A database that is gone is waited for; raises what it said last after PATIENCE_S.
     """
@@ -312,7 +312,7 @@ async def _work_through(
 
 
 def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
-    """Let a signal end what runs: cells are given back, and then the queue is left.
+    """On a signal end the running cells: they are given back, and then the queue is left.
 
     A database that has gone with its server does not answer; nothing is lost by not waiting for it, since others take a
     worker that says nothing off the queue.

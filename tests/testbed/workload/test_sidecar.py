@@ -141,10 +141,10 @@ def test_nothing_of_what_sent_a_span_is_left_and_what_the_program_sent_is():
     timed = span(Span.SPAN_KIND_CLIENT, http__url="http://timer/")
     sent = ResourceSpans(resource=sdk, scope_spans=[ScopeSpans(scope=scope, spans=[from_envoy(), timed])])
     own = ResourceSpans.FromString(sent.SerializeToString())
-    SidecarSpans().place(sent, own=False)
+    SidecarSpans().place(sent, from_program=False)
     assert b"envoy" not in sent.SerializeToString()
     assert [one.name for one in sent.scope_spans[0].spans] == ["GET /items/{id}"]
-    SidecarSpans().place(own, own=True)
+    SidecarSpans().place(own, from_program=True)
     assert (own.resource, own.scope_spans[0].scope, len(own.scope_spans[0].spans)) == (sdk, scope, 2)
 
 

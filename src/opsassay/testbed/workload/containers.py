@@ -28,11 +28,11 @@ class Containers:
 
     @property
     def there(self) -> bool:
-        """Whether there are any."""
+        """Whether the system has control groups."""
         return self._groups is not None
 
     def make(self) -> None:
-        """Make the groups of all hosts and replicas."""
+        """Make the control groups of all hosts and replicas."""
         if self._groups is None:
             return
         system = self._fleet.system
@@ -44,7 +44,7 @@ class Containers:
             self.make_for(replica)
 
     def make_load(self) -> None:
-        """Write down the group above all, and make that of a load generator of the user's own below it, where it is one."""
+        """Record the top control group, and make that of a user's load generator, if any, below it."""
         if self._groups is not None:
             note_groups(self._state, self._groups.folders(self._top))
             if self._fleet.system.load.command:
@@ -52,32 +52,32 @@ class Containers:
 
     @property
     def of_load(self) -> str:
-        """The group of a load generator of the user's own."""
+        """The path of the control group of a user's load generator."""
         return f"{self._top}/load"
 
     def make_for(self, replica: Replica) -> None:
-        """Make the group of *replica*."""
+        """Make the control group of *replica*."""
         if self._groups is not None:
             self._groups.make(self.group_of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
 
     def of_host(self, host: str) -> str:
-        """Return the group of *host*."""
+        """Return the path of the control group of *host*."""
         return f"{self._top}/{host}"
 
     def beside_replicas(self, host: str) -> str:
-        """Return the group of what else runs on *host*."""
+        """Return the path of the control group for other processes on *host*."""
         return f"{self.of_host(host)}/other"
 
     def group_of(self, replica: Replica) -> str:
-        """Return the group of *replica*."""
+        """Return the path of the control group of *replica*."""
         return f"{self.of_host(replica.host)}/{replica.id}"
 
     def limit(self, controller: str) -> bool:
-        """Tell whether the groups limit what *controller* (cpu, memory) counts."""
+        """Return whether the control groups limit the resource of *controller* (cpu, memory)."""
         return self._groups is not None and controller in self._groups.versions
 
     def entrances(self, path: str, controller: str | None = None) -> list[str]:
-        """Return the files into which a process writes its id to be in the group *path*, or in one hierarchy of it."""
+        """Return the files by which a process enters the group *path*, in all hierarchies or that of *controller*."""
         if self._groups is None:
             return []
         desired = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
@@ -86,21 +86,21 @@ class Containers:
         return [str(folder / "cgroup.procs") for folder in folders]
 
     def usage(self, path: str) -> Usage | None:
-        """Return what the group *path* has used, None where nothing counts it."""
+        """Return the resource usage of the group *path*, None where nothing counts it."""
         return Group(path, self._groups).usage() if self._groups else None
 
     def threads(self, path: str) -> list[int]:
-        """Return the threads in the group *path* itself, none where nothing limits their CPU."""
+        """Return the threads in the group *path* itself, [] where nothing limits their CPU."""
         return Group(path, self._groups).threads() if self._groups else []
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
+        """Return the used share of the memory limit of *host*, or without one of *replica*; None if unknown."""
         limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
         usage = self.usage(self.group_of(replica) if host is None else self.of_host(host))
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
-    def parameters(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:
-        """Return what a process is given that is to run in the group *path*, or in *enters*, and to watch *path*.
+    def parameters(self, path: str, controller: str, enter_path: str | None = None) -> dict[str, Any]:
+        """Return the settings of a process that runs in the group *path*, or in *enter_path*, and watches *path*.
 
         It enters the hierarchy of *controller* only, where the groups have several.
         """
@@ -108,17 +108,17 @@ class Containers:
             return {}
         parents = {controller: str(parent) for controller, parent in self._groups.parents.items()}
         return {
-            "groups": self.entrances(enters or path, controller),
+            "groups": self.entrances(enter_path or path, controller),
             "group": path,
             "parents": parents,
             "versions": self._groups.versions,
         }
 
     def remove(self) -> None:
-        """Remove all groups, with what still runs in them."""
+        """Delete all control groups, and kill what still runs in them."""
         remove_groups(self._state)
 
 
 def containers_for(state: SystemState, fleet: Fleet, *, limited: bool) -> Containers:
-    """Return the containers of a system; none unless it is to be *limited* and this machine allows it."""
+    """Return the control groups of a system; none unless it is to be *limited* and this machine allows it."""
     return Containers(state, fleet, find_groups() if limited else None)

@@ -27,7 +27,7 @@ PR_SET_TIMERSLACK = 29
 
 
 def wake_at_once() -> None:
-    """Let the calling thread run as soon as a packet comes or is due, as the kernel's own queues do, where allowed.
+    """Give the calling thread real-time priority, where allowed, so that packets are handled when they are due.
 
     Without it delays are up to milliseconds late while the replicas want every core.
     """
@@ -88,7 +88,7 @@ class Detour:
             part.close()
 
     def counts(self) -> dict[str, int]:
-        """Return how many packets were seen and are held, how often the kernel's buffer overflowed, what was not sent."""
+        """Return the numbers of packets seen, held and not sent, and of overflows of the kernel's buffer."""
         return {
             "packets": self._packets,
             "held": len(self._arriving) + len(self._leaving),
@@ -96,19 +96,19 @@ class Detour:
             "unsent": self._outward.unsent + self._inward.unsent,
         }
 
-    def run(self, ended: int) -> None:
-        """Treat packets until the descriptor *ended* becomes readable or its other end closes."""
-        descriptors = [self._queue.fileno(), ended]
+    def run(self, end_descriptor: int) -> None:
+        """Handle packets until *end_descriptor* becomes readable or its other end closes."""
+        descriptors = [self._queue.fileno(), end_descriptor]
         while True:
             readable, _, _ = select.select(descriptors, [], [], self._patience())
             self._release(time.monotonic())
-            if ended in readable:
+            if end_descriptor in readable:
                 return
             for packet in self._queue.packets(AT_ONCE):
                 self._treat_packet(packet)
 
     def _patience(self) -> float | None:
-        """Return for how long nothing is due, in seconds; None when nothing is held."""
+        """Return the seconds until the next packet is due; None when none is held."""
         next_due = [held[0][0] for held in (self._arriving, self._leaving) if held]
         return max(0.0, min(next_due) - time.monotonic()) if next_due else None
 
@@ -139,7 +139,7 @@ class Detour:
                 self._inward.send(packet.data)
 
     def _release(self, now: float) -> None:
-        """Let go on what is due *now*: in the order in which it came if the delay is constant."""
+        """Send the packets that are due *now*, in their order of arrival if the delay is constant."""
         last = None
         while self._arriving and self._arriving[0][0] <= now:
             last = heapq.heappop(self._arriving)[1]
@@ -151,8 +151,8 @@ class Detour:
             _, _, data, mark = heapq.heappop(self._leaving)
             self._outward.send(data, mark)
 
-    def _note(self, packet: Packet, fate: PacketDecision) -> None:
-        """Write what was done to a packet with TCP payload into the ledger."""
-        stream = self._streams.stream_of(packet) if fate.kind else None
+    def _note(self, packet: Packet, decision: PacketDecision) -> None:
+        """Write the *decision* on a packet with TCP payload into the ledger."""
+        stream = self._streams.stream_of(packet) if decision.kind else None
         if stream is not None:
-            self._ledger.write(fate.kind, link=stream.link, direction=stream.direction, ns=fate.ns)
+            self._ledger.write(decision.kind, link=stream.link, direction=stream.direction, ns=decision.ns)

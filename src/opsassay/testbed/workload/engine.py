@@ -35,17 +35,17 @@ class ContainerState:
 
     @property
     def ended_well(self) -> bool:
-        """Whether it has run and ended with status 0."""
+        """Whether the container has run and ended with status 0."""
         return not self.running and self.exit_code == 0 and not self.started_at.startswith("0001-")
 
     @classmethod
-    def of(cls, inspected: Mapping[str, Any]) -> ContainerState:
-        """Return the state in one object of `inspect`."""
-        state, networks = inspected["State"], inspected["NetworkSettings"].get("Networks") or {}
+    def of(cls, inspection: Mapping[str, Any]) -> ContainerState:
+        """Return the state of the container in *inspection*, one object of `inspect`."""
+        state, networks = inspection["State"], inspection["NetworkSettings"].get("Networks") or {}
         first: Mapping[str, Any] = next(iter(networks.values()), {})
         health = state.get("Health") or state.get("Healthcheck") or {}
         return cls(
-            id=inspected["Id"],
+            id=inspection["Id"],
             pid=int(state.get("Pid") or 0),
             running=bool(state.get("Running")),
             started_at=str(state.get("StartedAt", "")),
@@ -53,7 +53,7 @@ class ContainerState:
             health=str(health.get("Status") or ""),
             address=str(first.get("IPAddress") or ""),
             gateway=str(first.get("Gateway") or ""),
-            number=int(inspected["Config"]["Labels"].get("com.docker.compose.container-number") or 1),
+            number=int(inspection["Config"]["Labels"].get("com.docker.compose.container-number") or 1),
         )
 
 
@@ -65,7 +65,7 @@ class ContainerEngine:
         self._lone_podman = Path(words[0]).name == "podman" and not SYSTEMD.exists()
 
     async def run(self, *arguments: str, with_errors: bool = False) -> str:
-        """Return what the engine prints; raises OperationError when it fails or does not end in time."""
+        """Run the engine with *arguments* and return its output; raises OperationError when it fails or is late."""
         return await run_words((*self.words, *arguments), CALL_S, with_errors=with_errors)
 
     async def inspect(self, container: str) -> ContainerState:
@@ -73,7 +73,7 @@ class ContainerEngine:
         return ContainerState.of(json.loads(await self.run("inspect", container))[0])
 
     async def containers(self, project: str, service: str) -> list[ContainerState]:
-        """Return the containers of *service* in the compose *project*, by their numbers; those that ended included."""
+        """Return the containers of *service* in the compose *project*, by number, ended ones included."""
         labels = {"project": project, "service": service}
         filters = [f"--filter=label=com.docker.compose.{key}={value}" for key, value in labels.items()]
         ids = (await self.run("ps", "--all", "--quiet", *filters)).split()
@@ -82,7 +82,7 @@ class ContainerEngine:
 
     @contextlib.asynccontextmanager
     async def checking_health(self, project: str) -> AsyncIterator[None]:
-        """Have the containers of *project* checked in the block, where the engine is Podman and nothing else does it."""
+        """Run health checks of the project's containers during the block, which Podman does not do itself."""
         if not self._lone_podman:
             yield
             return
@@ -104,17 +104,19 @@ class ContainerEngine:
 
 
 async def run_words(
-    words: Sequence[str], limit_s: float, *, with_errors: bool = False, stalled_s: float | None = None
+    command: Sequence[str], limit_s: float, *, with_errors: bool = False, stalled_s: float | None = None
 ) -> str:
-    """Return what the program *words* prints, *with_errors* also to standard error.
+    """Run *command* and return its output, *with_errors* with standard error.
 
     Raises OperationError with the line that names the error when it fails or is late, or when it has named one and prints
     nothing more for *stalled_s* seconds: some compose programs wait for a container that could not be started.
     It prints into files: what it starts may keep a pipe open long after it has ended itself.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err)
-        came, began = await _await_end(process, err, limit_s, stalled_s), f"`{' '.join(words[:4])}`"
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err
+        )
+        came, began = await _await_end(process, err, limit_s, stalled_s), f"`{' '.join(command[:4])}`"
         printed, complaints = (_content(file) for file in (out, err))
     if not came:
         cause = f": {found}" if (found := _named_error(complaints)) else "."
@@ -131,7 +133,7 @@ async def run_words(
 async def _await_end(
     process: asyncio.subprocess.Process, errors: IO[bytes], limit_s: float, stalled_s: float | None
 ) -> bool:
-    """Wait until *process* ends and return True; end it and return False when it is late, or stands after an error."""
+    """Wait until *process* ends and return True; end it and return False when it is late, or stalls after an error."""
     loop = asyncio.get_running_loop()
     deadline, quiet_since, size = loop.time() + limit_s, loop.time(), 0
     while loop.time() < deadline:
@@ -150,10 +152,10 @@ async def _await_end(
 
 
 def _content(file: IO[bytes]) -> str:
-    """Return what is in *file*, whose place is the program's that writes to it."""
+    """Return the content of *file*, whose position belongs to the program that writes it."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
-def _named_error(printed: str) -> str:
-    """Return the first line of *printed* that names an error, '' when none does."""
-    return next((line.strip() for line in printed.splitlines() if line.lower().startswith("error")), "")
+def _named_error(output: str) -> str:
+    """Return the first line of *output* that names an error, '' when none does."""
+    return next((line.strip() for line in output.splitlines() if line.lower().startswith("error")), "")

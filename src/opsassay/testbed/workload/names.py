@@ -32,11 +32,11 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
     """Reads queries and sends what `fill_response` makes of them."""
 
     def connection_made(self, transport: Any) -> None:
-        """Remember the socket."""
+        """Store the *transport* of the socket."""
         self._transport = transport
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Answer one query; what is no query is ignored, as a name server does."""
+        """Answer one DNS query; anything else is ignored, as a name server does."""
         try:
             query = dns.message.from_wire(data)
             question = query.question[0]
@@ -49,7 +49,7 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
 
     @abstractmethod
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
-        """Write the answer to *question*, which came from the address *caller*, into *response*."""
+        """Write the answer to *question* from the address *caller* into *response*."""
 
 
 class NameServer(AnsweringServer):
@@ -69,7 +69,7 @@ class NameServer(AnsweringServer):
         return port
 
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:  # noqa: ARG002
-        """Answer with where the backends of a service listen; the caller is named in the question."""
+        """Write the endpoints of a service's backends into *response*; *question* names the caller."""
         labels = question.name.to_text().split(".")
         answer = self.resolve(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):
@@ -82,7 +82,7 @@ class NameServer(AnsweringServer):
             response.additional.extend(found)
 
     def resolve(self, service: str, caller: str) -> Answer:
-        """Return where *caller* reaches *service*, or why it cannot."""
+        """Return the endpoints of *service* for *caller*, or the error code of a failed look-up."""
         override = self.overrides.get(caller)
         if override is not None and (answer := override(service)) is not None:
             return answer
@@ -103,7 +103,7 @@ class ProgramNames(AnsweringServer):
         self._names, self._addresses, self._caller_at = names, addresses, caller_at
 
     async def start(self, address: str) -> None:
-        """Listen on the port of name servers of *address*."""
+        """Listen on the DNS port of *address*."""
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: self, local_addr=(address, PORT_OF_NAMES))
 
@@ -122,7 +122,7 @@ class ProgramNames(AnsweringServer):
             response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", kind, records))
 
     def _find_endpoints(self, name: str, caller: str) -> Answer:
-        """Return the endpoints of *name* for *caller*; what is answered wrongly to it is."""
+        """Return the endpoints of *name* for *caller*, or the wrong answer of an active fault."""
         override = self._names.overrides.get(caller)
         if override is not None and (answer := override(name)) is not None:
             return answer

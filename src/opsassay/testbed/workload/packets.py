@@ -26,18 +26,18 @@ class Means(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run(self, ended: int) -> None:
-        """Do what it takes until the descriptor *ended* becomes readable or its other end closes."""
+    def run(self, end_descriptor: int) -> None:
+        """Impair packets until *end_descriptor* becomes readable or its other end closes."""
 
     def counts(self) -> dict[str, int]:
-        """Return what has been seen so far."""
+        """Return the numbers of packets handled so far."""
 
 
 _log = Log(__name__)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Impair the ``streams`` of *config* until the supervisor hangs up; says hello once the rules are active.
+    """Impair the ``streams`` of *config* until the supervisor closes the channel; says hello once the rules are active.
 
     The process starts in the fabric's namespace. An error on the way ends it, and its log explains it.
     """
@@ -68,15 +68,15 @@ async def main(config: dict[str, Any]) -> None:
         await serving
 
 
-def work(means: Means, ended: int, announce: Callable[[], Any]) -> None:
-    """Apply *means*, *announce* that they are active, and undo them when *ended* says so."""
+def work(means: Means, end_descriptor: int, announce: Callable[[], Any]) -> None:
+    """Apply *means*, *announce* that they are active, and undo them at the end of *end_descriptor*."""
     with means:
         announce()
-        means.run(ended)
+        means.run(end_descriptor)
 
 
 def choose(config: dict[str, Any]) -> Means:
-    """Return what impairs packets as *config* says: its ``means`` is "kernel" for netem and tbf, "queue" for our own."""
+    """Return the means to impair packets in *config*: "kernel" for netem and tbf, "queue" for OpsAssay's own."""
     if config["impairment"]["kind"] == "partition":
         from opsassay.testbed.kernel.partition import Partition
 

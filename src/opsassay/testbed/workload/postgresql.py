@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str | None = None) -> list[str]:
-    """Copy an initialised data folder into *folder*; return the command of a server that listens on *addresses* and *port*.
+    """Copy an initialised data folder to *folder*; return the command of a server on *addresses* and *port*.
 
     With a *password* the services have to give it. Raises StartError.
     """
@@ -70,7 +70,7 @@ def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str
 
 
 def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> None:
-    """Let in the system's own processes, which share a network with one of *addresses*; the superuser from nowhere."""
+    """Write access rules for the system's own processes, in the networks of *addresses*; the superuser has none."""
     networks = ["127.0.0.1/32", "::1/128", *(f"{address}/16" for address in addresses if address != LOOPBACK)]
     services = "scram-sha-256" if by_password else "trust"
     rules = ["host all all 0.0.0.0/0 reject"]
@@ -83,7 +83,7 @@ def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> 
 
 
 def _initialised(binaries: Path) -> Path:
-    """Return a data folder with the roles in it, from the cache if it is there (3 s the first time, nothing after)."""
+    """Return an initialised data folder with roles, from the cache if possible (3 s the first time)."""
     version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256(repr((version, binaries, os.geteuid(), confinement(), ROLES)).encode()).hexdigest()[:12]
     kept = cache_root() / f"postgresql-{key}"
@@ -108,7 +108,7 @@ def _initialised(binaries: Path) -> Path:
 
 
 def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None:
-    """Run *statements*, of one line each, over a folder that no server runs on: the only way to be the superuser."""
+    """Run one-line SQL *statements* on a data folder without a server, the only way to be the superuser."""
     command = [
         *unprivileged(binaries.parent, data),
         str(binaries / "postgres"),
@@ -120,21 +120,21 @@ def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None
     _run_program(command, "postgres --single", "\n".join(statements) + "\n")
 
 
-def _run_program(command: Sequence[str], name: str, given: str = "") -> None:
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd="/")
+def _run_program(command: Sequence[str], name: str, stdin: str = "") -> None:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode or "ERROR:" in done.stderr:
         message = f"PostgreSQL's {name} failed with status {done.returncode}."
         raise StartError(message, done.stderr.strip()[-2000:])
 
 
 def _quoted(text: str) -> str:
-    """Return *text* as a literal of one line."""
+    """Return *text* as an SQL literal of one line."""
     escaped = text.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n").replace("\r", r"\r")
     return f"E'{escaped}'"
 
 
 def postgresql_programs() -> Path:
-    """Return the folder of PostgreSQL's programs, of the machine or of the package that brings them; raises StartError."""
+    """Return the folder of PostgreSQL's programs, of this machine or of a Python package; raises StartError."""
     found = shutil.which("postgres")
     if found and (Path(found).resolve().parent / "initdb").exists():
         return Path(found).resolve().parent

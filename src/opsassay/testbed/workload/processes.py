@@ -30,7 +30,7 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
 
 
 def environment(state: SystemState) -> dict[str, str]:
-    """Return the environment of a system's process: ours, marked as belonging to *state*."""
+    """Return the environment variables for a process of the system, with the mark that it belongs to *state*."""
     return {**os.environ, MARKER: str(state.dir), "PYTHONUNBUFFERED": "1"}
 
 
@@ -44,7 +44,7 @@ async def start_program(
     state: SystemState, name: str, command: Sequence[str], *,
     stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
 ) -> Process:  # fmt: skip
-    """Start *command* as the process *name* of the system, its output in its log; it dies with the supervisor.
+    """Start *command* as the process *name* of the system, with its output in a log; it dies with the supervisor.
 
     It runs in the network *namespace* at that path, the supervisor's own when there is none.
     """
@@ -74,7 +74,7 @@ class Template:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the template and wait until it has imported everything; raises StartError."""
+        """Start the template process and wait until it has imported everything; raises StartError."""
         command = [sys.executable, "-m", "opsassay.testbed.workload.runtime.template"]
         self._process = await start_program(self._state, "template", command, stdin=PIPE, stdout=PIPE)
         assert self._process.stdout is not None
@@ -84,7 +84,7 @@ class Template:
         self._reading = asyncio.create_task(self._read_messages(self._process.stdout))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
-        """Fork a process that plays *role* under *name*; return its pid."""
+        """Fork a process with *role*, *name* and *config* from the template; return its pid."""
         assert self._process is not None
         assert self._process.stdin is not None
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -127,7 +127,7 @@ class Channels:
         self._serial = 0
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen for the processes of the system."""
         self._server = await asyncio.start_unix_server(
             self._serve_connection, self._state.management_socket, limit=1 << 22
         )
@@ -147,11 +147,11 @@ class Channels:
             self._pending.pop(key, None)
 
     def names(self) -> list[str]:
-        """Return the processes that are connected."""
+        """Return the names of the connected processes."""
         return sorted(self._writers)
 
     def hang_up(self, name: str) -> None:
-        """Close the channel of the process *name*, which ends it; one without a channel is fine."""
+        """Close the channel of the process *name*, if any, which ends the process."""
         if (writer := self._writers.get(name)) is not None:
             writer.close()
 

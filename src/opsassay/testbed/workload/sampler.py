@@ -68,14 +68,14 @@ class Sampler:
         self._waits: defaultdict[str, Waits] = defaultdict(Waits)
 
     async def send(self, session: aiohttp.ClientSession) -> None:
-        """Sample every replica once and send the readings."""
+        """Sample every replica and host once and send the metrics."""
         body = self.request().SerializeToString()
         headers = {"Content-Type": "application/x-protobuf"}
         async with session.post(f"{self._endpoint}/v1/metrics", data=body, headers=headers) as response:
             await response.read()
 
     def request(self) -> ExportMetricsServiceRequest:
-        """Return one reading of every replica and host as an OTLP request."""
+        """Return one reading of every replica and host as an OTLP export request."""
         now_ns = time.time_ns()
         resources = [
             _resource_metrics(self._fleet.resource(replica), self._read_replica(replica).items(), now_ns)
@@ -109,7 +109,7 @@ class Sampler:
         return values
 
     def _of_container(self, replica: Replica) -> Usage | None:
-        """Return what the container of *replica* has used; None when its process has just ended."""
+        """Return the resource usage of the container of *replica*; None when its process has just ended."""
         if (used := self._containers.usage(self._containers.group_of(replica))) is not None:
             return used
         own = _of_processes([replica.pid] if replica.pid is not None else [])
@@ -119,14 +119,14 @@ class Sampler:
         )
 
     def _threads(self, replica: Replica) -> list[int]:
-        """Return the threads that want a processor in the container of *replica*."""
+        """Return the threads in the container of *replica* whose waiting for a processor counts."""
         own = [replica.pid] if replica.pid is not None else []
         return self._containers.threads(self._containers.group_of(replica)) or threads_of(
             [*own, *self._companions.get(replica.id, ())]
         )
 
     def _of_host(self, host: str) -> Usage:
-        """Return what runs on *host* has used."""
+        """Return the resource usage of all that runs on *host*."""
         if (used := self._containers.usage(self._containers.of_host(host))) is not None:
             return used
         here = [replica for replica in self._fleet.replicas.values() if replica.host == host]
@@ -135,7 +135,7 @@ class Sampler:
         return _of_processes(pids)
 
     def _cores(self, name: str, cpu_s: float) -> float:
-        """Return the cores that *name* used since the last reading; 0 at the first, and when a process has gone."""
+        """Return the cores that *name* used since the last reading; 0 at the first, and when a process has ended."""
         now = time.monotonic()
         before = self._cpu.get(name)
         self._cpu[name] = (now, cpu_s)
@@ -145,7 +145,7 @@ class Sampler:
 
 
 def _of_processes(pids: Iterable[int], *, forked: bool = False) -> Usage:
-    """Return what the processes *pids* use; of *forked* ones only the memory that is their own, not the template's."""
+    """Return the resource usage of the processes *pids*; for *forked* ones without memory shared with the template."""
     cpu_s, memory = 0.0, 0
     for pid in pids:
         try:
@@ -158,7 +158,7 @@ def _of_processes(pids: Iterable[int], *, forked: bool = False) -> Usage:
 
 
 def network_counters(pid: int, interface: str) -> dict[str, float]:
-    """Return what the network namespace of *pid* counts on *interface* and of TCP; {} when the process has ended."""
+    """Return counters of *interface* and of TCP in the network namespace of *pid*; {} when the process has ended."""
     try:
         devices = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
         names, numbers = (

@@ -34,7 +34,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 def free_port() -> int:
-    """Return a loopback TCP port that nobody uses now."""
+    """Return a free TCP port of loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -77,7 +77,7 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
 
 
 async def restart_store(state: SystemState, store: RunningStore) -> None:
-    """Stop the server of *store* and start it again over the same folder, with its settings; raises StartError."""
+    """Stop the server of *store* and start it with its settings and the same data; raises StartError."""
     await _stop_store(store)
     store.emptied += store.engine in IN_MEMORY
     store.process = await start_program(state, f"store-{store.name}", store.command, namespace=store.site.namespace)
@@ -96,7 +96,7 @@ async def _stop_store(store: RunningStore) -> None:
 
 
 async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
-    """Give a Valkey *store* other *settings* while it runs; raises UserError in the server's words."""
+    """Change *settings* of a running Valkey *store*; raises UserError in the server's words."""
     if not settings:
         return
     async with valkey.asyncio.Valkey(host=store.site.management, port=store.port, socket_timeout=5) as client:

@@ -12,8 +12,8 @@ def _identity() -> sa.Column[str]:
     return sa.Column("id", sa.String(40), primary_key=True)
 
 
-def _moment(name: str, *, empty: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=empty)
+def _moment(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=nullable)
 
 
 def upgrade() -> None:
@@ -21,7 +21,7 @@ def upgrade() -> None:
     op.create_table(
         "users", _identity(), sa.Column("name", sa.String(100), nullable=False, unique=True),
         sa.Column("role", sa.String(20), nullable=False),
-        sa.Column("token_hash", sa.String(64), nullable=False, unique=True), _moment("expires_ns", empty=True),
+        sa.Column("token_hash", sa.String(64), nullable=False, unique=True), _moment("expires_ns", nullable=True),
         _moment("created_ns"),
     )  # fmt: skip
     op.create_table(
@@ -43,7 +43,7 @@ def upgrade() -> None:
         sa.Column("task", sa.String(200), nullable=False), sa.Column("task_digest", sa.String(64), nullable=False),
         sa.Column("arm", sa.String(200), nullable=False), sa.Column("seed", sa.Integer, nullable=False),
         sa.Column("bundle", sa.String(30), nullable=False), sa.Column("agent", sa.String(30), nullable=False),
-        _moment("since_ns"), sa.Column("worker", sa.String(100)), _moment("heartbeat_ns", empty=True),
+        _moment("since_ns"), sa.Column("worker", sa.String(100)), _moment("heartbeat_ns", nullable=True),
         sa.Column("tries", sa.Integer, nullable=False), sa.Column("access", sa.JSON), sa.Column("error", sa.Text),
         sa.UniqueConstraint("benchmark_id", "hash"),
     )  # fmt: skip

@@ -27,12 +27,12 @@ class IsolationSupport:
 
 @functools.cache
 def machine() -> Machine:
-    """Return what the kernel lends to this user, found out once."""
+    """Return what this user can do on this machine's kernel, probed once per process."""
     return probe_machine()
 
 
 def probe() -> dict[IsolationLevel, IsolationSupport]:
-    """Return the isolation levels of this machine."""
+    """Return isolation level to whether this machine supports it, and why not."""
     namespaced = machine().namespaced
     return {
         "namespaced": IsolationSupport("namespaced", namespaced.available, namespaced.reason),
@@ -41,7 +41,7 @@ def probe() -> dict[IsolationLevel, IsolationSupport]:
 
 
 def choose_level(desired: str | None) -> IsolationLevel:
-    """Return the isolation level to run on: *desired*, or the best that there is.
+    """Return the isolation level *desired*, None for the best that this machine supports.
 
     Raises NotFoundError, and RefusedError with the reason why this machine does not have it.
     """
@@ -57,7 +57,7 @@ def choose_level(desired: str | None) -> IsolationLevel:
 
 
 def level_for(system: System, desired: str | None) -> IsolationLevel:
-    """Return the isolation level to run *system* on: *desired*, or the best that there is; containers have their own.
+    """Return the isolation level for *system*: *desired*, None for the best; containers have a level of their own.
 
     Raises NotFoundError and RefusedError.
     """
@@ -75,14 +75,14 @@ def level_for(system: System, desired: str | None) -> IsolationLevel:
 
 
 def refusal(fault: str, level: IsolationLevel) -> str | None:
-    """Return why *fault* cannot be injected on *level* of this machine, with the way out; None when it can."""
+    """Return why *fault* cannot be injected on *level* of this machine, with a remedy; None when it can."""
     if not (there := probe()[level]).available:
         return there.reason
     return REPERTOIRES[level].refusal(fault_type(fault).name)
 
 
 def require_namespaces(system: System, level: IsolationLevel) -> None:
-    """Raise RefusedError when *system* has programs and *level* keeps them in no network of their own."""
+    """Raise RefusedError when *system* has programs, which need network namespaces, and *level* has none."""
     if level != "namespaced" and (programs := system.programs()):
         reason = probe()["namespaced"].reason
         raise RefusedError(

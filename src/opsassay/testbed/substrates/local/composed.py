@@ -70,7 +70,7 @@ class ComposeNetwork(Impairing):
         """The container of each replica."""
 
     async def prepare(self) -> None:
-        """Start the project, or find the one that runs: what undoes it is there before it; raises StartError."""
+        """Start the project, or attach to the running one, after a guard that undoes it; raises StartError."""
         if self._project.attached:
             await self._attach()
             return
@@ -89,7 +89,7 @@ class ComposeNetwork(Impairing):
             raise StartError(f"The compose project does not start: {error}") from error
 
     async def _attach(self) -> None:
-        """Find the containers of the project that runs, and write down how they are."""
+        """Find the containers of the running project, and record their state."""
         before = self._state.dir / "before.json"
         try:
             running = await self._find_containers()
@@ -98,17 +98,17 @@ class ComposeNetwork(Impairing):
             raise StartError(f"The compose project {self._name} cannot be attached to: {error}") from error
         await self._guard_with([sys.executable, "-m", "opsassay.testbed.substrates.local.put_back", str(before)])
 
-    async def _guard_with(self, undo: Sequence[str]) -> None:
-        """Start the guard, which runs the command *undo* when this process ends."""
-        note_undo(self._state, undo)
+    async def _guard_with(self, undo_command: Sequence[str]) -> None:
+        """Start the guard process, which runs *undo_command* when this process ends."""
+        note_undo(self._state, undo_command)
         self._guard = await asyncio.create_subprocess_exec(
-            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *undo,
+            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *undo_command,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             cwd="/", start_new_session=True,
         )  # fmt: skip
 
     async def _find_containers(self) -> list[ContainerState]:
-        """Take note of the container of each replica; return those that run."""
+        """Record the container of each replica; return those that run."""
         running = list[ContainerState]()
         for service, spec in self._fleet.system.services.items():
             found = await self._engine.containers(self._name, service)
@@ -124,7 +124,7 @@ class ComposeNetwork(Impairing):
         return running
 
     async def _content(self) -> dict[str, Any]:
-        """Return the project's file, with copies of the folders that its containers write to; owners stay as they are."""
+        """Return the project's file, with writable folders replaced by copies that keep their owners."""
         copies = self._state.dir / "copies"
         copies.mkdir()
         for name, source in self._project.copied.items():
@@ -144,14 +144,14 @@ class ComposeNetwork(Impairing):
         return [*self._project.compose, "-p", self._name, "-f", str(self._file), *verb]
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Nothing: the engine has made everything reachable."""
+        """Do nothing: the container engine has made everything reachable."""
 
     async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - the engine chooses the host
-        """Raise RefusedError: the project's own file says how many containers a service has."""
+        """Raise RefusedError: the project's file decides how many containers a service has."""
         raise RefusedError(f"{name} would be a further container; the compose file says how many there are.")
 
     async def look_at(self, name: str) -> ContainerState:
-        """Return the state of the container of *name*, whose address and namespace are known from now on."""
+        """Read and return the state of the container of *name*, and record its address and namespace."""
         state = await self._engine.inspect(self.containers[name])
         if state.pid:
             namespace = f"/proc/{state.pid}/ns/net"
@@ -168,24 +168,24 @@ class ComposeNetwork(Impairing):
         return state
 
     def site(self, name: str) -> Site:
-        """Return the site of *name*."""
+        """Return the network site of *name*."""
         place = self._places.get(name)
         if name == LOAD_GENERATOR or place is None:
             return Site(LOOPBACK, LOOPBACK)
         return Site(place.data_address, LOOPBACK, place.path)
 
     def place(self, name: str) -> Place:
-        """Return the place of *name*."""
+        """Return the network place of *name*."""
         return self._places[name]
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Remember the port, and where the container is now: an engine may give it another address at each start."""
+        """Record the port of *name*, and its present address, which may change with each start."""
         self._ports[name] = port
         if port is not None:
             await self.look_at(name)
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
-        """Return the address of *callee*."""
+        """Return the address of *callee*, the same for every caller."""
         port = self._ports.get(callee)
         return (self._places[callee].data_address, port) if port and callee in self._places else None
 
@@ -199,7 +199,7 @@ class ComposeNetwork(Impairing):
         return None
 
     async def close(self) -> None:
-        """Have the guard take the project down, or put it back, and wait until it has."""
+        """Let the guard remove or restore the project, and wait until it has."""
         if self._guard is None or self._guard.stdin is None:
             return
         self._guard.stdin.close()
@@ -208,7 +208,7 @@ class ComposeNetwork(Impairing):
 
 
 def project_name(system: str) -> str:
-    """Return the name of the copy of *system*: in the letters that engines take, and of no other system."""
+    """Return a unique compose project name for the copy of *system*, in characters that engines allow."""
     plain = re.sub(r"[^a-z0-9_-]", "-", system.lower())
     digest = hashlib.sha256(system.encode()).hexdigest()[:8]
     return f"opsassay-{plain}" if plain == system else f"opsassay-{plain}-{digest}"
@@ -221,18 +221,18 @@ class ComposeContainers(Containers):
         super().__init__(state, fleet, mounted_groups())
 
     def make(self) -> None:
-        """Make that of a load generator of the user's own: the engine has made the others."""
+        """Make the control group of a user's load generator; the engine has made the others."""
         if self._fleet.system.load.command:
             self.make_load()
 
     def make_for(self, replica: Replica) -> None:
-        """Limit the group that the engine has made, by its file: `update` of an engine cannot be undone."""
+        """Set limits in the group of the replica's container by its files: the engine's `update` cannot be undone."""
         if self._groups is not None and (path := self.group_of(replica)):
             memory_bytes = replica.spec.memory_limit_mb * 2**20
             Group(path, self._groups).set_limits(cpu_cores=replica.spec.cpu_limit, memory_bytes=memory_bytes)
 
     def group_of(self, replica: Replica) -> str:
-        """Return the group of the container of *replica*, '' while it does not run."""
+        """Return the path of the control group of the replica's container, '' while it does not run."""
         try:
             groups = memberships(Path(f"/proc/{replica.pid}/cgroup").read_text(encoding="utf-8"))
         except OSError:
@@ -240,19 +240,19 @@ class ComposeContainers(Containers):
         return groups.get(CPU, groups.get("", "/")).strip("/")
 
     def usage(self, path: str) -> Usage | None:
-        """Return what the container in the group *path* has used; None when it has just ended, and for a host."""
+        """Return the resource usage of the container in the group *path*; None when it has ended, and for a host."""
         try:
             return super().usage(path) if path else None
         except OSError:
             return None
 
     def threads(self, path: str) -> list[int]:
-        """Return the threads in the container; none when it has just ended."""
+        """Return the threads in the container's group *path*; [] when it has ended."""
         try:
             return super().threads(path) if path else []
         except OSError:
             return []
 
     def of_host(self, host: str) -> str:  # noqa: ARG002 - containers of others are on this machine too
-        """Return '': no group holds the containers of the project and nothing else."""
+        """Return '': there is no control group of a host's containers."""
         return ""

@@ -33,12 +33,12 @@ class ControlServer:
         self._busy: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen on the state folder's socket."""
+        """Listen for commands on the socket in the state folder."""
         self._server = await asyncio.start_unix_server(self._serve, self._supervisor.state.socket)
         self._supervisor.state.socket.chmod(0o600)
 
     async def stop(self) -> None:
-        """End every lease, so that every fault is undone, then stop listening."""
+        """End every lease, which undoes its faults, then stop listening."""
         self._server.close()
         for task in self._busy:
             task.cancel()
@@ -110,7 +110,7 @@ class ControlServer:
                 await report({"error": f"There is no command {unknown!r}.", "kind": "UserError"})
 
     async def _flush(self) -> None:
-        """Have every process send its queued telemetry."""
+        """Make every process send its queued telemetry."""
         channels = self._supervisor.channels
         flushing = [channels.request(name, "flush", timeout_s=10.0) for name in channels.names() if _emits(name)]
         await asyncio.gather(*flushing, return_exceptions=True)  # one that just died has nothing left to send

@@ -20,13 +20,13 @@ class LocalCost:
     scales_itself: bool = field(default=False, init=False)
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return what is there of each service, whatever its replicas do."""
+        """Return service to its allocated resources, whatever its replicas do."""
         rows = self.running.operate("ps", {})["replicas"]
         counts = {name: sum(row["service"] == name for row in rows) for name in self.asked}
         return {name: Allocation.for_replicas(count, self.asked[name]) for name, count in counts.items()}
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return what a replica of each service requests."""
+        """Return service to what each of its replicas requests."""
         return dict(self.asked)
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
@@ -34,11 +34,11 @@ class LocalCost:
         self.asked[service] = request
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return the autoscalers by their services."""
+        """Return service to the settings of its autoscaler."""
         return dict(self.scalers)
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
-        """Make the autoscaler of a service, or change it."""
+        """Create or change the autoscaler with *settings*."""
         self.scalers[settings.service] = settings
 
     def delete_autoscaler(self, service: str) -> None:
@@ -46,5 +46,5 @@ class LocalCost:
         self.scalers.pop(service, None)
 
     def scale(self, service: str, replicas: int) -> None:
-        """Bring *service* to so many replicas."""
+        """Set the number of *replicas* of *service*."""
         self.running.operate("scale", {"service": service, "replicas": replicas})

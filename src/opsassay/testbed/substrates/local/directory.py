@@ -21,7 +21,7 @@ class Directory:
         self._running = running
 
     def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
-        """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""
+        """Return the endpoints of ready replicas of *service* for *caller*, by links or own address; None: unknown."""
         network, replicas = self._running.network, self._find_replicas(service)
         if replicas is None:
             return None
@@ -30,7 +30,7 @@ class Directory:
         return linked or [(network.site(r.id).address, r.port) for r in ready if r.port is not None]
 
     def addresses(self, name: str) -> list[str] | None:
-        """Return the data addresses of the store or service *name*, None for no such: of ready replicas, else of all."""
+        """Return the data addresses of the store or service *name*, of ready replicas, else of all; None: unknown."""
         if (store := self._running.stores.get(name)) is not None:
             return [store.site.address]
         replicas = self._find_replicas(name)
@@ -39,12 +39,12 @@ class Directory:
         return [self._running.network.site(r.id).address for r in [r for r in replicas if r.ready] or replicas]
 
     def caller_at(self, address: str) -> str:
-        """Return the replica whose management address is *address*, '' for others."""
+        """Return the name of the replica with the management *address*, '' for others."""
         network = self._running.network
         return next((name for name in self._running.fleet.replicas if network.site(name).management == address), "")
 
     async def hang_up(self, replica: Replica, names: Sequence[str]) -> list[str]:
-        """End the connections of *replica* to *names*, so that it looks them up anew; return notes on what was not done."""
+        """Close the connections of *replica* to *names*, so that it looks them up again; return notes on failures."""
         addresses = [address for name in names for address in self.addresses(name) or ()]
         namespace = self._running.network.site(replica.id).namespace
         return await asyncio.to_thread(close_connections, namespace, addresses)

@@ -50,12 +50,12 @@ class LocalEnvironment(LiveEnvironment):
 
     @cached_property
     def system(self) -> System:
-        """The system of the scenario, read once: a compose file is read by its own program."""
+        """The system of the scenario, read once, since a compose file is read by its own program."""
         return system_of(self.scenario)
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Run the system."""
+        """Run the system while the block runs."""
         name = f"trial-{os.getpid()}-{secrets.token_hex(2)}"
         deployed = LocalSubstrate().deployed(
             self.system, name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
@@ -68,7 +68,7 @@ class LocalEnvironment(LiveEnvironment):
             yield
 
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Have the observer write the timeline."""
+        """Run the observer process, which writes the timeline."""
         committed = self.scenario.verification
         return observing(
             self.running.state.name,
@@ -80,14 +80,14 @@ class LocalEnvironment(LiveEnvironment):
         )
 
     def health_problem(self) -> str | None:
-        """Return what is not ready, or that users are not served in time."""
+        """Return what is not ready, or that users are not served in time; None when healthy."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         return None if users_are_served(self.telemetry, self.system.seen_at()) else "users are not served in time"
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
-        """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
+        """Provide the operator's session, with alerts by the system's SLO and by its state."""
         live = LiveAlerts(self.telemetry, self.system.slo, self.baseline)
         state = StateAlerts(self.run_dir / TIMELINE, self.scenario.verification, self.baseline.end_ns)
         alerts = AlertRules(live, state, ARRIVAL_S)
@@ -99,12 +99,12 @@ class LocalEnvironment(LiveEnvironment):
             yield session
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
-        """Return the system as its cost sees it."""
+        """Return the system with its costs, after *requests* and *autoscalers* are set."""
         return LocalCost(self.running, dict(requests), {one.service: one for one in autoscalers})
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Apply the faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
+        """Apply faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
                 stack.enter_context(hold_faults(self.running, plan, LONGEST_S))
@@ -113,7 +113,7 @@ class LocalEnvironment(LiveEnvironment):
             yield
 
     def read_settings(self) -> SettingsReading:
-        """Return how everything is set now, and which replicas were started with something else.
+        """Return all present settings, and the replicas that were started with others.
 
         Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases, and how
         often a store lost what it held.
@@ -155,5 +155,5 @@ class LocalEnvironment(LiveEnvironment):
         self.running.status()
 
     def verify(self) -> list[str]:
-        """Return processes, control groups and files of the system that are still there, and whether its lock is held."""
+        """Return in words which processes, control groups and files are left, and whether the lock is held."""
         return leftovers(self.running.state, self.groups)

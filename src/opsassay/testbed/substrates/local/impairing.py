@@ -42,7 +42,7 @@ class Impairing:
         self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Start the packet process of *target*: it acts when it has said hello."""
+        """Start the packet process of *target*, and wait until it acts."""
         name, place = f"packets-{fault}-{target}", self._places[target]
         order = {
             "id": name,
@@ -63,12 +63,12 @@ class Impairing:
             raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
 
     def _means(self, place: Place, kind: str) -> str:
-        """Return who impairs: the kernel's discipline, or the queue, which combines with what acts at *place* already."""
+        """Return "kernel" or "queue", what impairs packets; the queue combines with what acts at *place* already."""
         taken = any(other is place for active in self._impairing.values() for _, _, other in active)
         return "kernel" if kind in self._kernel_can and not taken else "queue"
 
     def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
-        """Return *stream* as the packet process of *target* reads it."""
+        """Return *stream* in the form that the packet process of *target* reads."""
         outward = stream.source == target
         other = stream.destination if outward else stream.source
         return {
@@ -79,24 +79,24 @@ class Impairing:
         }
 
     async def heal(self, fault: str) -> list[str]:
-        """End the packet processes of *fault*; what one that was killed left in the kernel is removed."""
+        """End the packet processes of *fault*, and remove what a killed one left in the kernel; return notes."""
         notes = list[str]()
         for name, pid, place in self._impairing.pop(fault, ()):
             notes += await self._shortfalls(name)
             hears = name in self._channels.names()
             self._channels.hang_up(name)
-            await self._end(pid, hears=hears)
+            await self._end(pid, hung_up=hears)
             if not any(other is place for active in self._impairing.values() for _, _, other in active):
                 await asyncio.to_thread(heal, place.path, place.peer_interface)
         return notes
 
-    async def _end(self, pid: int, *, hears: bool) -> None:
-        """Wait until the packet process *pid*, which *hears* that it was hung up on, is gone; kill it when it is late.
+    async def _end(self, pid: int, *, hung_up: bool) -> None:
+        """Wait until the packet process *pid* is gone; it ends by itself if *hung_up*, and is killed when late.
 
         One that has not said hello yet is killed at once. The tables of a process go with it, and until then the kernel
         lets no other process remove them.
         """
-        if hears and await _wait_until_gone(pid):
+        if hung_up and await _wait_until_gone(pid):
             return
         self._expect_exit(pid)
         with contextlib.suppress(ProcessLookupError):
@@ -104,7 +104,7 @@ class Impairing:
         await _wait_until_gone(pid)
 
     async def _shortfalls(self, name: str) -> list[str]:
-        """Return what the packet process *name* could not do as asked."""
+        """Return sentences on what the packet process *name* could not do."""
         target = name.split("-", 2)[2]
         try:
             counts = await self._channels.request(name, "ping")

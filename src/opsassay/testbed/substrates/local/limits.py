@@ -26,19 +26,19 @@ class ServiceLimits:
         self._changed = set[str]()
 
     def of(self, service: str) -> dict[str, str]:
-        """Return the limits of each replica of *service*; none where our own runtime runs it."""
+        """Return the limits of each replica of *service*; {} where OpsAssay's own runtime runs it."""
         spec = self._system.system.services[service]
         return {} if spec.program is None else {key: f"{getattr(spec, key):g}" for key in LIMITS}
 
     def knows(self, service: str, key: str) -> bool:
-        """Tell whether *key* is a limit of *service*; raises RefusedError for what a container does not have."""
+        """Return whether *key* is a limit of *service*; raises RefusedError for an unknown limit of a container."""
         limits = self.of(service)
         if key not in limits and self._system.system.compose is not None:
             raise RefusedError(f"The compose file says what {service} is given; its settings are {', '.join(limits)}.")
         return key in limits
 
     def change(self, service: str, key: str, value: str | None) -> None:
-        """Set the limit *key* of *service*, to what its file says for None; raises RefusedError, OperationError."""
+        """Set the limit *key* of *service* to *value*, None for that of its file; raises RefusedError, OperationError."""
         system = self._system.system
         most = system.host_cpu_limit if key == CPU_LIMIT else system.host_memory_limit_mb
         try:
@@ -55,7 +55,7 @@ class ServiceLimits:
             self.hold(replica)
 
     def hold(self, replica: Replica) -> None:
-        """Have the limits of *replica*'s service hold for it, which has been started: an engine knows those of its file."""
+        """Apply the limits of the replica's service to its new process; an engine only knows those of its file."""
         if replica.service not in self._changed:
             return
         replica.spec = self._system.system.services[replica.service]

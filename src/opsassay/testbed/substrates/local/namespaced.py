@@ -29,7 +29,7 @@ CHUNK_BYTES = 65_536
 
 
 def open_entrances(system: System) -> dict[str, socket.socket]:
-    """Return a listening loopback socket per entry service, in the namespace of whoever calls: the machine's own."""
+    """Return entry service to a listening loopback socket in the network namespace of this machine."""
     return {entry: socket.create_server((LOOPBACK, 0)) for entry in sorted(system.entries())}
 
 
@@ -62,7 +62,7 @@ class NamespacedNetwork(Impairing):
         self._servers: list[asyncio.Server] = []
 
     async def prepare(self) -> None:
-        """Make the bridges and a namespace for each process that is going to listen or call."""
+        """Make the bridges and a network namespace for each process that listens or calls."""
         await asyncio.to_thread(self._build)  # the netlink library runs an event loop of its own
 
     def _build(self) -> None:
@@ -74,18 +74,18 @@ class NamespacedNetwork(Impairing):
         self._places = {name: self._fabric.attach(name, host) for name, host in desired.items()}
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Let users of the machine in."""
+        """Accept connections of users of this machine at the entrances."""
         self._ports.update(stores)
         for entry, listening in self._entrances.items():
             self._servers.append(await asyncio.start_server(self._visitor(entry), sock=listening))
 
     async def admit(self, name: str, host: str) -> None:
-        """Plug a namespace into the bridge of *host*."""
+        """Make a network namespace for the new replica *name*, on the bridge of *host*."""
         if name not in self._places:
             self._places[name] = await asyncio.to_thread(self._fabric.attach, name, host)
 
     def site(self, name: str) -> Site:
-        """Return the site of *name*."""
+        """Return the network site of *name*."""
         place, store = self._places[name], self._fleet.system.stores.get(name)
         port = STORE_PORTS[store.engine] if store else SERVICE_PORT
         return Site(place.data_address, place.management_address, place.path, port)
@@ -95,25 +95,25 @@ class NamespacedNetwork(Impairing):
         return self._places[name]
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Remember the port."""
+        """Record that the process *name* listens on *port*."""
         self._ports[name] = port
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
-        """Return the data address of *callee*."""
+        """Return the data address of *callee*, the same for every caller."""
         port = self._ports.get(callee)
         return None if port is None else (self._places[callee].data_address, port)
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the address outside of *entry*."""
+        """Return the address on this machine of the service *entry*."""
         return [self._outside[entry]]
 
     def probe(self) -> dict[str, Any] | None:
-        """Return the probe's own namespace; none while the places are made."""
+        """Return the namespace for probes; None while namespaces are being made."""
         place = self._places.get(PROBE)
         return None if place is None else {"pid": os.getpid(), "namespace": place.path}
 
     async def close(self) -> None:
-        """Close the entrances; everything else goes with the last process."""
+        """Close the entrances; namespaces end with their last process."""
         for server in self._servers:
             server.close()
         await asyncio.to_thread(self._fabric.close)
@@ -132,7 +132,7 @@ class NamespacedNetwork(Impairing):
         return visit
 
     async def _pass_on(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Copy bytes both ways between a visitor and *endpoint*, to which the users' site connects."""
+        """Copy bytes both ways between a user's connection and *endpoint*, reached from the users' site."""
         calling = inside(self._places[LOAD_GENERATOR].path, socket.socket)
         calling.setblocking(False)  # noqa: FBT003 - the name of the flag is not part of its signature
         try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status_of(system: Supervisor) -> SystemStatus:
-    """Return what `opsassay system status` shows of *system*."""
+    """Return the status of *system* that `opsassay system status` shows."""
     return SystemStatus(
         name=system.state.name,
         system=system.system.system,
@@ -46,7 +46,7 @@ def status_of(system: Supervisor) -> SystemStatus:
 
 
 def observation_of(system: Supervisor) -> dict[str, Any]:
-    """Return what the timeline records: the status, every replica, and what the load generator has counted."""
+    """Return the observation of *system* for the timeline: status, replicas, counters of the load."""
     counted = system.fleet.load.history[-1][1] if system.fleet.load.history else {}
     return {
         **status_of(system).payload(),

@@ -87,7 +87,7 @@ class Operations:
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out *verb*, changes one after the other; raises UserError, OperationError."""
+        """Carry out the operator's *verb* and return its result, one change at a time; raises UserError, OperationError."""
         change = self._changes.get(verb)
         act = change or self._reading.get(verb)
         if act is None:
@@ -211,7 +211,7 @@ class Operations:
         return await self._scaled(service, replicas)
 
     async def _scaled(self, service: str, replicas: int, host: str | None = None) -> dict[str, Any]:
-        """Scale, and have the firewall rules of the service hold for new replicas too."""
+        """Scale *service*, and apply its firewall rules to new replicas too."""
         changed = await rollout.scale(self._system, service, replicas, host)
         for rule, about in self.rules.items():
             for added in changed["added"]:
@@ -301,7 +301,7 @@ class Operations:
         return {"rule": rule, **self.rules.pop(rule)}
 
     async def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> dict[str, Any]:
-        """Drop what *client* sends to *service*, or inspect it for *delay_ms* before it goes on."""
+        """Drop packets of *client* to *service*, or delay them by *delay_ms*."""
         self._service(client)
         self._rule_count += 1
         rule = f"rule-{self._rule_count}"
@@ -322,7 +322,7 @@ class Operations:
     # --- what scenarios begin with --------------------------------------------------------------------------------
 
     async def _clock_set(self, host: str, offset_s: float) -> dict[str, Any]:
-        """Let the clock of *host* run wrong by *offset_s*, not held by time synchronisation any more."""
+        """Set the clock of *host* wrong by *offset_s*, with time synchronisation off."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         self._unsynced.add(host)
@@ -336,17 +336,17 @@ class Operations:
         await asyncio.gather(*payload, return_exceptions=True)  # one that has just ended is reported when it starts
 
     async def _stall(self, service: str) -> dict[str, Any]:
-        """Let the consumers of *service* hang in what they do."""
+        """Make the consumers of *service* hang."""
         return await self._happen(service, kind="stall")
 
     async def _hang(self, service: str) -> dict[str, Any]:
-        """Let the processes of *service*, a program or a container, stand still: they run, and answer nothing."""
+        """Stop the processes of *service*, a program or a container: they exist, and answer nothing."""
         if self._system.system.services[self._service(service)].program is None:
             raise RefusedError(f"{service} is no program of a team's own; consumer stall and pool leak break it.")
         return await self._happen(service, kind="hang")
 
     async def _leak(self, service: str, store: str, connections: int) -> dict[str, Any]:
-        """Let every process of *service* lose *connections* of its pool to *store*."""
+        """Make every process of *service* lose *connections* of its pool to *store*."""
         return await self._happen(service, kind="leak", store=store, connections=connections)
 
     async def _happen(self, service: str, **mishap: Any) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class Operations:
         return dict(zip(running, await asyncio.gather(*payload), strict=True))
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
-        """Let users send *factor* times as many requests for some *seconds*."""
+        """Multiply the rate of user requests by *factor* for *seconds*."""
         require_own_rate(self._system.system)
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * factor)
@@ -368,7 +368,7 @@ class Operations:
         return {"rate_rps": former * factor, "seconds": seconds}
 
     async def _crowd(self, service: str, host: str) -> dict[str, Any]:
-        """Run all replicas of *service* on *host*, as a careless change of its placement does."""
+        """Move all replicas of *service* to *host*, as a careless change of its placement does."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         count = len(self._replicas(self._service(service)))
@@ -396,7 +396,7 @@ class Operations:
 
 
 def _state(replica: Replica) -> str:
-    """Return in one word what the replica's container does."""
+    """Return the state of the replica's container in one word."""
     if replica.draining:
         return "stopped" if replica.pid is None else "stopping"
     if replica.ready:

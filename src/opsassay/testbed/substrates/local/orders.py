@@ -32,7 +32,7 @@ class Orders:
     """By how many nanoseconds the clock of a host is wrong."""
 
     def replica(self, replica: Replica) -> dict[str, Any]:
-        """Return what the next process of *replica* is sent."""
+        """Return the settings for the next process of *replica*."""
         return {
             **self._common(replica.id),
             **self.network.site(replica.id).parameters(replica.starts),
@@ -53,7 +53,7 @@ class Orders:
         }
 
     def program(self, replica: Replica) -> dict[str, Any]:
-        """Return what the next process of *replica*, whose service has a program of the user's own, is sent."""
+        """Return the settings for the next process of *replica*, whose service runs a user's program."""
         system, program = self.fleet.system, replica.spec.program
         assert program is not None
         return {
@@ -74,13 +74,13 @@ class Orders:
         }
 
     def container(self, replica: Replica, container: str) -> dict[str, Any]:
-        """Return what the process that watches the *container* of *replica* is sent."""
+        """Return the settings for the process that watches the *container* of *replica*."""
         project = self.fleet.system.compose
         assert project is not None
         return {**self.program(replica), "inside": None, "engine": list(project.engine), "container": container}
 
     def load(self, rate_rps: float) -> dict[str, Any]:
-        """Return what the load generator is given."""
+        """Return the settings for the load generator at *rate_rps*."""
         return {
             **self._common(LOAD_GENERATOR),
             **self.network.site(LOAD_GENERATOR).parameters(),
@@ -94,7 +94,7 @@ class Orders:
         }
 
     def own_load(self) -> dict[str, Any]:
-        """Return what the process is given that runs a load generator of the user's own."""
+        """Return the settings for the process that runs a user's load generator."""
         load = self.fleet.system.load
         return {
             "load": load.model_dump(mode="json"),

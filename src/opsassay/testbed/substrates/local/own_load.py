@@ -28,7 +28,7 @@ class OwnLoadProcess:
         self._kept: list[Path] = []
 
     async def start(self) -> None:
-        """Start the command; one that ends at once is the *failure* of the system by then."""
+        """Start the command of the load; one that ends at once becomes the *failure* of the system."""
         system = self._system
         await system.template.spawn("own_load", LOAD_GENERATOR, system.orders.own_load())
         await sleep_until(
@@ -40,14 +40,14 @@ class OwnLoadProcess:
             raise StartError(f"The load {system.system.load.command_line} was not started in {START_TIMEOUT_S:g} s.")
 
     def how_it_ended(self, status: int) -> str:
-        """Return in words that the command has ended with *status*, which nobody here asked for."""
+        """Return a sentence on the unexpected end of the command with *status*."""
         words = (
             f"The load {self._system.system.load.command_line} ended with status {status} while the system was in use"
         )
         return f"{words}; have it go on until it is stopped" if status == 0 else words
 
     async def end(self) -> None:
-        """Have the command end, and keep what it wrote."""
+        """Stop the command, and keep its log."""
         with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):  # it has ended already
             await self._system.channels.request(LOAD_GENERATOR, "stop", timeout_s=2 * TERM_GRACE_S)
         for path in self._kept:
@@ -55,7 +55,7 @@ class OwnLoadProcess:
                 self._copy(path)
 
     def keep_log(self, path: Path) -> None:
-        """Write the end of the command's log to *path*, now and when it has ended."""
+        """Copy the end of the command's log to *path*, now and when it has ended."""
         self._copy(path)
         self._kept.append(path)
 

@@ -20,7 +20,7 @@ METRICS_EVERY_S = 2.0
 
 
 async def poll(system: Supervisor) -> None:
-    """Read every replica's counters twice a second; what does not answer in time is not ready."""
+    """Read the counters of every replica of *system* twice a second; one that does not answer in time is not ready."""
     while True:
         replicas = (_poll_one(system, r) for r in system.fleet.replicas.values() if r.port is not None)
         await asyncio.gather(_poll_load(system), *replicas)
@@ -47,7 +47,7 @@ async def _poll_one(system: Supervisor, replica: Replica) -> None:
 
 
 async def sample(system: Supervisor) -> None:
-    """Send the metrics of processes and containers to the receiver every two seconds."""
+    """Send metrics of processes and containers of *system* to the receiver every two seconds."""
     sampler = Sampler(system.fleet, system.endpoint, system.companions, system.containers, system.network.interface)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
         while True:

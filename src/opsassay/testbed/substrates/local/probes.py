@@ -59,7 +59,7 @@ class LocalProbes:
         await self._session.close()
 
     async def read(self) -> SystemReading:
-        """Ask the supervisor, the receiver and the stores; without the supervisor nothing is known of the replicas."""
+        """Read D1, D2 and D4 from supervisor, receiver and stores."""
         try:
             payload = await asyncio.to_thread(self._running.command, "observe")
         except OpsAssayError:
@@ -94,14 +94,14 @@ class LocalProbes:
         return ProbeAnswer(status, time.monotonic() - started)
 
     def _backends(self, entities: Sequence[Entity]) -> DepthReading:
-        """Return the least share of ready replicas that a protected service has, and which have none."""
+        """Return D2, the least share of ready replicas of a protected service, and services with none."""
         shares = {name: _ready_share([one for one in entities if one.service == name]) for name in self.protected}
         return DepthReading(
             min(shares.values(), default=1.0), tuple(name for name, share in shares.items() if not share)
         )
 
     async def _control_plane(self, answer: SupervisorAnswer | None) -> DepthReading:
-        """Return the share of supervisor, receiver and stores that answer, and those that do not.
+        """Return D4, the share of supervisor, receiver and stores that answer, and those that do not.
 
         A store that was there once and is none of the system's any more is asked where it was: it has vanished.
         """
@@ -118,14 +118,14 @@ class LocalProbes:
 
 
 def _ready_share(entities: Sequence[Entity]) -> float:
-    """Return the share of replicas that are ready: none of them when an operator has scaled everything away."""
+    """Return the share of replicas that are ready; 0 when an operator has scaled everything to zero."""
     return sum(one.ready for one in entities) / len(entities) if entities else 0.0
 
 
-async def _answers(part: Callable[[], Awaitable[Any]]) -> bool:
-    """Tell whether *part* answers in time."""
+async def _answers(request: Callable[[], Awaitable[Any]]) -> bool:
+    """Return whether *request* succeeds in time."""
     try:
-        await asyncio.wait_for(part(), PART_TIMEOUT_S)
+        await asyncio.wait_for(request(), PART_TIMEOUT_S)
     except (OpsAssayError, OSError, TimeoutError):
         return False
     return True

@@ -34,13 +34,13 @@ ATTEMPTS, AGAIN_AFTER_S = 5, 1.0
 
 
 def written_down(engine: Sequence[str], containers: Sequence[ContainerState]) -> dict[str, Any]:
-    """Return what is put back of *containers*, which run: their ids and limits."""
+    """Return the present ids and limits of running *containers*, which `put_back` restores."""
     limits = {one.id: {path.name: path.read_text().strip() for path in _limit_files(one.pid)} for one in containers}
     return {"engine": list(engine), "limits": limits}
 
 
 async def put_back(before: Mapping[str, Any]) -> list[str]:
-    """Put back what was *written_down*; return in sentences what could not be."""
+    """Restore the limits in *before*; return in sentences what could not be restored."""
     engine, problems = ContainerEngine(before["engine"]), list[str]()
     for container, limits in before["limits"].items():
         try:
@@ -71,7 +71,7 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
 
 
 def _limit_files(pid: int) -> Iterator[Path]:
-    """Yield the files with the limits of the container whose first process is *pid*."""
+    """Yield the control group files with the limits of the container whose first process is *pid*."""
     groups, inside = mounted_groups(), memberships(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"))
     for controller, parent in groups.parents.items() if groups is not None else ():
         folder = parent / inside.get(controller, inside.get("", "/")).strip("/")
@@ -81,7 +81,7 @@ def _limit_files(pid: int) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Put back what the file of the first argument says; exit with what could not be."""
+    """Restore what the file in the first argument says; exit with a message on what could not be."""
     before = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     for _ in range(ATTEMPTS):
         if not (problems := asyncio.run(put_back(before))):

@@ -30,10 +30,10 @@ class RelayedNetwork:
         self._impaired: dict[str, list[str]] = {}
 
     async def prepare(self) -> None:
-        """Do nothing: loopback is there."""
+        """Do nothing: loopback exists."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Start the relay with one listener per link."""
+        """Start the relay process with one listener per link."""
         config = {
             "management": str(self._state.management_socket),
             "ledger": str(self._state.ledger_dir / "relay.jsonl"),
@@ -46,49 +46,49 @@ class RelayedNetwork:
             await self.listens(name, port)
 
     async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - all are on loopback
-        """Open a listener for each of its links, pointed at where the other ends listen now."""
+        """Open relay listeners for the links of the new replica *name*, to where the other ends listen now."""
         missing = [(a, b) for a, b in self._fleet.links() if name in (a, b) and f"{a}>{b}" not in self._ports]
         self._ports |= await self._channels.request("relay", "open", BUSY_TIMEOUT_S, links=missing)
         for destination in sorted({b for _, b in missing}):
             await self.listens(destination, self._listening.get(destination))
 
     def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
-        """Return loopback."""
+        """Return loopback, the site of every process."""
         return Site(LOOPBACK, LOOPBACK)
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Point the relay's links to *name* at *port*, or at nobody."""
+        """Direct the relay's links to *name* to *port*, None for nowhere."""
         self._listening[name] = port
         address = None if port is None else (LOOPBACK, port)
         await self._channels.request("relay", "upstream", BUSY_TIMEOUT_S, destination=name, address=address)
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return the relay's port of this pair."""
+        """Return the relay's port for calls from *caller* to *callee*."""
         port = self._ports.get(f"{caller}>{callee}")
         return None if port is None else (LOOPBACK, port)
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the relay's ports of the users' links to *entry*."""
+        """Return the relay's ports for user requests to *entry*."""
         found = (
             self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.replicas_of(entry) if replica.ready
         )
         return [endpoint for endpoint in found if endpoint is not None]
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Have the relay impair the streams."""
+        """Make the relay impair *streams* for *fault*."""
         name, chosen = f"{fault} {target}", [(stream.link, stream.direction) for stream in streams]
         await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
         self._impaired.setdefault(fault, []).append(name)
 
     async def heal(self, fault: str) -> list[str]:
-        """Have the relay forget the fault; one that has ended impairs nothing."""
+        """Make the relay end the impairments of *fault*; return no notes if it has ended."""
         if "relay" in self._channels.names():
             for name in self._impaired.pop(fault, ()):
                 await self._channels.request("relay", "heal", fault=name)
         return []
 
     def probe(self) -> None:
-        """Return None: loopback is everywhere."""
+        """Return None: a probe reaches loopback from anywhere."""
 
     async def close(self) -> None:
-        """Do nothing: the relay ends with the template."""
+        """Do nothing: the relay ends with the template process."""

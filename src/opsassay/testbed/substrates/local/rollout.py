@@ -24,7 +24,7 @@ READY_TIMEOUT_S = 15.0
 
 
 async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: bool) -> dict[str, Any]:
-    """Stop and start *replicas*, all at once or one after the other; a rolling one halts at what does not become ready."""
+    """Stop and start *replicas*, all at once, or *rolling*: one after the other until one does not become ready."""
     done: list[Replica] = []
     if rolling:
         for replica in replicas:
@@ -60,7 +60,7 @@ async def start_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str
 
 
 async def stop(system: Supervisor, replica: Replica) -> None:
-    """Let *replica* drain and end its process; it stays down until it is started."""
+    """Let *replica* finish its requests and end its process; it stays down until `start`."""
     replica.desired, replica.draining, replica.ready = False, True, False
     if (pid := replica.pid) is None:
         return
@@ -79,7 +79,7 @@ async def stop(system: Supervisor, replica: Replica) -> None:
 
 
 async def start(system: Supervisor, replica: Replica) -> bool:
-    """Start a new pod in the place of *replica*; return whether it became ready. One that crashes is started again."""
+    """Start a new pod for *replica*; return whether it became ready. A pod that crashes is started again."""
     replica.desired, replica.draining, replica.deaths_in_a_row, replica.restarts = True, False, 0, 0
     replica.pod = system.fleet.pod_name(replica.service)
     await sleep_until(lambda: not replica.held, READY_TIMEOUT_S)
@@ -93,7 +93,7 @@ async def start(system: Supervisor, replica: Replica) -> bool:
 
 
 async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
-    """Bring *service* to *count* replicas: the last ones go, new ones come on *host* or on the one that has the fewest."""
+    """Bring *service* to *count* replicas: remove the last ones, or add some on *host* (None: the emptiest)."""
     present = sorted(system.fleet.replicas_of(service), key=_index_of_replica)
     gone, fresh = present[count:], []
     await asyncio.gather(*(_remove_replica(system, replica) for replica in gone))
@@ -120,7 +120,7 @@ async def _remove_replica(system: Supervisor, replica: Replica) -> None:
 
 
 def _emptiest(system: Supervisor, service: str) -> str:
-    """Return the host that has the fewest replicas of *service*, then the fewest of all; where its YAML wants it."""
+    """Return the host that the YAML gives *service*, else the one with the fewest of its replicas, then of all."""
     if (desired := system.system.services[service].host) is not None:
         return desired
     everywhere = [replica.host for replica in system.fleet.replicas.values()]

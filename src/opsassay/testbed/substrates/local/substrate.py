@@ -63,7 +63,7 @@ class LocalSystem:
     state: SystemState
 
     def command(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one command and return its answer; raises what the supervisor raised, LostError when it is gone."""
+        """Send a command to the supervisor and return its answer; raises its error, LostError when it is gone."""
         for event in self.stream(op, **fields):
             return event
         deadline = time.monotonic() + LAST_WORDS_S
@@ -73,7 +73,7 @@ class LocalSystem:
         raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
 
     def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Send one command and yield its events; closing the iterator, or *over*, hangs up, which ends a lease."""
+        """Send a command to the supervisor and yield its events; closing the iterator, or *over*, ends its lease."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(self.state.socket))
@@ -89,11 +89,11 @@ class LocalSystem:
 
     @property
     def receiver(self) -> ReceiverControl:
-        """The receiver that all of its telemetry goes to."""
+        """The receiver of all telemetry of this system."""
         return ReceiverControl(self.state.receiver_dir)
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the truth-side record of what faults cost since *since_ns*; columns as in `read_ledger`."""
+        """Return the ledger of what faults caused since *since_ns*, with the columns of `read_ledger`."""
         from opsassay.testbed.recording.ledger import (
             read_ledger,  # tables bring threads; who enters a namespace must have one
         )
@@ -101,15 +101,15 @@ class LocalSystem:
         return read_ledger(self.state.ledger_dir, since_ns)
 
     def status(self) -> SystemStatus:
-        """Return what the supervisor says; raises LostError when it is gone."""
+        """Return the status from the supervisor; raises LostError when it is gone."""
         return SystemStatus.model_validate(self.command("status"))
 
     def definition(self) -> System:
-        """Return the system that runs here."""
+        """Return the definition of the running system."""
         return System.model_validate(self.command("system")["definition"])
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise when *plan*, read from the file *source*, cannot be carried out here."""
+        """Raise an error when *plan*, read from the file *source*, cannot be injected here."""
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
@@ -120,31 +120,31 @@ class LocalSystem:
         return next(level for level in get_args(IsolationLevel) if level == isolation)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
-        """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
+        """Inject *plan* and yield its events; closing the iterator, or *over*, undoes it."""
         for line in self.stream("inject", over, plan=plan.model_dump(mode="json")):
             yield as_event(line)
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out an operator's *verb* and return what came of it; see `operations.py`."""
+        """Carry out an operator's *verb* and return its result; see `operations.py`."""
         result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
         return result
 
     def keep_load_log(self, path: Path) -> None:
-        """Write what a load generator of the user's own wrote to *path*, now and when it has ended."""
+        """Copy the log of the user's load generator to *path*, now and when it has ended."""
         self.command("keep load log", path=str(path.absolute()))
 
     def probes(self, protected: Sequence[str] = ()) -> LocalProbes:
-        """Return what observes this system from a process of its own."""
+        """Return the probes of this system, with requests to the services *protected* (default: its entries)."""
         from opsassay.testbed.substrates.local.probes import LocalProbes
 
         return LocalProbes(self, protected)
 
     def flush(self) -> None:
-        """Have every process send its queued telemetry to the receiver."""
+        """Make every process send its queued telemetry to the receiver."""
         self.command("flush")
 
     def set_rate(self, rate_rps: float) -> float:
-        """Change the load; return the former rate."""
+        """Change the rate of the load to *rate_rps*; return the former rate."""
         former: float = self.command("rate", rate_rps=rate_rps)["former"]
         return former
 
@@ -157,7 +157,7 @@ class LocalSubstrate:
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, str]) -> LocalSubstrate:
-        """Return the substrate: it has no settings."""
+        """Return the substrate, which has no settings; raises UserError for any."""
         require_settings(cls.name, settings)
         return cls()
 
@@ -241,7 +241,7 @@ class LocalSubstrate:
     def deployed(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
     ) -> Iterator[LocalSystem]:
-        """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
+        """Run *system* while the block runs; it ends with the block or with this process."""
         running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)
         try:
             yield running
@@ -259,7 +259,7 @@ class LocalSubstrate:
         return LocalSystem(state)
 
     def remove(self, name: str) -> list[str]:
-        """Stop the system *name* and wait until nothing of it is left; name foreign processes in its namespaces."""
+        """Stop the system *name* and wait until it is gone; return the foreign processes in its namespaces."""
         rooms = rooms_of(process.pid for process in marked_processes(SystemState.for_system(name)))
         self._end(name)
         return [
@@ -277,7 +277,7 @@ class LocalSubstrate:
         clear_if_dead(system.state)
 
     def names(self) -> list[str]:
-        """Return the running systems."""
+        """Return the names of the running systems."""
         return [state.name for state in all_states() if state.running()]
 
     def require(
@@ -289,14 +289,14 @@ class LocalSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise when *plan*, read from the file *source*, could not be carried out on a *system* started here."""
+        """Raise an error when *plan*, read from the file *source*, could not be injected into a new *system*."""
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
         require(system, plan, REPERTOIRES[level_for(system, isolation)].refusal, source=source, within=within)
 
     def logs(self, name: str) -> dict[str, str]:
-        """Return the log of each process of the system *name*; also of one that has failed, until it is cleared."""
+        """Return process name to log of the system *name*, also of one that has failed, until it is cleared."""
         state = SystemState.for_system(name)
         files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
@@ -306,7 +306,7 @@ class LocalSubstrate:
         return found | observer_log(self.name, name)
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each system; what a killed supervisor left is cleared first, phase `cleared`."""
+        """Return the status of each system; one whose supervisor was killed is removed first, phase `cleared`."""
         _reap_ended()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
@@ -328,7 +328,7 @@ class LocalSubstrate:
         return rows
 
     def capabilities(self) -> Capabilities:
-        """Return the isolation levels of this machine, and what its kernel lends."""
+        """Return the isolation levels of this machine, and what its kernel supports."""
         levels: dict[str, dict[str, Any]] = {
             level.name: {"available": level.available, "reason": level.reason} for level in probe().values()
         }
@@ -336,7 +336,7 @@ class LocalSubstrate:
 
 
 def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start the supervisor of *state*, detached, with the lock of the system handed over."""
+    """Start the supervisor of *state*, detached, which takes over the lock of the system."""
     with (state.dir / "supervisor.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "opsassay.testbed.substrates.local.supervisor"],
@@ -351,7 +351,7 @@ def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.P
 
 
 def _status_of(state: SystemState) -> SystemStatus:
-    """Return the status of a system whose lock is held: its supervisor may not answer yet, or no longer."""
+    """Return the status of a system whose lock is held; its supervisor may not answer yet, or no longer."""
     try:
         return LocalSystem(state).status()
     except LostError:
@@ -359,7 +359,7 @@ def _status_of(state: SystemState) -> SystemStatus:
 
 
 def clear_if_dead(state: SystemState) -> int | None:
-    """Clear what a dead supervisor left; return how many processes were ended, None when it is alive or being started."""
+    """Remove what a dead supervisor left; return how many processes were ended, None when it is alive."""
     if (lock := acquire_lock(state)) is None:
         return None
     try:
@@ -371,7 +371,7 @@ def clear_if_dead(state: SystemState) -> int | None:
 
 
 def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
-    """Yield the lines that arrive. It wakes up now and then: libraries make system calls restart after Ctrl-C."""
+    """Yield lines from *connection* until *over*; it wakes up at intervals, so that Ctrl-C is noticed."""
     connection.settimeout(WAKE_UP_S)
     pending = b""
     while True:
@@ -388,7 +388,7 @@ def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
 
 
 def _from_wire(event: dict[str, Any]) -> errors.OpsAssayError:
-    """Return the error that the supervisor reported, as its own class where it is one of the tree's plain ones."""
+    """Return the error that the supervisor reported, as its own class if that is in the error tree."""
     user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
     refused = event["kind"] == "RefusedError"
     return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])
@@ -402,7 +402,7 @@ def _reap(state: SystemState) -> None:
 
 @atexit.register
 def _reap_ended() -> None:
-    """Collect supervisors that this process started and another one ended; those of systems that go on are left."""
+    """Collect the exit statuses of ended supervisors that this process started."""
     for process in _started.values():
         process.poll()
 

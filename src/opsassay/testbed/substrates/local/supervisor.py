@@ -89,22 +89,22 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def _isolated(
-        self, level: IsolationLevel, entrances: Mapping[str, socket.socket], kernel_can: Collection[str]
+        self, level: IsolationLevel, entrances: Mapping[str, socket.socket], kernel_impairments: Collection[str]
     ) -> tuple[Network, Containers]:
-        """Return the network and the control groups of the isolation *level*."""
+        """Return the network and the control groups for the isolation *level*."""
         state, fleet, processes = self.state, self.fleet, (self.template, self.channels)
         expect = self.unexpected_exits.expect
         if level == ComposeNetwork.level:
-            return ComposeNetwork(state, fleet, *processes, kernel_can, expect), ComposeContainers(state, fleet)
+            return ComposeNetwork(state, fleet, *processes, kernel_impairments, expect), ComposeContainers(state, fleet)
         if level == NamespacedNetwork.level:
-            network = NamespacedNetwork(state, fleet, *processes, entrances, kernel_can, expect)
+            network = NamespacedNetwork(state, fleet, *processes, entrances, kernel_impairments, expect)
             return network, containers_for(state, fleet, limited=True)
         return RelayedNetwork(state, fleet, *processes), containers_for(state, fleet, limited=False)
 
     # --- the life of a system -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Start everything, serve until asked to stop, end everything."""
+        """Start the system, serve commands until asked to stop, then end the system."""
         control = ControlServer(self)
         await control.start()
         try:
@@ -183,7 +183,7 @@ class Supervisor:
         self.spawn(self._end_with("receiver", "The telemetry receiver", process))
 
     async def start_replica(self, replica: Replica) -> None:
-        """Start a process of *replica*, by its present settings and release."""
+        """Start a process of *replica* with its present settings and release."""
         replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
         if isinstance(self.network, ComposeNetwork):
             role, order = "container", self.orders.container(replica, self.network.containers[replica.id])
@@ -279,7 +279,7 @@ class Supervisor:
             self.spawn(self._restart(replica))
 
     def _is_done(self, replica: Replica) -> bool:
-        """Tell whether *replica*, which has ended with status 0, was a job, and ended by itself."""
+        """Return whether *replica*, which ended with status 0, is a finished job."""
         program, left_alone = replica.spec.program, replica.desired and not replica.held and not replica.draining
         return program is not None and not program.restarts and left_alone
 
@@ -296,18 +296,18 @@ class Supervisor:
         await self.start_replica(replica)
         _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
-    async def _end_with(self, log: str, what: str, process: asyncio.subprocess.Process) -> None:
-        """Give up when *process* ends, with the reason if the system can know it."""
+    async def _end_with(self, log: str, part_name: str, process: asyncio.subprocess.Process) -> None:
+        """End the system when *process* ends, with the reason if it is known."""
         began_ns, status = time.time_ns(), await process.wait()
         if process.pid in self.operations.stopped:
             return  # an operator starts it again
         self.unexpected_exits.note_exit(log, process.pid, status)
         known = sentences(self.unexpected_exits.found, began_ns)
-        words = f"{what} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
+        words = f"{part_name} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
         self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """End the system because a part that it cannot do without is gone."""
+        """End the system because of *failure* of a part that it needs."""
         if self.phase != "stopping":
             _log.error("giving up", reason=str(failure))
             self.failure = self.failure or failure
@@ -325,7 +325,7 @@ class Supervisor:
     # --- what actuators use ---------------------------------------------------------------------------------------
 
     def spawn(self, coroutine: Any) -> None:
-        """Run *coroutine* as a task of this system; its failure ends the system rather than pass unseen."""
+        """Run *coroutine* as a task of this system; its failure ends the system."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
 
@@ -338,7 +338,7 @@ class Supervisor:
         task.add_done_callback(finished)
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
-        """Start a successor of the replica's process and hand over when it is ready; return the former pid, None if not.
+        """Start a successor of the replica's process; return the former pid once it is ready, None if it is not.
 
         The former process goes on serving the connections that it has; whoever asks for the successor ends it.
         """
@@ -352,7 +352,7 @@ class Supervisor:
         return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
 
     def revive(self, replica: Replica) -> None:
-        """Start *replica* as one that has died is started: after a while, when nothing holds it down."""
+        """Start *replica* again after its back-off time, unless it is held down."""
         self.spawn(self._restart(replica))
 
     def watch_store(self, store: RunningStore) -> None:
@@ -360,19 +360,19 @@ class Supervisor:
         self.spawn(self._end_with(f"store-{store.name}", f"Store {store.name}", store.process))
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return what the containers count, None where there are none."""
+        """Return the used share of the memory limit of *host*, or of *replica*; None without control groups."""
         return self.containers.memory_share(replica, host)
 
-    def companions_memory_mb(self, place: str) -> float:
-        """Return the resident memory of the companions at *place*, MiB."""
+    def companions_memory_mb(self, name: str) -> float:
+        """Return the resident memory of the companions at the replica or host *name*, MiB."""
         found = 0.0
-        for pid in self.companions.get(place, ()):
+        for pid in self.companions.get(name, ()):
             with contextlib.suppress(psutil.NoSuchProcess):  # ended by whoever ended the fault
                 found += psutil.Process(pid).memory_info().rss / 2**20
         return found
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines could not be written: by this process, replicas and the relay, where there is one."""
+        """Return how many ledger lines this process, replicas and the relay could not write."""
         relay = await self.channels.request("relay", "ping") if "relay" in self.channels.names() else {"ledger_lost": 0}
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
 
@@ -389,7 +389,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Make the process of the replica run the hooks of its desired state."""
+        """Send the replica's hooks to its process."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
 
 
@@ -423,6 +423,7 @@ def main() -> None:
 
 
 def _lives(pid: int) -> bool:
+    """Return whether the process *pid* exists and is no zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

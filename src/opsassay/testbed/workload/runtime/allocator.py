@@ -26,7 +26,7 @@ AGAIN_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Fill what the replica leaves of its limit, then report and hold the memory until the supervisor hangs up."""
+    """Fill the unused part of the memory limit, report it, and hold it until the supervisor closes the channel."""
     held: list[bytearray] = []
     background = []
     if "group" in config:
@@ -42,26 +42,26 @@ async def main(config: dict[str, Any]) -> None:
     held.clear()
 
 
-def hold(held: list[bytearray], size_bytes: int) -> None:
-    """Allocate and touch *size_bytes* more."""
-    held.extend(bytearray(b"\x01") * BLOCK_BYTES for _ in range(max(0, size_bytes) // BLOCK_BYTES))
+def hold(blocks: list[bytearray], size_bytes: int) -> None:
+    """Allocate and touch *size_bytes* more memory, added to *blocks*."""
+    blocks.extend(bytearray(b"\x01") * BLOCK_BYTES for _ in range(max(0, size_bytes) // BLOCK_BYTES))
 
 
-def fill(group: Group, config: dict[str, Any], held: list[bytearray], share: float = FULL_GROUP_SHARE) -> None:
-    """Hold what *group* has left of *share* of its limit, in all no more than was asked for."""
+def fill(group: Group, config: dict[str, Any], blocks: list[bytearray], share: float = FULL_GROUP_SHARE) -> None:
+    """Allocate memory until *group* uses *share* of its limit, at most the size in *config*."""
     room = int(share * config["limit_bytes"]) - group.usage().memory_bytes
-    hold(held, min(room, config["size_bytes"] - len(held) * BLOCK_BYTES))
+    hold(blocks, min(room, config["size_bytes"] - len(blocks) * BLOCK_BYTES))
 
 
-async def keep_full(group: Group, config: dict[str, Any], held: list[bytearray]) -> None:
-    """Take what the others give back: the limit is reached by what they need next."""
+async def keep_full(group: Group, config: dict[str, Any], blocks: list[bytearray]) -> None:
+    """Allocate again what others in *group* release, so that the limit stays reached."""
     while True:
         await asyncio.sleep(AGAIN_EVERY_S)
-        fill(group, config, held)
+        fill(group, config, blocks)
 
 
 def spare_this_process() -> None:
-    """Have the kernel choose among the others when it must kill for want of memory, where we may ask for it.
+    """Lower the chance that the kernel's out-of-memory killer takes this process, where allowed.
 
     Where we may not, replicas still go first: see the template.
     """

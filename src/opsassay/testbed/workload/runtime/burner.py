@@ -18,7 +18,7 @@ LOOK_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Burn ``cores`` times ``load_percent`` until the supervisor hangs up; note for how long the group stood still."""
+    """Burn ``cores`` times ``load_percent`` until the supervisor closes the channel; record the group's throttled time."""
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
     looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:
@@ -29,7 +29,7 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def group_of(config: dict[str, Any]) -> Group:
-    """Return the control group whose limit the process is to exhaust, from what it was given."""
+    """Return the control group in *config* whose CPU limit this process exhausts."""
     parents = {controller: Path(parent) for controller, parent in config["parents"].items()}
     return Group(config["group"], Groups(parents, config["versions"]))
 
@@ -49,7 +49,7 @@ def fork_burner(share: float) -> int:
 
 
 async def account(group: Group, ledger: LedgerWriter) -> None:
-    """Enter into the ledger for how long the group was held back since the last look."""
+    """Write into the ledger, at intervals and without end, for how long *group* was throttled."""
     before = group.usage().throttled_s
     while True:
         await asyncio.sleep(LOOK_EVERY_S)

@@ -46,7 +46,7 @@ class CallFailedError(Exception):
 
 
 def expected_answer(service: str, operation: str) -> dict[str, Any]:
-    """Return what a caller parses the body of a successful answer into: JSON with exactly these fields."""
+    """Return the JSON object that a successful response of *operation* of *service* has, with exactly these fields."""
     return {"ok": True, "service": service, "operation": operation}
 
 
@@ -58,7 +58,7 @@ def check_status(response: aiohttp.ClientResponse, service: str, method: str, ro
 
 
 def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
-    """Raise CallFailedError unless *response* is the answer of *service* to this request: status, JSON, fields."""
+    """Raise CallFailedError unless *response* is a valid response of *service* to this request: status, JSON, fields."""
     operation = f"{method} {route}"
     check_status(response, service, method, route)
     try:
@@ -80,7 +80,7 @@ class Names:
         self._turn: dict[str, itertools.count[int]] = {}
 
     async def pick(self, service: str) -> Endpoint:
-        """Return where the next ready backend of *service* listens; raises CallFailedError when there is none."""
+        """Return the endpoint of the next ready backend of *service*; raises CallFailedError when there is none."""
         expires, endpoints = self._cache.get(service, (0.0, []))
         if time.monotonic() >= expires:
             endpoints = await self._resolve_service(service)
@@ -90,7 +90,7 @@ class Names:
         return endpoints[next(self._turn.setdefault(service, itertools.count())) % len(endpoints)]
 
     def forget(self, service: str) -> None:
-        """Look *service* up anew the next time."""
+        """Drop the cached endpoints of *service*."""
         self._cache.pop(service, None)
 
     async def _resolve_service(self, service: str) -> list[Endpoint]:
@@ -118,7 +118,7 @@ class Breaker:
             raise CallFailedError(f"circuit to {callee} is open")
 
     def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
-        """Count an outcome, *ok* or a failure; open the circuit for *open_s* seconds at *limit* failures in a row."""
+        """Count a success (*ok*) or failure; open the circuit for *open_s* seconds at *limit* failures in a row."""
         self.failures = 0 if ok else self.failures + 1
         if limit is not None and self.failures >= limit:
             self.open_until, self.failures = time.monotonic() + open_s, 0
@@ -144,7 +144,7 @@ class Clients:
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float, body: str | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send one HTTP request, with a JSON *body* or none, to a ready backend of *service*; return response and body."""
+        """Send an HTTP request, with a JSON *body* or none, to a backend of *service*; return response and body."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
@@ -165,7 +165,7 @@ class Clients:
             raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
 
     async def _upstream(self, service: str) -> Endpoint:
-        """Return where calls to *service* go by the settings of this process; raises CallFailedError."""
+        """Return the endpoint for calls to *service* by the settings of this process; raises CallFailedError."""
         name, desired = self.settings.upstream(service)
         address, port = await self.names.pick(name)
         if desired is None:
@@ -174,12 +174,14 @@ class Clients:
             raise CallFailedError(f"connection to {name}:{desired} refused")
         return address, desired
 
-    async def _store(self, kept: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
-        """Return the connection to store *name*, made once however many ask at the same time."""
+    async def _store(
+        self, connections: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> Any:
+        """Return the connection to the store *name* in *connections*, made once even for concurrent callers."""
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if name not in kept:
-                kept[name] = await connect(self._stores[name])
-            return kept[name]
+            if name not in connections:
+                connections[name] = await connect(self._stores[name])
+            return connections[name]
 
     async def database(self, name: str) -> asyncpg.Pool:
         """Return the pool of connections to the PostgreSQL store *name*."""
@@ -215,14 +217,14 @@ class Clients:
         return await self._store(self._queues, name, connect)
 
     async def renew(self) -> None:
-        """Have connections to databases and caches made anew at their next use; that to a queue stays."""
+        """Drop connections to databases and caches, to be made again at their next use."""
         for pool in self._databases.values():
             await pool.expire_connections()
         for client in self._caches.values():
             await client.connection_pool.disconnect(inuse_connections=False)
 
     async def warm(self, engines: dict[str, str]) -> None:
-        """Connect to every store of *engines* (name to engine), so that readiness means that they can be reached."""
+        """Connect to every store of *engines* (name to engine), so that readiness includes them."""
         connectors: dict[str, Callable[[str], Awaitable[Any]]] = {
             "postgresql": self.database, "valkey": self.cache, "nats": self.queue,
         }  # fmt: skip

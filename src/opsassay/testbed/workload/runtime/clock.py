@@ -12,5 +12,5 @@ class Clock:
         self.offset_ns = 0
 
     def time_ns(self) -> int:
-        """Return what this process takes for the time."""
+        """Return the present time in ns by the clock of this process, which a fault may shift."""
         return time.time_ns() + self.offset_ns

@@ -34,7 +34,7 @@ class ConfinedProgram:
         self._reading: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start the command, its output read from now on."""
+        """Start the program and read its output."""
         pipes = [os.pipe() for _ in ("stdout", "stderr")]
         for _, written in pipes:
             os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
@@ -54,12 +54,12 @@ class ConfinedProgram:
             self._reading.append(asyncio.create_task(self.read_output(read)))
 
     def environment(self) -> dict[str, str]:
-        """Return the command's variables: what its file says, and the mark of its system."""
+        """Return the program's environment variables, with the mark of its system."""
         marker = {key: value for key, value in os.environ.items() if key.startswith(MARKER)}
         return {"HOME": "/tmp", "LANG": "C.UTF-8", **marker, **self.config["variables"]}  # noqa: S108
 
     async def read_output(self, descriptor: int) -> None:
-        """Note each line that is written to *descriptor*."""
+        """Record each line that is written to *descriptor*."""
         reader = asyncio.StreamReader(limit=LINE_LIMIT)
         protocol = asyncio.StreamReaderProtocol(reader)
         pipe = os.fdopen(descriptor, "rb", 0)  # the transport closes it
@@ -75,13 +75,13 @@ class ConfinedProgram:
             self.note(line)
 
     def note(self, line: bytes) -> str:
-        """Keep one line of output in the log of this process; return it, '' for a line of blanks, which is left out."""
+        """Write one *line* of output to the log of this process; return it as text, '' for a blank line."""
         if text := line.decode(errors="replace").rstrip():
             print(text, flush=True)
         return text
 
     async def wait_end(self) -> int:
-        """Return the command's status when it has ended."""
+        """Wait until the program has ended and return its exit status."""
         assert self.process is not None
         return await self.process.wait()
 
@@ -91,13 +91,13 @@ class ConfinedProgram:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def stop(self) -> None:
-        """Have the command end as a platform does: SIGTERM, a while, SIGKILL."""
+        """Stop the program as a platform does: SIGTERM, a while, SIGKILL."""
         self.stopping = True
         asyncio.get_running_loop().call_later(TERM_GRACE_S, self.signal, signal.SIGKILL)
         self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
-        """Send *number* to the command, the first process of its own process table."""
+        """Send signal *number* to the program's first process."""
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             assert self.process is not None
             for child in psutil.Process(self.process.pid).children():

@@ -36,7 +36,7 @@ class ContainerReplica(ProgramReplica):
         self.state: ContainerState | None = None
 
     async def start(self) -> None:
-        """Start the container unless its engine has; its output is read from now on."""
+        """Start the container unless the engine has, and read its output."""
         if not (await self.engine.inspect(self.container)).running:
             await self.engine.run("start", self.container)
         self.state = await self.engine.inspect(self.container)
@@ -64,7 +64,7 @@ class ContainerReplica(ProgramReplica):
         return f"/proc/{self.state.pid}/ns/net"
 
     async def wait_end(self) -> int:
-        """Return the container's status when its first process has ended."""
+        """Wait until the container has ended and return its exit status."""
         assert self.state is not None
         while psutil.pid_exists(self.state.pid):  # noqa: ASYNC110 - another process's end
             await asyncio.sleep(LOOK_EVERY_S)
@@ -73,31 +73,31 @@ class ContainerReplica(ProgramReplica):
         return 1
 
     async def ready_by(self, ready: Ready | None) -> bool:
-        """Ask the container what *ready* says; one that says nothing is ready when it runs."""
+        """Return whether the container meets the readiness check *ready*; without a check, whether it runs."""
         return True if ready is None else await super().ready_by(ready)
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes of the container."""
+        """Return the processes in the container."""
         assert self.state is not None
         first = psutil.Process(self.state.pid)
         return [first, *first.children(recursive=True)]
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send one request from the container's network to a service of the system; see `curl.py`."""
+        """Send *request* from the container's network to a service of the system; see `curl.py`."""
         return await send_as_operator(self.clients, request, self.namespace)
 
     async def kill(self, _: dict[str, Any]) -> None:
-        """Have the engine kill the container, which its restart policy does not start again then."""
+        """Let the engine kill the container; its restart policy does not apply then."""
         await self.engine.run("kill", self.container)
 
     async def stop_container(self, _: dict[str, Any]) -> None:
-        """Have the engine stop the container, as an operator does."""
+        """Let the engine stop the container, as an operator does."""
         self.stopping = True
         await self.engine.run("stop", self.container)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Watch the container until it ends, or the supervisor hangs up."""
+    """Watch the container until it ends or the supervisor closes the channel."""
     replica = ContainerReplica(config)
     await replica.start()
     assert replica.state is not None

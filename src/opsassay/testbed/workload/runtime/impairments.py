@@ -25,10 +25,10 @@ class Impairment(Protocol):
     ledger_kind: ClassVar[str]
 
     def lag_s(self, size: int, now: float) -> float:
-        """Return how late *size* bytes that are sent *now* arrive, in seconds; infinite when they never do."""
+        """Return the delay in s of *size* bytes sent at the time *now*; infinite when they never arrive."""
 
     def connect_lag_s(self, now: float) -> float:
-        """Return how late the packet that opens a connection arrives."""
+        """Return the delay in s of the packet that opens a connection at the time *now*."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class Delay:
     ledger_kind: ClassVar[str] = "packet_delay"
 
     def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
-        """Draw a delay."""
+        """Return a random delay in s."""
         return max(0.0, self.delay_s + random.uniform(-self.jitter_s, self.jitter_s))  # noqa: S311
 
     def connect_lag_s(self, now: float) -> float:
-        """Draw a delay."""
+        """Return a random delay in s."""
         return self.lag_s(0, now)
 
 
@@ -56,11 +56,11 @@ class Loss:
     ledger_kind: ClassVar[str] = "packet_loss"
 
     def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
-        """Draw the resends of every packet of the chunk: the stream goes on when the unluckiest has arrived."""
+        """Return the delay in s by resends of lost packets of the chunk: that of its last packet to arrive."""
         return max(self._resent_s(RESEND_AFTER_S) for _ in range(max(1, math.ceil(size / PACKET_BYTES))))
 
     def connect_lag_s(self, now: float) -> float:  # noqa: ARG002
-        """Draw the resends of the opening packet, whose first time-out is longer."""
+        """Return the delay in s by resends of the opening packet, whose first time-out is longer."""
         return self._resent_s(CONNECT_AGAIN_AFTER_S)
 
     def _resent_s(self, first_s: float) -> float:
@@ -79,17 +79,17 @@ class Bandwidth:
     ledger_kind: ClassVar[str] = "packet_delay"
 
     def lag_s(self, size: int, now: float) -> float:
-        """Queue *size* bytes behind what is already on the wire."""
+        """Return the delay in s of *size* bytes behind what is queued already."""
         self.free_at = max(self.free_at, now) + size / self.bytes_per_s
         return self.free_at - now
 
     def connect_lag_s(self, now: float) -> float:
-        """Queue behind what is already on the wire."""
+        """Return the delay in s of the opening packet behind what is queued already."""
         return max(self.free_at - now, 0.0)
 
 
 def impairment(order: dict[str, Any]) -> Impairment:
-    """Return the impairment of an *order* {kind, and its numbers}; raises ValueError for one that no stream can have."""
+    """Return the impairment in *order* {kind, and its numbers}; raises ValueError for one that streams cannot have."""
     match order:
         case {"kind": "delay", "delay_s": delay_s, "jitter_s": jitter_s}:
             return Delay(delay_s, jitter_s)
@@ -103,10 +103,10 @@ def impairment(order: dict[str, Any]) -> Impairment:
 
 
 def resend_times(first_s: float) -> Iterator[float]:
-    """Yield when a packet is sent again, seconds after it was first sent: after *first_s*, doubling."""
+    """Yield the times, in s after it was first sent, at which a packet is sent again: *first_s*, then doubling."""
     return itertools.accumulate(first_s * 2.0**n for n in itertools.count())
 
 
 def next_resend_s(waited_s: float) -> float:
-    """Return how long after now a packet that has waited *waited_s* is sent again."""
+    """Return in how many s a packet that has waited *waited_s* is sent again."""
     return next(t for t in resend_times(RESEND_AFTER_S) if t > waited_s) - waited_s

@@ -86,7 +86,7 @@ class Instruments:
     def span(
         self, name: str, kind: SpanKind, attributes: Mapping[str, str] | None = None, context: Any = None
     ) -> Iterator[Span]:
-        """Run the block in a span that starts by this process's wall clock and lasts as long as really passed."""
+        """Run the block in a span that starts at the wall clock of this process and has its true duration."""
         start_ns, began_ns = self.clock.time_ns(), time.perf_counter_ns()
         span = self._tracer.start_span(name, context, kind, dict(attributes or {}), start_time=start_ns)
         try:
@@ -96,12 +96,12 @@ class Instruments:
             span.end(start_ns + time.perf_counter_ns() - began_ns)
 
     def record_collections(self) -> None:
-        """Move the pauses of the garbage collector since the last time into the histogram."""
+        """Record the pauses of the garbage collector since the last call in the histogram."""
         while self.collections.pauses_s:
             self._collection_duration.record(self.collections.pauses_s.popleft())
 
     def log(self, level: str, message: str) -> None:
-        """Emit a log record in the present trace context."""
+        """Emit a log record in the current trace context."""
         context = trace.get_current_span().get_span_context()
         self._logger.emit(
             LogRecord(
@@ -115,21 +115,21 @@ class Instruments:
             )
         )
 
-    def record(self, line: OutputLine) -> None:
-        """Emit the log record of a *line* of a program's output."""
+    def record(self, output_line: OutputLine) -> None:
+        """Emit the log record of *output_line*, a line of a program's output."""
         self._logger.emit(
             LogRecord(
                 timestamp=self.clock.time_ns(),
-                trace_id=line.trace_id,
-                span_id=line.span_id,
-                severity_text=line.level,
-                severity_number=SeverityNumber(line.number),
-                body=line.body,
+                trace_id=output_line.trace_id,
+                span_id=output_line.span_id,
+                severity_text=output_line.level,
+                severity_number=SeverityNumber(output_line.number),
+                body=output_line.body,
             )
         )
 
     def flush(self) -> None:
-        """Send what is queued; blocks up to a few seconds."""
+        """Send the queued telemetry; blocks up to a few seconds."""
         self._traces.force_flush(5_000)
         self._logs.force_flush(5_000)
         if self._metrics is not None:
@@ -159,6 +159,6 @@ class Collections:
 
 
 def span_ids(span: Any) -> dict[str, str]:
-    """Return trace_id and span_id of *span* in lower-case hexadecimal, as they stand in the tables."""
+    """Return trace_id and span_id of *span* in lower-case hexadecimal."""
     context = span.get_span_context()
     return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

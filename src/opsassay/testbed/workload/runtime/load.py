@@ -37,7 +37,7 @@ class LoadGenerator:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Send requests at their drawn times for ever; too many in flight are shed and counted."""
+        """Send requests at random times for ever; above the limit of open requests they are dropped and counted."""
         mix = self.system.load.mix
         weights = [kind.weight for kind in mix]
         due = time.monotonic()
@@ -53,8 +53,8 @@ class LoadGenerator:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    async def send(self, kind: LoadMix, due: float) -> None:
-        """Send one request of *kind* that was *due* at that monotonic time; write its line."""
+    async def send(self, kind: LoadMix, due_at: float) -> None:
+        """Send one request of *kind* that was planned for the monotonic time *due_at*, and log it."""
         request = kind.request
         service, method, route = request.split()
         program = self.system.services[service].program
@@ -63,7 +63,7 @@ class LoadGenerator:
         )
         self.counts["sent"] += 1
         status, error = 0, ""
-        late_ns = int((time.monotonic() - due) * 1e9)
+        late_ns = int((time.monotonic() - due_at) * 1e9)
         started_ns = time.time_ns() - late_ns
         attributes = {"http.request.method": method, "server.address": service}
         with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
@@ -89,30 +89,30 @@ class LoadGenerator:
         self.stats.add(f"call:{service}", took_ns, ok=not error)
         self.stats.add(f"call:{service} {method} {route}", took_ns, ok=not error)
         line = {"time_ns": started_ns, "request": request, "status": status, "error": error, "late_ns": late_ns,
-                "latency_ns": int((time.monotonic() - due) * 1e9)}  # fmt: skip
+                "latency_ns": int((time.monotonic() - due_at) * 1e9)}  # fmt: skip
         os.write(self.record, json.dumps(line).encode() + b"\n")
 
     def draw_numbers(self, text: str) -> str:
-        """Return *text* with a number from 1 to N in the place of each ``{int:N}``."""
+        """Return *text* with each ``{int:N}`` replaced by a random number from 1 to N."""
         return DRAWN.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the counters."""
+        """Answer the supervisor with the counters."""
         counted = {**self.counts, "in_flight": len(self.tasks), "rate_rps": self.rate_rps}
         return {**counted, "stats": self.stats.snapshot()}
 
     async def set_rate(self, request: dict[str, Any]) -> float:
-        """Change the rate to ``rate_rps``; return the former one."""
+        """Change the rate to ``rate_rps`` of *request*; return the former one."""
         former, self.rate_rps = self.rate_rps, float(request["rate_rps"])
         return former
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the telemetry that is still queued."""
+        """Send the queued telemetry."""
         await asyncio.to_thread(self.instruments.flush)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Generate load until the supervisor hangs up."""
+    """Generate load until the supervisor closes the channel."""
     generator = LoadGenerator(config)
     running = asyncio.create_task(generator.run())
     handlers = {"ping": generator.ping, "rate": generator.set_rate, "flush": generator.flush}

@@ -21,7 +21,7 @@ async def serve(
     handlers: Mapping[str, Handler],
     background: Iterable[asyncio.Task[None]] = (),
 ) -> None:
-    """Say *hello* to the supervisor and answer its requests with *handlers* by op until it hangs up.
+    """Say *hello* to the supervisor and answer its requests by *handlers* (op to function) until it closes the channel.
 
     What runs in the *background* must not end before; when one fails, so does this, and with it the process.
     """
@@ -54,7 +54,7 @@ async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Map
 
 
 async def ping(_: dict[str, Any]) -> dict[str, Any]:
-    """Answer that the process is there."""
+    """Answer the supervisor that the process runs."""
     return {}
 
 

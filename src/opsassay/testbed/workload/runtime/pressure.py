@@ -22,7 +22,7 @@ PERIOD_S = 0.1
 
 
 def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_cores: float) -> tuple[float, float]:
-    """Return (share of a period until the quota is used up, cores that the burners use).
+    """Return (share of a period until the CPU quota is used up, cores that the burners use).
 
     The targets have the sum of their *cpu_limits* in common and use *used_cores* themselves; each of *cores* burners wants
     ``load_percent`` of a core. What all want together fits into the quota, or uses it up before the period is over.
@@ -33,7 +33,7 @@ def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_co
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Squeeze the processes that the supervisor names until it hangs up."""
+    """Put CPU pressure on the processes that the supervisor names until it closes the channel."""
     run_share, burn_share = shares(*(config[name] for name in ("cpu_limits", "cores", "load_percent", "used_cores")))
     ended, ledger = threading.Event(), LedgerWriter(config["ledger"], config["id"])
     pids: list[int] = []

@@ -34,7 +34,7 @@ class OutputLine:
 
 
 def read_line(line: str) -> OutputLine:
-    """Return *line* as a record: INFO unless it names another level, or begins as what failed begins."""
+    """Parse *line* of a program's output as a log record: level INFO unless it names another or reads like a failure."""
     fields = _parse_object(line)
     if fields is None:
         found = _WORD.search(line[:_LEVEL_PREFIX_CHARS])
@@ -57,7 +57,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 def _level(value: Any) -> str:
-    """Return the level of a name, or of one of pino's and bunyan's numbers: 10 is trace, 60 is fatal."""
+    """Return the log level for a name, or for a number of pino or bunyan: 10 is trace, 60 is fatal."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         names = list(LEVELS)
         return names[min(max(int(value) // 10 - 1, 0), len(names) - 1)]

@@ -56,15 +56,15 @@ class ProgramTelemetry:
         self._peers = {name: f"call:{name}" for name in services} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
 
-    async def start(self, listening: socket.socket) -> None:
-        """Take what arrives at *listening*, on the loopback of the program's network."""
+    async def start(self, listener: socket.socket) -> None:
+        """Receive telemetry at *listener*, a socket on the loopback of the program's network."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._take_export)
         application.router.add_post(SPANS_PATH, self._take_export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
-        await web.SockSite(runner, listening).start()
+        await web.SockSite(runner, listener).start()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
     async def _take_export(self, request: web.Request) -> web.Response:
@@ -75,7 +75,7 @@ class ProgramTelemetry:
             return web.Response(status=400, text=str(error))
         for group in getattr(message, GROUPS[signal]):
             if signal == "traces" and self._sidecar is not None:
-                self._sidecar.place(group, own=request.path != SPANS_PATH)
+                self._sidecar.place(group, from_program=request.path != SPANS_PATH)
             self._set_resource(group.resource)
             if signal == "traces":
                 for scope in group.scope_spans:
@@ -119,7 +119,7 @@ class ProgramTelemetry:
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
-    """Return the export request in *body*; raises BrokenBodyError, LargeBodyError."""
+    """Return the OTLP export request in *body*; raises BrokenBodyError, LargeBodyError."""
     plain = unpack(Kind.GZIP if body[:2] == GZIP_MAGIC else Kind.PROTOBUF, body)
     return (parse_json if content_type == JSON else parse)(signal, plain)
 
@@ -130,7 +130,7 @@ def _as_python_value(value: Any) -> Any:
 
 
 def _peer(fields: Mapping[str, Any]) -> str:
-    """Return the first part of the name that a client span says it called, '' when it names none."""
+    """Return the first label of the host name that a client span called, '' when it names none."""
     host = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), None)
     url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
     return (host or urlsplit(url).hostname or "").partition(".")[0]

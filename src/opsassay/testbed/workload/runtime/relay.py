@@ -32,11 +32,11 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Source and destination, as the supervisor calls them."""
+        """Source and destination, in the supervisor's form."""
         return f"{self.source}>{self.destination}"
 
     async def connected(self) -> None:
-        """Wait as long as a handshake takes beyond the usual; one that is lost for good waits for better times."""
+        """Wait for the extra time of a handshake under impairment; for ever while its packet is lost."""
         now = asyncio.get_running_loop().time()
         while (lag := self._connect_lag_s(now)) == math.inf:
             await self.changed.wait()
@@ -47,7 +47,7 @@ class Link:
         return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
 
     def impair(self, impaired: dict[str, list[Impairment]]) -> None:
-        """Replace what impairs the link, by direction; what a former impairment holds comes free."""
+        """Replace the impairments of the link, by direction; data held by a former one is released."""
         healed = [
             way for way, former in self.impaired.items() if any(one not in impaired.get(way, ()) for one in former)
         ]
@@ -81,14 +81,14 @@ class Pipe(asyncio.Protocol):
         self.closing = self.broken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport; connect to the upstream when this is the caller's end."""
+        """Store the *transport*; connect to the destination when this is the caller's end."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
         self.link.connections.add(self)
         if self.direction == FORWARD:
             self.dialling = asyncio.get_running_loop().create_task(self.dial())
 
     async def dial(self) -> None:
-        """Open the connection to the destination; a destination that is not there resets the caller."""
+        """Connect to the destination; reset the caller's connection when that fails."""
         loop = asyncio.get_running_loop()
         await self.link.connected()  # the handshake crosses the wire too
         try:
@@ -107,14 +107,14 @@ class Pipe(asyncio.Protocol):
             other.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass *data* on, now or after the link's delay."""
+        """Forward *data*, now or after the link's delay."""
         if self.peer is None:
             self.waiting.append(data)
         else:
             self.forward(data)
 
     def forward(self, data: bytes) -> None:
-        """Write *data* to the peer, late if the link is impaired, never out of order."""
+        """Write *data* to the other end, late if the link is impaired, never out of order."""
         now = asyncio.get_running_loop().time()
         lag = 0.0
         for impaired in self.link.impaired.get(self.direction, ()):
@@ -132,14 +132,14 @@ class Pipe(asyncio.Protocol):
             self.schedule()
 
     def schedule(self) -> None:
-        """Set the timer for the first chunk in flight; one that is lost for good waits until the link is healed."""
+        """Set the timer for the first chunk in flight; a lost one waits until the link is healed."""
         if self.timer is not None:
             self.timer.cancel()
         due = self.in_flight[0].due
         self.timer = asyncio.get_running_loop().call_at(due, self.land) if due < math.inf else None
 
     def land(self) -> None:
-        """Deliver what is due, in the order in which it came: timers of the same instant fire in any order."""
+        """Deliver all chunks that are due, in their order of arrival."""
         loop = asyncio.get_running_loop()
         while self.in_flight and self.in_flight[0].due <= loop.time():
             self.deliver(self.in_flight.popleft().data)
@@ -149,7 +149,7 @@ class Pipe(asyncio.Protocol):
             self.end_peer()
 
     def release(self) -> None:
-        """Let what is in flight arrive now that the link is healed: what was lost, when TCP sends it again."""
+        """Deliver what is in flight after the link was healed; lost chunks when TCP would resend them."""
         now = asyncio.get_running_loop().time()
         self.free_at = now
         for _ in range(len(self.in_flight)):
@@ -161,7 +161,7 @@ class Pipe(asyncio.Protocol):
             self.schedule()
 
     def deliver(self, data: bytes) -> None:
-        """Hand *data* to the kernel."""
+        """Write *data* to the socket."""
         if self.peer and self.peer.transport and not self.peer.transport.is_closing():
             self.peer.transport.write(data)
 
@@ -193,7 +193,7 @@ class Pipe(asyncio.Protocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Reset this end."""
+        """Reset the connection of this end."""
         if self.transport is None or self.transport.is_closing():
             return
         raw = self.transport.get_extra_info("socket")
@@ -224,7 +224,7 @@ class Relay:
         return ports
 
     async def upstream(self, request: dict[str, Any]) -> int:
-        """Point all links to ``destination`` at ``address`` (None = nobody); return how many."""
+        """Direct all links to ``destination`` to ``address`` (None: nowhere); return how many."""
         address = request["address"]
         changed = [link for link in self.links.values() if link.destination == request["destination"]]
         for link in changed:
@@ -235,18 +235,18 @@ class Relay:
         return len(changed)
 
     async def impair(self, request: dict[str, Any]) -> int:
-        """Impair ``streams`` [[link, direction], ...] for the fault ``fault`` by one ``impairment`` that they share."""
+        """Impair ``streams`` [[link, direction], ...] for ``fault`` by one shared ``impairment``; return how many."""
         shared = impairment(request["impairment"])
         self.faults[request["fault"]] = [(link, direction, shared) for link, direction in request["streams"]]
         return self._reconsider()
 
     async def heal(self, request: dict[str, Any]) -> int:
-        """Take back what ``fault`` impairs."""
+        """End the impairments of ``fault``; return how many links are still impaired."""
         self.faults.pop(request["fault"], None)
         return self._reconsider()
 
     def _reconsider(self) -> int:
-        """Give every link what impairs it now; return how many are impaired."""
+        """Apply the present impairments to every link; return how many are impaired."""
         desired: dict[str, dict[str, list[Impairment]]] = {}
         for link, direction, impaired in itertools.chain.from_iterable(self.faults.values()):
             desired.setdefault(link, {}).setdefault(direction, []).append(impaired)
@@ -255,13 +255,13 @@ class Relay:
         return len(desired)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the number of links and open connections."""
+        """Answer the supervisor with the numbers of links and open connections."""
         connections = sum(len(link.connections) for link in self.links.values())
         return {"links": len(self.links), "connections": connections, "ledger_lost": self.ledger.lost}
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Relay until the supervisor hangs up."""
+    """Relay connections until the supervisor closes the channel."""
     relay = Relay(LedgerWriter(config["ledger"], "relay"))
     handlers = {
         "open": relay.open,

@@ -77,7 +77,7 @@ class ReplicaProcess:
         self.mishaps = RuntimeFaults(self.executor.clients)
 
     def application(self) -> ASGIApp:
-        """Return the ASGI application: one route per operation, an answer for all others, faults of the request line."""
+        """Return the ASGI application: one route per operation, a fallback, and faults of the request line."""
         routes = []
         for name, operation in self.service.operations.items():
             method, path = name.split(maxsplit=1)
@@ -93,7 +93,7 @@ class ReplicaProcess:
         return application
 
     def endpoint(self, name: str, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-        """Return the handler of one operation: a server span around its steps, and the HTTP boundary faults."""
+        """Return the HTTP handler of *operation*: its steps in a server span, with HTTP faults around them."""
 
         async def handle(request: Request) -> Response:
             received_ns, started = time.time_ns(), time.perf_counter_ns()
@@ -118,14 +118,14 @@ class ReplicaProcess:
         return handle
 
     def admit(self, request: Request, work: Work) -> bool:
-        """Return whether the token of *request* is one that this process takes; say why when it is not."""
+        """Return whether this process accepts the token of *request*; log the reason when not."""
         objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
         if objection is not None:
             self.instruments.log("ERROR", f"{work.operation}: request refused: {objection}")
         return objection is None
 
     async def unrouted(self, request: Request) -> Response:
-        """Answer a request for which there is no operation: 405 when another method of the path has one, else 404."""
+        """Answer a request without an operation: 405 when another method of the path has one, else 404."""
         received_ns, started = time.time_ns(), time.perf_counter_ns()
         known = any(name.split()[1] == request.url.path for name in self.service.operations)
         work, status = self.work(f"{request.method} {request.url.path}"), 405 if known else 404
@@ -137,7 +137,7 @@ class ReplicaProcess:
 
     @contextmanager
     def server_span(self, name: str, request: Request, work: Work) -> Iterator[Span]:
-        """Open the server span *name* of a request; one whose request line was rewritten is the fault's doing."""
+        """Open the server span *name* of *request*; a rewritten request line is recorded as the fault's effect."""
         attributes = {"http.request.method": request.method, "url.path": request.url.path}
         with self.instruments.span(name, SpanKind.SERVER, attributes, propagate.extract(request.headers)) as span:
             if "asked" in request.scope:
@@ -145,7 +145,7 @@ class ReplicaProcess:
             yield span
 
     def close_span(self, span: Span, status: int, body: bytes) -> None:
-        """Note on the server *span* what is answered."""
+        """Record the response's *status* and *body* on the server *span*."""
         span.set_attribute("http.response.status_code", status)
         span.set_attribute("http.response.body.size", len(body))
         if status >= 500:
@@ -156,7 +156,7 @@ class ReplicaProcess:
         return Work(operation, method_name(self.service_name, operation))
 
     async def perform(self, operation: Operation, work: Work) -> int:
-        """Run the steps in the span of their method; return the HTTP status that they lead to."""
+        """Run the steps of *operation* in a span of its method; return the HTTP status of the result."""
         with self.instruments.span(work.method, SpanKind.INTERNAL) as span:
             try:
                 if delay_ns := await self.hooks.delay_ns("delay_method", work.operation):
@@ -171,7 +171,7 @@ class ReplicaProcess:
         return 200
 
     def failed(self, span: Span, work: Work, error: CallFailedError | ApplicationError | MemoryError) -> int:
-        """Log what made *work* fail; return the HTTP status that it leads to."""
+        """Log the *error* that made *work* fail; return its HTTP status."""
         caused = isinstance(error, ApplicationError) or (
             isinstance(error, MemoryError) and self.hooks.matching("short_of_memory", work.operation) is not None
         )
@@ -186,7 +186,7 @@ class ReplicaProcess:
         return 502 if isinstance(error, CallFailedError) and self.service.gateway else 500
 
     async def request_boundary(self, work: Work, span: Span) -> int | None:
-        """Apply the HTTP faults of the request; return the status that answers it at once, None to go on."""
+        """Apply HTTP faults to the request; return the status to answer at once, None to go on."""
         if delay_ns := await self.hooks.delay_ns("delay_request", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
         if (code := self.hooks.code(("abort_request",), work.operation)) is not None:
@@ -194,7 +194,7 @@ class ReplicaProcess:
         return code
 
     async def response_boundary(self, work: Work, span: Span, status: int) -> tuple[int, bytes]:
-        """Apply the HTTP faults of the response; return the status and the body that the caller sees."""
+        """Apply HTTP faults to the response; return the status and body that the caller gets."""
         if delay_ns := await self.hooks.delay_ns("delay_response", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
         if (code := self.hooks.code(("abort_response", "replace_code"), work.operation)) is not None:
@@ -207,7 +207,7 @@ class ReplicaProcess:
         return status, body
 
     def answer_headers(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
-        """Return the truth-side header for callers that hold the system's token, and what ends a connection.
+        """Return the response headers: the truth side's for callers with the system's token, and Connection.
 
         The first says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
         """
@@ -243,14 +243,14 @@ class ReplicaProcess:
         await connection.subscribe(subject, queue=self.service_name, cb=on_message)
 
     async def repeat(self, name: str, job: Any) -> None:
-        """Run a periodic job for ever: a benign distractor."""
+        """Run the periodic *job* named *name* for ever, whatever the fault."""
         while True:
             await asyncio.sleep(job.every_s * random.uniform(0.8, 1.2))  # noqa: S311
             with self.instruments.span(f"job {name}", SpanKind.INTERNAL):
                 await self.perform(job, self.work(f"job {name}"))
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
-        """Replace the active runtime faults and the watched link ends; return how many faults are active."""
+        """Replace the active hooks and the watched link ends; return how many hooks are active."""
         self.hooks.active = [*request["hooks"], *self.settings.features()]
         skew = self.hooks.matching("skew_clock", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
@@ -263,17 +263,17 @@ class ReplicaProcess:
         return len(self.hooks.active)
 
     async def set_clock(self, request: dict[str, Any]) -> int:
-        """Set the clock of this process to be ``offset_ns`` away from the truth; return by how much it was."""
+        """Shift the clock of this process by ``offset_ns``; return the former shift."""
         former, self.clock_offset_ns = self.clock_offset_ns, int(request["offset_ns"])
         self.instruments.clock.offset_ns += self.clock_offset_ns - former
         return former
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send one request from here to a service of the system, as an operator in this container does; see `curl.py`."""
+        """Send *request* from this process to a service of the system, as an operator does; see `curl.py`."""
         return await send_as_operator(self.executor.clients, request)
 
     def set_lasting(self) -> None:
-        """Let no connection last while a partition is on that stops new ones alone."""
+        """Close connections after each use while a partition only stops new ones."""
         self.executor.clients.lasting = self.hooks.matching("short_connections", "*") is None
         if self.executor.clients.lasting and self.renewing is not None:
             self.renewing.cancel()
@@ -282,13 +282,13 @@ class ReplicaProcess:
             self.renewing = asyncio.create_task(self.renew())
 
     async def renew(self) -> None:
-        """Renew the connections to stores again and again: when a partition begins to act is not reported here."""
+        """Renew the connections to stores at intervals during a partition, whose start this process does not learn."""
         while True:
             await self.executor.clients.renew()
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def set_strain(self) -> None:
-        """Start or end the strain on this process that the active hooks ask for."""
+        """Start or stop the resource use that the active hooks ask for."""
         desired = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
         if self.strain is not None and (desired is None or desired["type"] != self.strain.hook):
             strain, self.strain = self.strain, None
@@ -299,7 +299,7 @@ class ReplicaProcess:
             self.strain = Stress(desired["type"], parameters, self.ledger)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the counters, and with what this process knows of itself."""
+        """Answer the supervisor with the counters and gauges of this process."""
         self.instruments.record_collections()
         gauges = {
             "memory_bytes": self.stats.memory_bytes(),
@@ -312,17 +312,17 @@ class ReplicaProcess:
         return {"stats": self.stats.snapshot(), "gauges": gauges}
 
     async def retire(self) -> None:
-        """Finish the messages that have arrived, take no more, and send the telemetry that is still queued."""
+        """Finish the messages that have arrived, accept no more, and send the queued telemetry."""
         await asyncio.gather(*(connection.drain() for connection in self.queues))
         await self.flush({})
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the telemetry that is still queued."""
+        """Send the queued telemetry."""
         await asyncio.to_thread(self.instruments.flush)
 
 
 async def caller_has_gone(request: Request) -> bool:
-    """Return whether the caller of *request*, which has not been begun, has hung up: such a request is dropped.
+    """Return whether the caller of *request*, which is still waiting, has disconnected, so that it is dropped.
 
     A process that is behind finds a request and the end of its connection in the same moment, and reads the second some
     turns of its loop later. Starlette's `is_disconnected` costs three times as much, and imports what was not forked.
@@ -339,7 +339,7 @@ async def caller_has_gone(request: Request) -> bool:
 
 
 def duplicate_segments(process: int | str = "self") -> int:
-    """Return how many segments arrived twice in the network of *process*, or where it sent them; 0 if nothing counts it."""
+    """Return how many TCP segments arrived twice in the network of *process* or at its peers; 0 if not counted."""
     try:
         counters = Path(f"/proc/{process}/net/netstat").read_text()
         names, numbers = (row.split()[1:] for row in counters.splitlines() if row.startswith("TcpExt:"))
@@ -357,13 +357,13 @@ class GracefulServer(uvicorn.Server):
         self._retire = retire
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish the requests that are being served, then what else there is."""
+        """Finish the requests that are being served, then shut down."""
         await super().shutdown(sockets)
         await self._retire()
 
 
 async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
-    """Return the replica with its stores connected; a process that its settings do not let run says so and ends."""
+    """Return the replica with its stores connected; a process with invalid settings logs that and ends."""
     try:
         replica = ReplicaProcess(config)
         replica.settings.require(replica.service.required)
@@ -381,7 +381,7 @@ async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Serve until the supervisor hangs up."""
+    """Serve requests until the supervisor closes the channel."""
     random.seed(f"{config['seed']}:{config['id']}")
     replica = await warm_up(config)
     await replica.set_hooks({"hooks": ()})  # what its settings switch on acts from its first request

@@ -59,14 +59,14 @@ class Settings:
         self._signed_ns: int | None = None
 
     def require(self, names: Iterable[str]) -> None:
-        """Raise SettingsError for one of *names* that is missing or empty, and for numbers that are none."""
+        """Raise SettingsError when one of *names* is missing or empty, or is no number where it must be."""
         for name in names:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
         _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1)
 
     def upstream(self, service: str) -> tuple[str, int | None]:
-        """Return the name under which *service* is looked up and the port there, None for the one that the name has."""
+        """Return host name and port for calls to *service*; port None for the one that DNS gives."""
         value = self.values.get(f"UPSTREAM_{_constant_name(service)}")
         if value is None:
             return service, None
@@ -79,32 +79,32 @@ class Settings:
         return match[1], None if port == SERVICE_PORT else port
 
     def password(self, store: str) -> str | None:
-        """Return how the database *store* lets this process in, None where it asks nobody."""
+        """Return the password for the database *store*, None where it asks for none."""
         return self.values.get(f"{_constant_name(store)}_PASSWORD")
 
-    def pool(self, usual: int) -> int:
-        """Return how many connections to keep to each callee and store; raises SettingsError."""
+    def pool(self, default: int) -> int:
+        """Return how many connections to hold to each callee and store; raises SettingsError."""
         try:
-            return max(1, min(int(self.values.get("POOL_SIZE", usual)), 64))
+            return max(1, min(int(self.values.get("POOL_SIZE", default)), 64))
         except ValueError as error:
             raise SettingsError(f"POOL_SIZE must be a whole number, not {self.values['POOL_SIZE']!r}") from error
 
-    def retries(self, usual: int) -> int:
-        """Return how often a failed call is tried again; raises SettingsError."""
-        value = self.values.get("CALL_RETRIES", str(usual))
+    def retries(self, default: int) -> int:
+        """Return how often a failed call is repeated; raises SettingsError."""
+        value = self.values.get("CALL_RETRIES", str(default))
         if not value.isascii() or not value.isdigit() or int(value) > MOST_RETRIES:
             raise SettingsError(f"CALL_RETRIES must be a whole number up to {MOST_RETRIES}, not {value!r}")
         return int(value)
 
-    def timeout_s(self, usual: float) -> float:
-        """Return for how long one attempt of a call may take, seconds; raises SettingsError."""
+    def timeout_s(self, default: float) -> float:
+        """Return the timeout in s of one attempt of a call; raises SettingsError."""
         try:
-            return max(0.01, min(float(self.values.get("CALL_TIMEOUT_S", usual)), 60.0))
+            return max(0.01, min(float(self.values.get("CALL_TIMEOUT_S", default)), 60.0))
         except ValueError as error:
             raise SettingsError(f"CALL_TIMEOUT_S must be a number, not {self.values['CALL_TIMEOUT_S']!r}") from error
 
     def features(self) -> list[dict[str, Any]]:
-        """Return the hooks of the features that are switched on, by type and parameters; raises SettingsError."""
+        """Return type and parameters of the features that are switched on, as hooks; raises SettingsError."""
         return [
             {
                 "type": feature.hook,
@@ -121,14 +121,14 @@ class Settings:
         return int(value)
 
     def token(self, now_ns: int) -> dict[str, str]:
-        """Return the header that signs a call at the time that this process takes it for, or its first one once more."""
+        """Return the header that signs a call at *now_ns*, the first one again if the feature says so."""
         if self.values.get("FEATURE_SIGN_ONCE"):
             now_ns = self._signed_ns = self._signed_ns or now_ns
         secret = self.values.get("TOKEN_SECRET")
         return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_sign_text(secret, str(now_ns))}"}
 
     def objection(self, token: str | None, now_ns: int) -> str | None:
-        """Return why a call with *token* is not let in, None when it is."""
+        """Return why a call with *token* is rejected, None when it is accepted."""
         if (limit_s := self._max_age_s) is None:
             return None
         issued, _, signature = (token or "").partition(".")

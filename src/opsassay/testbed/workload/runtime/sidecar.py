@@ -46,7 +46,7 @@ class Sidecar:
         self._table: Table | None = None
 
     async def start(self) -> None:
-        """Start it; it is in front of the port once `wait_ready` has returned."""
+        """Start the sidecar process; it receives traffic once `wait_ready` has returned."""
         words = program_words("", "/tmp", [str(Path(self._binary).parent)], SIDECAR_UID)  # noqa: S108 - its own
         marker = {key: value for key, value in os.environ.items() if key.startswith("OPSASSAY_SYSTEM")}
         self._process = await asyncio.create_subprocess_exec(
@@ -57,7 +57,7 @@ class Sidecar:
         )  # fmt: skip
 
     async def wait_ready(self) -> None:
-        """Return when it answers and connections are led to it; raises StartError when it ends or the kernel cannot."""
+        """Wait until the sidecar answers and gets the connections to the port; raises StartError."""
         while not await self._is_live():
             if self._process.returncode is not None:
                 raise StartError(f"The sidecar of {self._service} ended while starting; its own words are in this log.")
@@ -65,12 +65,12 @@ class Sidecar:
         self._table = await asyncio.to_thread(_lead, self._port)
 
     async def watch(self) -> None:
-        """Raise RuntimeError when it ends, which ends the replica."""
+        """Raise RuntimeError when the sidecar ends, which ends the replica."""
         status = await self._process.wait()
         raise RuntimeError(f"the sidecar of {self._service} ended with status {status}")
 
     async def apply(self, hooks: Sequence[dict[str, Any]]) -> None:
-        """Let *hooks* act, and no others, from the next request on; raises RuntimeError when it does not take them."""
+        """Make exactly *hooks* active for later requests; raises RuntimeError when the sidecar rejects them."""
         async with self._changing:
             if hooks == self._hooks:
                 return
@@ -105,7 +105,7 @@ class Sidecar:
 
 
 def _lead(port: int) -> Table:
-    """Lead connections from elsewhere for *port* to the sidecar, as long as the table is open; raises StartError."""
+    """Return a table that redirects connections for *port* to the sidecar while it is open; raises StartError."""
     from pyroute2.netlink.exceptions import NetlinkError  # most systems have no sidecar, and all would import it
 
     from opsassay.testbed.kernel.netfilter import Table

@@ -33,7 +33,7 @@ _FAULT_TYPE = _TYPES + "extensions.filters.http.fault.v3.HTTPFault"
 
 
 def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dict[str, Any]:
-    """Return the configuration of a sidecar at *address* in front of the *port* of the program of *service*."""
+    """Return Envoy's configuration at *address* in front of the *port* of the program of *service*."""
     flushing = {"min_flush_spans": SPANS_AT_ONCE, "flush_interval_ms": round(FLUSH_S * 1e3)}
     return {
         "node": {"id": service, "cluster": service},
@@ -51,7 +51,7 @@ def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dic
 
 
 def routes(hooks: Sequence[dict[str, Any]], version: int) -> dict[str, Any]:
-    """Return what leads requests to the program while *hooks* act: their ``type`` is the catalogue's name of a hook."""
+    """Return Envoy's route configuration with *hooks* active; their ``type`` is the catalogue's name of a hook."""
     active = {hook["type"]: hook["parameters"] for hook in hooks}
     filters: dict[str, Any] = {}
     if (delay := active.get("delay_request")) is not None:
@@ -70,7 +70,7 @@ def routes(hooks: Sequence[dict[str, Any]], version: int) -> dict[str, Any]:
 
 
 def _action(active: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what becomes of a request: an answer of its own, or the way to the program."""
+    """Return the route action for the *active* hooks: a direct response, or the program's cluster."""
     if (abort := active.get("abort_request")) is not None:
         return {"direct_response": {"status": abort["code"]}}
     to_program: dict[str, Any] = {"cluster": "program", "timeout": "0s"}
@@ -81,7 +81,7 @@ def _action(active: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _script(active: dict[str, dict[str, Any]]) -> str | None:
-    """Return what a script does to requests and responses, None where there is nothing for one to do."""
+    """Return the Lua script that applies the *active* hooks to requests and responses, None when none needs it."""
     asked = []
     if (method := active.get("replace_method")) is not None:
         asked.append(f'method = "{method["method"]}"')
@@ -125,7 +125,7 @@ def _inbound_listener(service: str, address: str) -> dict[str, Any]:
 
 
 def _timer() -> dict[str, Any]:
-    """Return a listener that answers after as many milliseconds as a header asks for: scripts cannot wait by themselves."""
+    """Return a listener that responds after the ms that a header asks for: scripts cannot sleep by themselves."""
     patient = {"@type": _FAULT_TYPE, "delay": {"header_delay": {}, "percentage": ALL}}
     answer = {
         "match": {"prefix": "/"},
@@ -175,7 +175,7 @@ def _make_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_asked() -> dict[str, Any]:
-    """Return the options by which Envoy speaks to the program as its caller speaks: HTTP/1.1, or HTTP/2 as gRPC does."""
+    """Return the options by which Envoy speaks the caller's protocol to the program: HTTP/1.1, or HTTP/2 for gRPC."""
     options = {
         "@type": _TYPES + "extensions.upstreams.http.v3.HttpProtocolOptions",
         "common_http_protocol_options": {"idle_timeout": f"{PROGRAM_IDLE_S}s"},

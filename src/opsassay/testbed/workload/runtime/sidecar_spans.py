@@ -33,21 +33,21 @@ class SidecarSpans:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
-    def place(self, group: ResourceSpans, *, own: bool) -> None:
-        """Make what a sidecar sent in *group* the spans of requests, and what is the program's *own* parts of them."""
+    def place(self, group: ResourceSpans, *, from_program: bool) -> None:
+        """Make the sidecar's spans in *group* server spans; if *from_program*, they become inner spans."""
         for scope in group.scope_spans:
-            if own:
+            if from_program:
                 for span in scope.spans:
                     self.learn(span)
                 continue
             kept = [span for span in scope.spans if self.convert(span)]
             scope.Clear()
             scope.spans.extend(kept)
-        if not own:
+        if not from_program:
             group.resource.Clear()  # it names the library that sent them
 
     def convert(self, span: Span) -> bool:
-        """Change the sidecar's *span* into one of the program's server; return whether it is one of a request."""
+        """Change the sidecar's *span* into a server span of the program; return whether it is of a request."""
         if span.kind != Span.SPAN_KIND_SERVER:
             return False  # what its script asked for
         fields = {one.key: one.value.string_value for one in span.attributes}
@@ -61,7 +61,7 @@ class SidecarSpans:
         return True
 
     def learn(self, span: Span) -> None:
-        """Let the program's *span* of a request be an inner one, since the sidecar's is around it, and keep its name."""
+        """Make the program's server *span* an inner one of the sidecar's, and record its name."""
         if span.kind != Span.SPAN_KIND_SERVER or not any(span.parent_span_id):
             return
         span.kind = Span.SPAN_KIND_INTERNAL
@@ -78,7 +78,7 @@ class SidecarSpans:
 
 
 def general(path: str) -> str:
-    """Return *path* with ``{id}`` in the place of each part that looks drawn: ``/orders/{id}``."""
+    """Return *path* with each part that looks like an id replaced by ``{id}``: ``/orders/{id}``."""
     return "/".join("{id}" if _DRAWN.fullmatch(part) else part for part in path.split("/"))
 
 

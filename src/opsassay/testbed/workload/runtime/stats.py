@@ -21,14 +21,14 @@ class Stats:
         self._memory_bytes = 0
 
     def add(self, activity: str, duration_ns: int, *, ok: bool) -> None:
-        """Count one finished *activity*, *ok* or failed."""
+        """Count one finished *activity*, *ok* or failed, with its duration."""
         row = self._rows[activity]
         row[0] += 1
         row[1] += not ok
         row[2] += duration_ns
 
     def memory_bytes(self) -> int:
-        """Return the resident memory of this process; the last known where it has no descriptor left to ask with."""
+        """Return the resident memory of this process; the last known value when no file descriptor is free."""
         with contextlib.suppress(OSError):
             self._memory_bytes = psutil.Process().memory_info().rss
         return self._memory_bytes

@@ -141,7 +141,7 @@ class Executor:
                 self.stats.add(f"call:{service} {method} {route}", took_ns, ok=ok)
 
     def _account(self, work: Work, span: Span, service: str, response: aiohttp.ClientResponse) -> bool:
-        """Enter into the ledger what faults cost this call: the callee's own account and the one-way times.
+        """Write into the ledger what faults cost this call, by the callee's header and the one-way times.
 
         A callee that itself gave up on somebody leaves its caller in the same doubt. Return whether the callee says that
         a fault made it fail.
@@ -168,7 +168,7 @@ class Executor:
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
-        """Record that this service waited *ns* for *callee* because of a fault, or failed because of it.
+        """Write into the ledger that this service waited *ns* for *callee* because of a fault, or failed.
 
         When that is not *certain*, whoever reads the ledger finds out whether a fault kept the callee busy in this trace.
         """
@@ -182,11 +182,11 @@ class Executor:
             service=self.service,
         )  # fmt: skip
 
-    def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **where: str) -> None:
-        """Record that a fault did *kind* (delay or error) to *work* here."""
+    def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **fields: str) -> None:
+        """Write into the ledger that a fault caused a delay or error (*kind*) of *work* in this service."""
         work.fault_ns += ns
         work.fault_error |= kind == "error"
-        self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **where)
+        self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **fields)
 
     async def _run_sql(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "postgresql") or ""
@@ -222,7 +222,7 @@ class Executor:
             await self._ask_cache(step, work, store, key, "SET")
 
     async def _ask_cache(self, step: Step, work: Work, store: str, key: str, verb: str) -> Any:
-        """Send one command to a cache and return its answer; raises CallFailedError."""
+        """Send one command to a cache and return its reply; raises CallFailedError."""
         async with self._store_span(f"{verb} {key.split(':', maxsplit=1)[0]}", "valkey", f"cache:{store}", work):
             try:
                 async with asyncio.timeout(step.timeout_s):
@@ -296,7 +296,7 @@ class StoreSpan:
 
 
 def draw(argument: str) -> int | str:
-    """Draw an argument: ``int:N`` is a whole number in 1..N, ``text:N`` a string of N, anything else is itself."""
+    """Return a random value for *argument*: ``int:N`` is 1..N, ``text:N`` a text of N characters, else itself."""
     kind, _, size = argument.partition(":")
     if kind == "int":
         return random.randint(1, int(size))  # noqa: S311

@@ -35,7 +35,7 @@ Work = Callable[[threading.Event, dict[str, Any]], None]
 
 
 def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Hold a large graph, make garbage and have the collector walk through it all, four fifths of a processor's time.
+    """Produce garbage beside a large graph until *ended*, so that collections take 80% of the time.
 
     However fast that is: a pause of a fixed length would leave a fast machine idle.
     """
@@ -48,24 +48,24 @@ def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
     graph.clear()
 
 
-def _chain(nodes: int) -> list[Any]:
-    """Return the head of a ring of *nodes* lists, which only the collector can free."""
+def _chain(length: int) -> list[Any]:
+    """Return a ring of *length* lists, which only the garbage collector can free."""
     head: list[Any] = []
     tail = head
-    for _ in range(nodes):
+    for _ in range(length):
         tail = [tail]
     head.append(tail)
     return head
 
 
 def keep_busy(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Compute without pause."""
+    """Compute without pause until *ended*."""
     while not ended.is_set():
         sum(range(500))
 
 
 def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Allocate and touch ``size_mb`` in steps until the container has HEAP_SHARE of its limit, and hold it.
+    """Allocate and touch ``size_mb`` in steps until the container uses HEAP_SHARE of its limit, and hold it.
 
     What this process shares with the one that it was forked from counts there; ``beside_mb`` is what else is in the
     container.
@@ -81,7 +81,7 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
 
 
 def hold_files(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Open ``per_s`` files a second and close none, under a limit of FILES_LIMIT descriptors, until there are none left."""
+    """Open ``per_s`` files a second and close none, under a limit of FILES_LIMIT descriptors, until none is left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_LIMIT, hard), hard))
     held: list[int] = []
@@ -118,14 +118,14 @@ class Stress:
         self._watching = asyncio.create_task(self._watch_loop())
 
     async def stop(self) -> None:
-        """End the threads and wait until they are gone."""
+        """Stop the stress threads and wait until they have ended."""
         self._ended.set()
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
         self._watching.cancel()
 
     async def _watch_loop(self) -> None:
-        """Enter into the ledger how late the event loop wakes up."""
+        """Write into the ledger how late the event loop wakes up."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LOOP_TICK_S

@@ -53,7 +53,7 @@ ROLES = {
 
 
 def main() -> None:
-    """Fork processes as the supervisor asks until it closes our standard input."""
+    """Fork processes on request of the supervisor until it closes standard input."""
     configure("template")
     OTLPSpanExporter(endpoint="http://127.0.0.1")  # the first of a process imports what it sends with
     gc.collect()
@@ -116,7 +116,7 @@ def spawn(request: dict[str, Any]) -> int:
 
 
 def enter_child(log: Path) -> None:
-    """Give the fresh fork its own signals, streams and end: it dies with the template."""
+    """Give the forked child its own signals, log and end: it dies with the template."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -131,7 +131,7 @@ def enter_child(log: Path) -> None:
 
 
 def reap(children: dict[int, str]) -> None:
-    """Report every child that has ended."""
+    """Report every child that has ended to the supervisor."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:

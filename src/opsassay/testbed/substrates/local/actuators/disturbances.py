@@ -26,13 +26,13 @@ class LoadSurge:
         self._former_rps: float | None = None
 
     async def apply(self) -> None:
-        """Raise the rate."""
+        """Raise the rate of the load."""
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         self._former_rps = former
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * self._factor)
 
     async def undo(self) -> None:
-        """Return to the former rate."""
+        """Restore the former rate of the load."""
         if self._former_rps is not None and LOAD_GENERATOR in self._system.channels.names():
             await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=self._former_rps)
 
@@ -50,7 +50,7 @@ class HarmlessRestart:
         self._former_pid: int | None = None
 
     async def apply(self) -> None:
-        """Hand over to a new pod, then let the former one finish what it has begun."""
+        """Replace a replica by a new pod, then let the former process finish its work."""
         former = await self._system.replace(self._replica, HANDOVER_TIMEOUT_S)
         if former is None:
             raise OperationError(f"The successor of {self._replica.id} was not ready in {HANDOVER_TIMEOUT_S:g} s.")

@@ -16,17 +16,19 @@ class GroupPressure(Companion):
     controller: ClassVar[str]
 
     def group(self) -> dict[str, Any]:
-        """Return which group the companion enters, and which one's limit it is to exhaust."""
+        """Return the settings of the companion: the control group to enter, and the one whose limit to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
             return containers.parameters(containers.group_of(self._injection.replica), self.controller)
-        return containers.parameters(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
+        return containers.parameters(
+            containers.of_host(host), self.controller, enter_path=containers.beside_replicas(host)
+        )
 
     async def follow(self, pids: list[int]) -> None:
-        """Do nothing: whoever is in the group is under pressure."""
+        """Do nothing: all processes in the group are under pressure."""
 
     def release(self) -> None:
-        """Do nothing: the pressure has gone with the companion."""
+        """Do nothing: the pressure ends with the companion."""
 
 
 class GroupCpuPressure(GroupPressure):
@@ -35,7 +37,7 @@ class GroupCpuPressure(GroupPressure):
     role, controller = "burner", CPU
 
     def order(self) -> dict[str, Any]:
-        """Return the group and the burners."""
+        """Return the companion's settings: the group and the number of burners."""
         parameters = self._injection.plan.parameters
         return {**self.group(), "cores": parameters["cores"], "load_percent": parameters["load_percent"]}
 
@@ -46,7 +48,7 @@ class GroupMemoryPressure(GroupPressure):
     role, controller = "allocator", MEMORY
 
     def order(self) -> dict[str, Any]:
-        """Return the group, its limit and the size."""
+        """Return the companion's settings: the group, its limit and the size to allocate."""
         system, host = self._injection.system.system, self._injection.host
         limit_mb = self._injection.replica.spec.memory_limit_mb if host is None else system.host_memory_limit_mb
         size_mb = self._injection.plan.parameters["size_mb"]
@@ -54,10 +56,10 @@ class GroupMemoryPressure(GroupPressure):
 
 
 def cpu_pressure(injection: Injection[LocalUnderTest]) -> Companion:
-    """Return CPU pressure by control group where the system has them, from outside where it has not."""
+    """Return CPU pressure by control group where the system has them, else on the processes themselves."""
     return GroupCpuPressure(injection) if injection.system.containers.limit(CPU) else CpuPressure(injection)
 
 
 def memory_pressure(injection: Injection[LocalUnderTest]) -> Companion:
-    """Return memory pressure by control group where the system has them, from outside where it has not."""
+    """Return memory pressure by control group where the system has them, else on the processes themselves."""
     return GroupMemoryPressure(injection) if injection.system.containers.limit(MEMORY) else MemoryPressure(injection)

@@ -26,7 +26,7 @@ class Lookups(ABC):
         self._installed = False
 
     async def apply(self) -> None:
-        """Install the override; the target enters the calls that fail for it into the ledger."""
+        """Make name look-ups of the target wrong; it enters the failed calls into the ledger."""
         await self._account.open()
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
@@ -37,7 +37,7 @@ class Lookups(ABC):
             )
 
     async def undo(self) -> None:
-        """Remove the override; caches forget within a second."""
+        """Make name look-ups right again; caches expire within a second."""
         if self._installed:
             self._installed = False
             overrides = self._injection.system.names.overrides
@@ -56,14 +56,14 @@ class Lookups(ABC):
 
     @abstractmethod
     def wrong_answer(self, name: str) -> Answer:
-        """Return what is answered to a query for *name*."""
+        """Return the wrong DNS answer to a query for *name*."""
 
 
 class FailingLookups(Lookups):
     """The name server fails."""
 
     def wrong_answer(self, name: str) -> Answer:  # noqa: ARG002
-        """Return SERVFAIL."""
+        """Return SERVFAIL as the answer to a query for *name*."""
         return dns.rcode.SERVFAIL
 
 
@@ -71,7 +71,7 @@ class StrayLookups(Lookups):
     """The answer is the address of another service, drawn anew for every query."""
 
     def wrong_answer(self, name: str) -> Answer:
-        """Return where a replica of another service listens; while there is none, that the look-up failed."""
+        """Return the address of a replica of another service; without one, a failure."""
         system, own = self._injection.system, self._injection.replica.service
         others = [
             (system.network.site(replica.id).address, replica.port)

@@ -18,19 +18,19 @@ class Packets:
         self._account = Account(injection, own=["*"])
 
     async def apply(self) -> None:
-        """Impair the streams; both ends of the links note one-way times in the ledger from now on."""
+        """Impair the packet streams; both ends of the links record one-way times in the ledger from now on."""
         injection, impairment = self._injection, impairment_of(self._injection.plan)
         await self._account.open()
         for target, streams in self.streams().items():
             await injection.system.network.impair(injection.id, target, streams, impairment)
 
     async def undo(self) -> None:
-        """Take it back."""
+        """End the impairment of the packet streams."""
         self._injection.notes += await self._injection.system.network.heal(self._injection.id)
         await self._account.close()
 
     def streams(self) -> dict[str, list[Stream]]:
-        """Return the streams that the fault touches, by the replica at whose end they are impaired."""
+        """Return replica to the streams that the fault impairs at its end."""
         injection, found = self._injection, dict[str, list[Stream]]()
         targets = {replica.id for replica in injection.replicas}
         for stream in touched(injection.system.fleet, targets, injection.plan.parameters):

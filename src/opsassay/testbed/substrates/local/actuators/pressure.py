@@ -44,14 +44,14 @@ class Companion(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return what the companion is given beside the common part."""
+        """Return the settings of this kind of companion process."""
 
     @abstractmethod
     async def follow(self, pids: list[int]) -> None:
-        """Press the processes *pids*, which are those of the targets from now on."""
+        """Apply the pressure to *pids*, the present processes of the targets."""
 
     async def apply(self) -> None:
-        """Start the companion."""
+        """Start the companion process that causes the pressure."""
         system = self._injection.system
         config = {
             "id": self._name,
@@ -69,7 +69,7 @@ class Companion(ABC):
         system.spawn(self._keep_following(pids))
 
     async def undo(self) -> None:
-        """End the companion."""
+        """End the companion process."""
         self._ended.set()
         if (pid := self._pid) is not None:
             kill(self._injection, pid)
@@ -80,12 +80,12 @@ class Companion(ABC):
         await self._account.close()
 
     def pids(self) -> list[int]:
-        """Return the present processes of the targets."""
+        """Return the pids of the targets' present processes."""
         return [r.pid for r in self._injection.replicas if r.pid is not None and r.port is not None]
 
     @abstractmethod
     def release(self) -> None:
-        """Let the targets go: the companion is gone."""
+        """End the effect on the targets, after the companion has ended."""
 
     async def _keep_following(self, followed: list[int]) -> None:
         while not self._ended.is_set():
@@ -105,7 +105,7 @@ class CpuPressure(Companion):
     role = "pressure"
 
     def order(self) -> dict[str, Any]:
-        """Return the limits and the burners."""
+        """Return the companion's settings: CPU limits and the number of burners."""
         parameters = self._injection.plan.parameters
         return {
             "cpu_limits": [replica.spec.cpu_limit for replica in self._injection.replicas],
@@ -115,11 +115,11 @@ class CpuPressure(Companion):
         }
 
     async def follow(self, pids: list[int]) -> None:
-        """Have the companion stop and continue *pids*."""
+        """Make the companion stop and continue the processes *pids*."""
         await self._injection.system.channels.request(self._name, "targets", pids=pids)
 
     def release(self) -> None:
-        """Let the targets run."""
+        """Continue the stopped processes of the targets."""
         for replica in self._injection.replicas:
             if replica.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -143,7 +143,7 @@ class MemoryPressure(Companion):
         self._squeezed: dict[int, tuple[psutil.Process, tuple[int, int]]] = {}
 
     def order(self) -> dict[str, Any]:
-        """Return the limit and the size."""
+        """Return the companion's settings: the memory limit and the size to allocate."""
         return {
             "size_bytes": self._injection.plan.parameters["size_mb"] * 2**20,
             "limit_bytes": self._limit_bytes,
@@ -158,7 +158,7 @@ class MemoryPressure(Companion):
         await super().apply()
 
     async def follow(self, pids: list[int]) -> None:
-        """Limit the processes *pids* to what they have and what is left."""
+        """Limit the processes *pids* to the memory that they have and what is left."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it was killed: then there is nothing to share
             companion_bytes = psutil.Process(self._pid).memory_full_info().uss
             self._left_bytes = max(0, self._limit_bytes - self._resident_bytes - companion_bytes)
@@ -172,13 +172,13 @@ class MemoryPressure(Companion):
                     process.rlimit(psutil.RLIMIT_AS, (virtual_bytes + self._left_bytes, hard))
 
     def release(self) -> None:
-        """Give the targets their limits back."""
+        """Restore the memory limits of the targets."""
         for process, limits in self._squeezed.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.rlimit(psutil.RLIMIT_AS, limits)
 
     async def undo(self) -> None:
-        """End the companion, give the targets their limits back and tell them so."""
+        """End the companion, restore the memory limits of the targets and tell their processes so."""
         await super().undo()
         await hook(self._injection, on=False)
 
@@ -191,13 +191,13 @@ def _is_gone(pid: int) -> bool:
 
 
 def _used_cores(replica: Replica) -> float:
-    """Return the cores that *replica* used in the last moments, as far as its present process tells."""
+    """Return the CPU cores that *replica* used in the last moments, by the counters of its present process."""
     points = [(t, gauges["cpu_s"]) for t, gauges in replica.gauges if t > time.monotonic() - USED_OVER_S]
     return max(0.0, points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]) if len(points) > 1 else 0.0
 
 
 def _at_rest(pid: int) -> tuple[int, int]:
-    """Return resident and virtual size of *pid*, bytes, between two requests: when it has least."""
+    """Return (resident, virtual) size of *pid* in bytes, the least of several readings between requests."""
     process, readings = psutil.Process(pid), []
     for _ in range(REST_READINGS):
         used = process.memory_info()

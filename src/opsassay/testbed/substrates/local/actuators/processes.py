@@ -21,7 +21,7 @@ class Kill:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Kill the processes."""
+        """Kill the processes of the targets."""
         gone = [replica.id for replica in self._injection.replicas if replica.pid is None]
         if gone:
             raise RefusedError(f"Replica {gone[0]} has no process to kill now; wait until it is ready.")
@@ -32,10 +32,10 @@ class Kill:
             await self._injection.system.end_process(replica)
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Say what shall become of *replica*."""
+        """Prepare what happens to *replica* after its process is killed."""
 
     async def undo(self) -> None:
-        """Stop the callers' account: the supervisor restarts what died."""
+        """Stop the callers' ledger: the supervisor restarts the process."""
         await self._account.close()
 
 
@@ -43,7 +43,7 @@ class KillPod(Kill):
     """The killed process is succeeded by another pod."""
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Name the successor; it is known by that name once it is there."""
+        """Give the successor of *replica* a new pod name."""
         replica.successor = self._injection.system.fleet.pod_name(replica.service)
 
 
@@ -51,18 +51,18 @@ class KeepDown(Kill):
     """The killed processes are not started again before the fault ends."""
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Hold restarts back."""
+        """Prevent restarts of *replica*."""
         replica.held = True
 
     async def undo(self) -> None:
-        """Let the supervisor start the replicas."""
+        """Allow the supervisor to restart the replicas."""
         for replica in self._injection.replicas:
             replica.held = False
         await super().undo()
 
 
 def kill(injection: Injection[LocalUnderTest], pid: int) -> None:
-    """Kill *pid*, which may be gone already, and note that its end is ours."""
+    """Kill *pid*, which may be gone already, and record that its end is expected."""
     injection.system.unexpected_exits.expect(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

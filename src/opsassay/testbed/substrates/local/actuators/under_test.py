@@ -18,7 +18,7 @@ class HangsUp(Protocol):
     """Knows where names lead."""
 
     async def hang_up(self, replica: Replica, names: Sequence[str]) -> list[str]:
-        """End the connections of *replica* to *names*; return notes on what could not be done."""
+        """Close the connections of *replica* to *names*; return notes on what could not be done."""
 
 
 class LocalUnderTest(SystemUnderTest, Protocol):
@@ -35,13 +35,13 @@ class LocalUnderTest(SystemUnderTest, Protocol):
 
     @property
     def directory(self) -> HangsUp:
-        """Where names lead."""
+        """The system's DNS directory, which can close connections."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run *coroutine* as a task; its failure ends the system rather than pass unseen."""
+        """Run *coroutine* as a task; its failure ends the system."""
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
-        """Start a successor of the replica's process and hand over; return the former pid, None if it did not come."""
+        """Start a successor of the replica's process; return the former pid, None if it did not become ready."""
 
     async def end_process(self, replica: Replica) -> None:
         """Kill the process of *replica*, which may be gone already."""

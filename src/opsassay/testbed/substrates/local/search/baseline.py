@@ -27,7 +27,7 @@ class RestorableState(NamedTuple):
 
 
 def intended(system: System) -> RestorableState:
-    """Return the state that *system*'s definition says."""
+    """Return the desired state in the definition of *system*."""
     return RestorableState(
         settings={name: dict(spec.config) for name, spec in system.services.items()},
         records={name: name for name in system.services},
@@ -40,7 +40,7 @@ def intended(system: System) -> RestorableState:
 
 
 def present(running: LocalSystem, system: System) -> RestorableState:
-    """Return the state that the *running* system is in."""
+    """Return the present state of the *running* system."""
     rows = running.operate("ps", {})["replicas"]
 
     def settings(target: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def present(running: LocalSystem, system: System) -> RestorableState:
 
 
 def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> None:
-    """Take back whatever differs from the definition, restart the services in *touched*, and verify.
+    """Undo all differences from the definition, restart the services in *touched*, and verify.
 
     Raises OperationError when the baseline does not come back.
     """
@@ -88,7 +88,7 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
 
 
 def verify(running: LocalSystem, system: System) -> None:
-    """Wait until the running system is what its definition says, everything ready; raises OperationError."""
+    """Wait until the running system equals its definition and all is ready; raises OperationError."""
     desired, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
     while (found := present(running, system)) != desired:
         if time.monotonic() > deadline:
@@ -97,8 +97,8 @@ def verify(running: LocalSystem, system: System) -> None:
         time.sleep(0.2)
 
 
-def _settings_back(running: LocalSystem, name: str, desired: RestorableState, found: RestorableState) -> bool:
-    ours, theirs = desired.settings[name], found.settings[name]
+def _settings_back(running: LocalSystem, name: str, desired: RestorableState, current: RestorableState) -> bool:
+    ours, theirs = desired.settings[name], current.settings[name]
     for key in theirs.keys() - ours.keys():
         running.operate("config unset", {"target": name, "key": key})
     for key, value in ours.items():

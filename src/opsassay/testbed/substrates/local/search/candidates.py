@@ -103,7 +103,7 @@ def refusal(composition: Composition, system: System) -> str | None:
 
 
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
-    """Return which precondition does not hold now that a candidate is applied, None when all hold.
+    """Return which precondition is violated while a candidate is applied, None when all hold.
 
     The workload exists, has a replica in the desired state at least, and is found under its own name.
     """

@@ -41,7 +41,7 @@ class LocalSearchEnvironment(SearchEnvironment):
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Run the system."""
+        """Run the system while the block runs."""
         environment = self.scenario.environment
         with self._substrate.deployed(
             self.system, self.name, seed=environment.seed + self.seed, rate_rps=environment.rate_rps
@@ -53,33 +53,33 @@ class LocalSearchEnvironment(SearchEnvironment):
         return self._substrate.names()
 
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* reaches outside of what the baseline restores."""
+        """Return why *composition* reaches outside of what the baseline restores, None when it does not."""
         return refusal(composition, self.system)
 
     def start(self) -> None:
-        """Wait for what the definition says."""
+        """Wait until the system equals its definition."""
         verify(self.running, self.system)
 
     def settle(self) -> None:
-        """Restore what the definition says; what was touched restarts."""
+        """Restore the system to its definition, with a restart of changed services."""
         restore(self.running, self.system, frozenset(self._touched))
         self._touched.clear()
 
     def make(self, change: OpsCall) -> None:
-        """Carry out an operator's verb."""
+        """Apply *change*, an operator's verb."""
         self._touched |= {str(value) for value in change.arguments.values()}
         self.running.operate(change.verb, change.arguments)
 
     def violation(self) -> str | None:
-        """Return which precondition does not hold."""
+        """Return which precondition is violated, None when all hold."""
         return violation(self.running, self.system, self.target)
 
     def repair(self) -> Repair:
-        """Have the scripted operator of a local system work."""
+        """Let the scripted operator repair the system; return what it did."""
         return repair(self.running, self.system)
 
     def observed(self, timeline: Path) -> AbstractContextManager[Any]:
-        """Observe it, without a probe but the last one."""
+        """Record the system in *timeline* while the block runs, with user requests at the end only."""
         committed = self.scenario.verification
         return observing(
             self.running.state.name, timeline, cadence_s=committed.cadence_s, probe_every_s=None,

@@ -18,12 +18,12 @@ LOOK_S = 6.0
 
 
 def repair(running: LocalSystem, system: System) -> Repair:
-    """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
+    """Repair and check in turn until the system looks healthy or no repair is left; return what was done."""
     return repair_what_shows(lambda: _settled(running, system), lambda: _one_pass(running, system))
 
 
 def _one_pass(running: LocalSystem, system: System) -> list[str]:
-    """Treat every symptom once, as the table says, and return what was done."""
+    """Repair every visible symptom once, and return what was done."""
     rows, done = _list_replicas(running), list[str]()
     for name, spec in system.services.items():
         own = [row for row in rows if row["service"] == name]
@@ -38,10 +38,10 @@ def _one_pass(running: LocalSystem, system: System) -> list[str]:
     return done
 
 
-def _mend(running: LocalSystem, name: str, known_good: dict[str, str]) -> list[str]:
-    """Give a crash-looping service its last known good settings back, and restart it."""
+def _mend(running: LocalSystem, name: str, good_settings: dict[str, str]) -> list[str]:
+    """Restore *good_settings* of the crash-looping service *name* and restart it; return what was done."""
     settings = running.operate("config get", {"target": name})["settings"]
-    for key, value in known_good.items():
+    for key, value in good_settings.items():
         if settings.get(key) != value:
             running.operate("config set", {"target": name, "key": key, "value": value})
     running.operate("restart", {"target": name})
@@ -49,7 +49,7 @@ def _mend(running: LocalSystem, name: str, known_good: dict[str, str]) -> list[s
 
 
 def _settled(running: LocalSystem, system: System) -> bool:
-    """Return whether the whole desired state runs, is ready and of the known release; waits a moment for it."""
+    """Return whether all replicas run, are ready and have a known release; waits a moment for that."""
     deadline = time.monotonic() + LOOK_S
     while True:
         rows = _list_replicas(running)
