@@ -73,6 +73,7 @@ _given_up = threading.Event()
 
 
 def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
+    """Return ``function(item)``; raise KeyboardInterrupt when this process was asked to end meanwhile."""
     if _given_up.is_set():
         raise KeyboardInterrupt
     return function(item)
@@ -91,6 +92,7 @@ def _end_with_parent() -> None:
 
 
 def _map_on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: str) -> Iterator[R]:
+    """Yield ``function(item)`` for every item in order from the Ray cluster at *address*, *jobs* at a time."""
     try:
         import ray
     except ImportError as error:

@@ -18,6 +18,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def _with_finite(value: Any) -> Any:
+    """Return the JSON *value* with NaN and Infinity in it replaced by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -115,10 +115,7 @@ def finite(text: str) -> float:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open the regular file at *path* for reading; raises UserError for a link, a FIFO, a device or a folder.
-
-    The folders above it are trusted, the file itself is not.
-    """
+    """Open the regular file at *path*, which is not trusted; raises UserError for a link, a FIFO, a device or a folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -63,6 +63,7 @@ class PageData:
         self._platform, self._boards, self._connection = platform, boards, connection
 
     def visitor(self, token: str) -> User | None:
+        """Return the user with *token*, None without one."""
         return user_of(self._connection, token)
 
     def task_sets(self) -> Mapping[str, TaskSet]:
@@ -70,6 +71,7 @@ class PageData:
         return {name: load_task_set(state, name) for name in task_set_names(state)}
 
     def counts(self) -> Row:
+        """Return the numbers of results, and of running and waiting cells."""
         cells = select(func.count()).select_from(CELLS)
         queries = {
             "results": select(func.count()).select_from(RESULTS),
@@ -79,12 +81,14 @@ class PageData:
         return {name: self._connection.execute(query).scalar_one() for name, query in queries.items()}
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
+        """Return the leaderboard of *task_set*, of one *level* if given, of self-hosted agents if *hosted*."""
         return self._boards.board(self._connection, task_set, level, hosted=hosted)
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
         return self_reported(self._connection, task_set)
 
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
+        """Return the run in *folder* of the run store, and the row of its result."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
         events = and_(EVENTS.c.kind == "result", EVENTS.c.subject == CELLS.c.id)
         query = select(RESULTS, CELLS.c.task, EVENTS.c.seq, EVENTS.c.hash.label("event")).select_from(
@@ -97,17 +101,21 @@ class PageData:
         return read_run(self._platform.store(task_set) / folder), without_reasons(self._platform, task_set, dict(row))
 
     def task(self, key: TaskKey) -> Task | None:
+        """Return the stored info of the task with *key*, None where it is missing."""
         return read_head(self._platform.state, key)
 
     def agents(self, visitor: User) -> Sequence[Row]:
+        """Return the rows of the agents of *visitor*."""
         return [
             row for row in self._select_rows(select(AGENTS).order_by(AGENTS.c.name)) if visitor.owns(row["owner_id"])
         ]
 
     def agent(self, visitor: User, agent: str) -> Row:
+        """Return the row of *agent*, which must belong to *visitor*."""
         return agent_of(self._connection, visitor, agent)
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
+        """Return the rows of all benchmarks of *agents*."""
         query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(agents)).order_by(BENCHMARKS.c.created_ns.desc())
         rows = self._select_rows(query)
         counts = cell_counts(self._connection, [row["id"] for row in rows])
@@ -118,19 +126,23 @@ class PageData:
         return self._select_rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
 
     def benchmark(self, visitor: User, benchmark: str) -> Row:
+        """Return *benchmark* with its cells and results, for its owner."""
         found = benchmark_of(self._platform, self._connection, visitor, benchmark)
         return {**found, "ended": sum(cell["bundle"] in BUNDLE.ends for cell in found["cells"])}
 
     def users(self, visitor: User) -> Sequence[Row]:
+        """Return the rows of all users, for an admin."""
         visitor.require()
         return self._select_rows(select(USERS).order_by(USERS.c.name))
 
     def register(self, visitor: User, form: Row) -> None:
+        """Register the agent that *visitor* described in *form*."""
         visitor.require("owner")
         agent = _as_form(AgentForm, form)
         register(self._connection, self._platform.state, self._platform.artefacts, visitor, agent, None)
 
     def request(self, visitor: User, agent: str, task_set: str) -> str:
+        """Request a benchmark of *agent* on *task_set*; return its id."""
         visitor.require("owner")
         return request_benchmark(self._platform, self._connection, visitor, agent, task_set)
 

@@ -69,10 +69,7 @@ MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 
 
 def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
-    """Return the shortest allowed path of states after *present* up to *desired*.
-
-    Nothing when it is there already. Raises TransitionError when there is no path.
-    """
+    """Return the shortest allowed path from *present* to *desired*, without *present*; raises TransitionError if none."""
     if present == desired:
         return ()
     routes: dict[str, tuple[str, ...]] = {present: ()}

@@ -242,6 +242,7 @@ class Worker:
 
 
 def _agent_state_after(end: RunEnd) -> str:
+    """Return the final state of the agent of a run by how it ended."""
     assert end.run is not None
     return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
 
@@ -269,6 +270,7 @@ async def _work_patiently(
     *,
     until_empty: bool,
 ) -> None:
+    """Run `_work_through` again while the database is away, for PATIENCE_S at most."""
     while not worker.stopping.is_set():
         try:
             await _work_through(worker, url, domains, runs, concurrency, until_empty=until_empty)
@@ -292,6 +294,7 @@ async def _work_through(
     *,
     until_empty: bool,
 ) -> None:
+    """Run cells of the queues until a signal, or, *until_empty*, until none is left."""
     app = app_of(url)
 
     @app.task(name=RUN_CELL, retry=RetryStrategy(wait=5, retry_exceptions=[HeldError]))

@@ -93,17 +93,11 @@ class Datapack:
         return tuple(found)
 
     def services(self) -> list[str]:
-        """Return the names of all services that appear in any trace, sorted, without load generators.
-
-        A recording without spans has the services of its metrics and logs.
-        """
+        """Return all services in traces (without spans, in logs and metrics), sorted, without load generators."""
         return list(self._service_names)
 
     def candidates(self) -> list[str]:
-        """Return the names of all components that have a row in any table, sorted, without load generators.
-
-        Besides services these are what metrics alone show: hosts, databases, caches.
-        """
+        """Return all components in any table, such as services, hosts and caches, sorted, without load generators."""
         return list(self._candidate_names)
 
     def load_generators(self) -> frozenset[str]:
@@ -265,4 +259,5 @@ def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
 
 
 def _hull_of_windows(windows: dict[str, Window]) -> Window:
+    """Return the window from the first start to the last end of *windows*."""
     return Window(start_ns=min(w.start_ns for w in windows.values()), end_ns=max(w.end_ns for w in windows.values()))

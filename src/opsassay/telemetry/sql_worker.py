@@ -296,6 +296,7 @@ def _point_reads(node: Any, tables: frozenset[str], local_names: frozenset[str] 
 
 
 def _point_at_table(node: dict[str, Any], schema: str, table: str) -> None:
+    """Rewrite the tree *node* so that it reads *table* in *schema*."""
     path = [schema, table] if schema else [table]
     node |= {"schema_name": schema, "table_name": table, "catalog_name": "", "qualified_name": {"path": path}}
 
@@ -322,6 +323,7 @@ def _require_known(tree: Any, tables: frozenset[str]) -> None:
 
 
 def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
+    """Return the table whose file the reader *function* names; raises RefusedStatementError for another one."""
     arguments = function.get("arguments") or []
     literal = (arguments[0]["expression"].get("literal") if len(arguments) == 1 else None) or {}
     table = _find_table(literal.get("text"), tables) if literal.get("kind") == "STRING" else None

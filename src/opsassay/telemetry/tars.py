@@ -52,10 +52,7 @@ def plain_members(
 
 
 def expanded(file: BinaryIO) -> Iterator[bytes] | None:
-    """Return the decompressed pieces of *file* (gzip, bzip2 or xz); None when it is not compressed.
-
-    Raises EOFError, OSError and lzma.LZMAError while it is read.
-    """
+    """Return the pieces of *file* decompressed, None if it is not; reading them raises EOFError, OSError, LZMAError."""
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):

@@ -238,10 +238,7 @@ def _case_in_place(folder: Path) -> Case:
 
 
 def read_public_annotation(folder: Path) -> Annotation | None:
-    """Return annotation.json of *folder* in the public form, else one made from causal_graph.json, else None.
-
-    Raises DatapackError for a file that is none.
-    """
+    """Return annotation.json of *folder*, else one made from causal_graph.json, else None; raises DatapackError."""
     if (folder / ANNOTATION).exists():
         return read_noun(Annotation, folder / ANNOTATION)
     return read_graph(folder / CAUSAL_GRAPH) if (folder / CAUSAL_GRAPH).exists() else None

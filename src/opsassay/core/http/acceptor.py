@@ -110,10 +110,7 @@ class Acceptor:
 
 
 def listen_on_port(port: int = 0) -> socket.socket:
-    """Return a socket that listens on *port* of 127.0.0.1, 0 for any free one; raises UserError when the port is taken.
-
-    Raises StartError when no port at all can be listened on.
-    """
+    """Return a socket that listens on *port* of 127.0.0.1, 0 for any; raises UserError for a taken one, else StartError."""
     listener = socket.socket(socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

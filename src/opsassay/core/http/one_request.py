@@ -80,10 +80,7 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
-    """Read the body of the request that *head* announces and return its JSON value, None without a body.
-
-    Raises as `read_head`.
-    """
+    """Read the body that *head* announces and return its JSON value, None without a body; raises as `read_head`."""
     if "protobuf" in header(head.headers, "Content-Type"):
         raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
     content = read_content(connection, head, deadline)
@@ -164,6 +161,7 @@ def _require_http(received: bytearray) -> None:
 
 
 def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
+    """Parse the request line *line*; return method, path, query parameters and raw query."""
     parts = line.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/"):
         raise UnreadableError(400, "the request line is no method, path and version")

@@ -30,10 +30,7 @@ def packaged_yaml(package: str, name: str) -> Any:
 
 
 def load_yaml(path: Path, model: type[W]) -> W:
-    """Read the YAML file at *path* and return it as *model*; raises ConfigError naming file, line and field.
-
-    Raises UserError when the file cannot be read.
-    """
+    """Return the YAML file at *path* as *model*; raises ConfigError naming line and field, UserError if unreadable."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -44,10 +41,7 @@ def load_yaml(path: Path, model: type[W]) -> W:
 
 
 def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
-    """Parse the YAML *text* and return it as *model*; raises ConfigError, which begins with *name* for the file.
-
-    The error names the line too, unless *lines* is false because the text is no file of the user.
-    """
+    """Return the YAML *text* as *model*; raises ConfigError naming the file *name*, and if *lines* the line."""
     require_small(text, name)
     try:
         node = yaml.compose(text, Loader=YAML_LOADER)

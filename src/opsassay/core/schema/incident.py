@@ -177,10 +177,7 @@ class Truth(Artefact):
 
     @property
     def broken(self) -> bool | None:
-        """Whether something was broken: True with a fault or a named root cause, None when that is not known.
-
-        The one place that decides it; public data names roots without a record of a fault.
-        """
+        """Whether something was broken: True with a fault or a named root cause (public data), None when unknown."""
         if self.affected() or any(label.service for label in self.roots):
             return True
         return False if self.faults else None

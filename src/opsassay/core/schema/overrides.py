@@ -15,10 +15,7 @@ W = TypeVar("W", bound=Written)
 
 
 def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge *layers* of settings into one mapping: later layers win, nested mappings are merged key by key.
-
-    Raises ConfigError where one layer has a value and a later one a group of settings.
-    """
+    """Merge *layers* of settings, later ones win, nested ones by key; raises ConfigError for value against mapping."""
     found: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -32,10 +29,7 @@ def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
-    """Parse *change* (``key.sub=value``, the value as YAML); return its dotted key and the nested mapping that it sets.
-
-    Raises ConfigError, which shows the *example*.
-    """
+    """Parse *change*, ``key.sub=value``; return the key and the nested mapping; raises ConfigError with the *example*."""
     key, sign, text = change.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"-c {change}: expected KEY=VALUE, as in -c {example}.")

@@ -363,10 +363,7 @@ class System(Written):
         return sorted({callee for caller, callee in pairs if caller == service})
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the path of its most frequent GET by users, the root path where there is none.
-
-        Each number that a path draws is 1.
-        """
+        """Return entry service to the path (random numbers as 1) of its most frequent GET by users, or the root path."""
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
         gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
         return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}

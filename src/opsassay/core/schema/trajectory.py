@@ -133,10 +133,7 @@ class Timeline(Artefact):
 
 
 def parse_timeline(text: str) -> Timeline:
-    """Return the timeline in *text*, a JSON header and one `Tick` a line; a torn last line is left out.
-
-    Raises ValueError, KeyError, TypeError or AttributeError for another text.
-    """
+    """Return the timeline in *text*, a header and one `Tick` a line, not a torn last one; raises ValueError and others."""
     whole, _, _ = text.rpartition("\n")
     header, *lines = whole.splitlines()
     head = json.loads(header)

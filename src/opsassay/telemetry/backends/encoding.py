@@ -55,10 +55,7 @@ def point(ms: int, number: float) -> str:
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return the result of an instant query at *ms* as JSON; *order* is the sort key of values, None to keep the order.
-
-    Raises PromqlError when it gets longer than MOST_ANSWER_BYTES, as the two below do.
-    """
+    """Return an instant query's result at *ms* as JSON, sorted by *order* of values; raises PromqlError if too long."""
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
     values, at = vectors.values[:, 0].tolist(), seconds_text(ms)
     if order is not None:

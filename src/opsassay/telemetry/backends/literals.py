@@ -26,10 +26,7 @@ _LITERALS = re.compile(
 
 
 def unquoted(literal: str) -> str:
-    """Return the text that the quoted *literal* stands for; raises ValueError for an unknown escape.
-
-    Bytes that are no UTF-8 become U+FFFD, as Go writes them in JSON.
-    """
+    """Return the text that the quoted *literal* stands for, invalid UTF-8 as U+FFFD; raises ValueError for a bad escape."""
     quote, inner = literal[0], literal[1:-1].encode()
     if quote == "`":
         return literal[1:-1]

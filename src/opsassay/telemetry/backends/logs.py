@@ -57,10 +57,7 @@ class LogStore:
         )
 
     def fitting(self, matchers: Iterable[Matcher], *, of_stream: bool) -> Present:
-        """Return for each row of *sets* whether all *matchers* hold; raises RegexError.
-
-        With *of_stream* they see the labels of streams alone, as selectors do.
-        """
+        """Return which rows of *sets* meet all *matchers*, *of_stream* by labels of streams alone; raises RegexError."""
         fits = np.ones(self.sets.height, dtype=bool)
         for matcher in matchers:
             fits &= self._test_texts(matcher.name, matcher.test, of_stream=of_stream)

@@ -40,10 +40,7 @@ class Matcher(NamedTuple):
 
 
 def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether a text matches *op* (such as ``=~``) and *value*; works for *texts* only.
-
-    Regular expressions match whole texts. Raises RegexError.
-    """
+    """Return a function that tells which of *texts* match *op* (such as ``=~``) and *value* wholly; raises RegexError."""
     match op:
         case "=":
             return value.__eq__

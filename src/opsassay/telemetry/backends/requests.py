@@ -64,10 +64,7 @@ def duration_s(text: str) -> float:
 
 
 def duration_ns(text: str, *, days: bool = False) -> int:
-    """Parse the duration *text* in Go's form (``1.5s``, ``100ms``) and return ns; raises ValueError.
-
-    With *days*, days, weeks and years are units too, as they are in queries.
-    """
+    """Parse the duration *text* in Go's form (``1.5s``), *days* allows d, w and y; return ns; raises ValueError."""
     pieces, units = _GO_PIECE.findall(text[:200]), _UNITS_NS | (_DAYS_NS if days else {})
     if (
         not pieces

@@ -36,10 +36,7 @@ Row = Mapping[str, Any]
 
 
 def resource_spans(spans: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return *spans* as OTLP's list of resources, each with its spans.
-
-    *spans* have the columns of a `SpanStore`.
-    """
+    """Return *spans*, with the columns of a `SpanStore`, as OTLP's list of resources, each with its spans."""
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
     columns = [name for name in spans.columns if name.startswith(PROCESS)]
     for row in spans.iter_rows(named=True):

@@ -26,8 +26,8 @@ class TokenReader:
     What is wrong is raised as *error*, beginning with *before*.
     """
 
-    def __init__(self, text: str, pattern: re.Pattern[str], error: type[UserError], before: str) -> None:
-        self._text, self._error, self._before = text, error, before
+    def __init__(self, text: str, pattern: re.Pattern[str], error: type[UserError], prefix: str) -> None:
+        self._text, self._error, self._before = text, error, prefix
         if len(text) > MOST_CHARACTERS:
             self.fail(MOST_CHARACTERS, f"a query may have {MOST_CHARACTERS} characters here")
         self._next, self._tokens = 0, list[Token]()

@@ -101,6 +101,7 @@ def import_sources(
 
 
 def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str, ReadCase]:
+    """Import one *source* into *tree*; return the outcome and the case that was read."""
     there = tree.incident_path(source.id).exists()
     if there and not source.by_content:
         return "skipped", ReadCase(None, None)
@@ -168,10 +169,7 @@ def case_id(*parts: object) -> str:
 
 
 def folders_below(source: Path, is_match: Callable[[Path], bool], expected: str) -> Iterator[Path]:
-    """Yield *source* or the folders below it for which *is_match* holds, sorted; raises UserError when there are none.
-
-    *expected* describes such a folder in the error.
-    """
+    """Yield *source* or the folders below it for which *is_match* holds; raises UserError, naming *expected*, if none."""
     source = Path(source)
     if not source.is_dir():
         raise UserError(f"{source} is {'a file' if source.exists() else 'not there'}; {expected}")

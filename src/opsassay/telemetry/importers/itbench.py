@@ -79,10 +79,7 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 
 
 def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)) -> tuple[str, GroundTruth]:
-    """Return the name and the truth of the first of *files* in *folder* with a root cause; problems go to *notes*.
-
-    Raises DatapackError where none does.
-    """
+    """Return name and truth of the first of *files* with a root cause; problems go to *notes*; raises DatapackError."""
     for file in files:
         spec = read_spec(folder / file, notes)
         if spec is not None:
@@ -254,10 +251,7 @@ def stem_of(pattern: str) -> str:
 
 
 def compiled_filter(pattern: str) -> re.Pattern[str] | None:
-    """Compile the filter *pattern*, with a suffix ``-.*`` made optional; None when it is not valid.
-
-    A ``*`` at the start, with nothing to repeat, is left out.
-    """
+    """Compile the filter *pattern* with ``-.*`` optional and without a leading ``*``; None when it is not valid."""
     try:
         return re.compile(re.sub(r"(?<=\w)-\.\*", "(?:-.*)?", pattern.lstrip("*+?")))
     except re.error:

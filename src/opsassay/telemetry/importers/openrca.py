@@ -191,10 +191,7 @@ def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
 
 
 def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame | str:
-    """Return the rows of *path* between two times with COLUMNS[*kind*], or a sentence on why it cannot be read.
-
-    The file is streamed: a day of one system has gigabytes.
-    """
+    """Return rows of *path* between two times with COLUMNS[*kind*], streamed, or a sentence on why it cannot be read."""
     try:
         lazy = pl.scan_csv(path, infer_schema=False)
         given = lazy.collect_schema().names()

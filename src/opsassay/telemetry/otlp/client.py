@@ -70,10 +70,7 @@ class ReceiverControl:
 def start_receiver(
     state_dir: Path, host: str = "127.0.0.1", port: int = 0, *, die_with_stdin: bool = True, timeout_s: float = 20.0
 ) -> subprocess.Popen[bytes]:
-    """Start a receiver process and return it when it is ready; raises StartError with its last words.
-
-    With *die_with_stdin* it ends when the caller closes ``process.stdin`` or dies.
-    """
+    """Start a receiver process and wait for it; raises StartError. *die_with_stdin*: it ends when its stdin closes."""
     options = ["--state", str(state_dir), "--host", host, "--port", str(port)]
     command = [sys.executable, "-m", "opsassay.telemetry.otlp", *options]
     state_dir.mkdir(parents=True, exist_ok=True)

@@ -98,10 +98,7 @@ class Resources:
         return table[pl.Series(rows, dtype=pl.UInt32)]
 
     def source_columns(self, rows: list[int]) -> dict[str, pl.Series]:
-        """Return the columns of service, pod and namespace for the resources at *rows*.
-
-        A missing Kubernetes service is the service.
-        """
+        """Return the columns of service, pod, namespace and Kubernetes service (default: the service) for *rows*."""
         found = self.columns(rows)
         service, in_kubernetes = found["service_name"], found["attr.k8s.service.name"]
         return {

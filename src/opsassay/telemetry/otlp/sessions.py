@@ -131,10 +131,7 @@ class SessionRecorder:
         self._sessions[name] = SpoolSession(name, directory)
 
     async def close_session(self, name: str) -> SessionStats:
-        """Stop session *name* when everything is on disk; return its counts.
-
-        Raises UserError for an unknown one, OperationError when the disk refuses.
-        """
+        """Stop session *name* with all on disk; return its counts; raises UserError, or OperationError of the disk."""
         session = self._sessions.pop(name, None)
         if session is None:
             raise UserError(f"There is no open session {name!r}; open: {', '.join(self._sessions) or 'none'}.")

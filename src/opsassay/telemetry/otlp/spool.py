@@ -85,10 +85,7 @@ def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
 
 
 def frames_in(stream: BinaryIO, offset: int) -> Iterator[tuple[int, Frame]]:
-    """Yield (end, frame) as `frames_after` from the open spool *stream*, whose file may have been deleted.
-
-    Raises DatapackError for a frame that is damaged.
-    """
+    """Yield (end, frame) as `frames_after` from the open *stream*, whose file may be deleted; raises DatapackError."""
     size = os.fstat(stream.fileno()).st_size
     stream.seek(offset)
     while offset + HEADER.size <= size:

@@ -84,16 +84,18 @@ class _Placement:
             raise self._error("sidecar", f"there is no {sidecar} on this machine; {way_out}.")
         return str(self._readable("sidecar", found.parent) / found.name)
 
-    def _error(self, field: str, words: str) -> ConfigError:
-        return ConfigError(f"{where(self._source, f'{self._within}.{field}')}: {words}")
+    def _error(self, field: str, message: str) -> ConfigError:
+        return ConfigError(f"{where(self._source, f'{self._within}.{field}')}: {message}")
 
     def _folder(self, field: str, path: str) -> Path:
+        """Return the absolute path of the folder *path* in *field*; raises ConfigError when it is unusable."""
         folder = (self._project / path).resolve()
         if not folder.is_dir():
             raise self._error(field, f"there is no folder {path}; name it from the folder of this file.")
         return self._readable(field, folder)
 
     def _readable(self, field: str, folder: Path) -> Path:
+        """Return *folder* if the confined program can read it; raises ConfigError naming *field*."""
         from opsassay.testbed.kernel.private_root import may_read  # pages that list systems need no kernel
 
         if not may_read(folder):
@@ -111,6 +113,7 @@ class _Placement:
         return _behind_shim(Path(os.path.abspath(found)))  # noqa: PTH100 - resolve() would follow the link
 
     def _python_hook(self, command: Path, variables: dict[str, str]) -> dict[str, str]:
+        """Return the variables that instrument the Python program; raises ConfigError without OpenTelemetry."""
         sites = sorted(command.parent.parent.glob(f"lib/python*/site-packages/{PYTHON_HOOK}"))
         if not sites:
             words = (
@@ -152,6 +155,7 @@ def _behind_shim(command: Path) -> Path:
 
 
 def _node_hook(modules: Path, variables: dict[str, str]) -> dict[str, str]:
+    """Return the environment variables that instrument a Node.js program."""
     options = f"{variables.get('NODE_OPTIONS', '')} --require {HOOKS / 'node.cjs'}".strip()
     detectors = {"OTEL_NODE_RESOURCE_DETECTORS": "env"}  # others ask clouds and name this machine
     return {**detectors, **variables, "OPENTELEMETRY_MODULES": str(modules), "NODE_OPTIONS": options}

@@ -103,6 +103,7 @@ def _store_activity(system: System, store: str) -> str:
 
 
 def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
+    """Return the reading of the affected link that slowed most, against a delay of *delay_ms*."""
     readings = [slowdown(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
     payload = (
         r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1]))
@@ -150,27 +151,33 @@ def _calls_back(fleet: Fleet, targets: Collection[str], parameters: Mapping[str,
 
 
 def _delay(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of a delay, as networks read it."""
     jitter_ms = parameters.get("jitter_ms", 0.0)
     return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
 
 
 def _loss(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of lost packets, as networks read it."""
     return {"kind": "loss", "share": parameters["loss_percent"] / 100}
 
 
 def _duplicate(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of duplicated packets, as networks read it."""
     return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
 
 
 def _corrupt(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of corrupted packets, as networks read it."""
     return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
 
 
 def _bandwidth(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of a limited bandwidth, as networks read it."""
     return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
 
 
 def _partition(_: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the impairment of a partition, as networks read it."""
     return {"kind": "partition"}
 
 

@@ -28,6 +28,7 @@ Samples = deque[tuple[float, dict[str, list[int]]]]
 
 
 def _recent() -> deque[Any]:
+    """Return an empty queue for the latest readings of a process."""
     return deque(maxlen=HISTORY_S)
 
 
@@ -176,10 +177,7 @@ class Fleet:
 
 
 def window_difference(process: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
-    """Return {activity: (count, errors, duration_ns)} of *process* between two monotonic times.
-
-    A counter that went back belongs to a new process and counts from zero.
-    """
+    """Return {activity: (count, errors, duration_ns)} of *process* between two monotonic times, over restarts."""
     samples = [(t, s) for t, s in process.history if t >= since and (until is None or t <= until)]
     totals: dict[str, tuple[int, int, int]] = {}
     for (_, earlier), (_, later) in itertools.pairwise(samples):

@@ -59,10 +59,7 @@ class SystemState:
 
     @classmethod
     def for_system(cls, name: str) -> SystemState:
-        """Return the state of the system *name*, whether or not it exists.
-
-        Raises UserError for an invalid name.
-        """
+        """Return the state of the system *name*, whether or not it exists; raises UserError for an invalid name."""
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
             raise UserError(f"{name!r} is no name for a running system; use letters, digits, '-' and '_'.")
         state = cls(name, state_root() / "systems" / name)
@@ -276,10 +273,7 @@ def kill_all(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def clear_leftovers(state: SystemState) -> int:
-    """Remove processes and folder that a killed supervisor left; return how many processes were ended.
-
-    Raises OperationError when one of the processes does not end.
-    """
+    """Remove what a killed supervisor left; return the number of ended processes; raises OperationError if one lives on."""
     for _ in range(3):  # a fork may have been on its way while we looked
         processes = marked_processes(state)
         if not processes:

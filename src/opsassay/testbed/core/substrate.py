@@ -62,10 +62,7 @@ class RunningSystem(Protocol):
         ...
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
-        """Inject *plan* and yield its events.
-
-        Closing the iterator undoes it, and so does *over* when it is set.
-        """
+        """Inject *plan* and yield its events; closing the iterator undoes it, and so does *over* when it is set."""
         ...
 
     def set_rate(self, rate_rps: float) -> float:

@@ -100,6 +100,7 @@ def _activity(plan: FaultPlan) -> str:
 
 
 def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
+    """Return the fault of *plan* with its targets and intervention, ready to be applied."""
     replicas = affected(system.fleet, plan)
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
@@ -196,10 +197,7 @@ async def _check_effect(
 
 
 async def _check_recovery(act: Act, undone_at: float) -> bool:
-    """Wait until every replica is ready and the fault's signature is below its threshold; return whether.
-
-    A signature that never showed cannot be gone; readiness is all that there is to see then.
-    """
+    """Wait until replicas are ready and the signature is below its threshold, if it was seen; return whether."""
     if act.undo_error is not None:
         return False
     injection, effect = act.injection, act.effect
@@ -216,6 +214,7 @@ async def _check_recovery(act: Act, undone_at: float) -> bool:
 
 
 def _done_event(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent:
+    """Return the last event of an injection: faults, root labels, effect checks, recovery and notes."""
     roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
     return {
         "event": "done",
@@ -228,6 +227,7 @@ def _done_event(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEv
 
 
 def _fault_as_injected(act: Act) -> Fault:
+    """Return the record of the fault for the truth, with its times and targets."""
     plan, target = act.injection.plan, act.injection.plan.target
     broken = plan.fault != NO_FAULT and target is not None
     return Fault(

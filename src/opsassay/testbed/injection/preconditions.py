@@ -60,6 +60,7 @@ def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet |
 
 
 def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Objection]:
+    """Yield the reasons why *fault* alone cannot be injected."""
     if fault.fault != NO_FAULT and (reason := refusal(fault.fault)) is not None:
         yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
     target = fault.target
@@ -75,6 +76,7 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
 
 
 def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
+    """Yield the reason why the load surge of *fault* cannot be injected, if any."""
     if fault.parameters.get("disturbance") == "load_surge":
         try:
             require_own_rate(system)
@@ -83,6 +85,7 @@ def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection]:
+    """Yield the reasons why *fault* cannot be injected on *host*."""
     if host not in fleet.system.hosts:
         yield Objection("target.host", NotFoundError("host", host, fleet.system.hosts))
     elif fleet.system.compose is not None:
@@ -97,6 +100,7 @@ def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection
 
 
 def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> Iterator[Objection]:
+    """Yield the reasons why *fault* cannot be injected on the service *name*, or its replica *index*."""
     service = system.services.get(name)
     if service is None:
         yield Objection("target.service", NotFoundError("service", name, system.services))
@@ -127,6 +131,7 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
 
 
 def _inside_runtime(fault: str) -> bool:
+    """Return whether the actuator of *fault* runs inside OpsAssay's own runtime of services."""
     return fault_type(fault).actuator is Actuator.RUNTIME_HOOK
 
 
@@ -147,6 +152,7 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
 
 
 def _overlap(first: object, second: object) -> bool:
+    """Return whether two values of a parameter select a common target; None selects all."""
     return first is None or second is None or first == second
 
 

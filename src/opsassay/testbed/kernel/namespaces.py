@@ -28,10 +28,7 @@ Result = TypeVar("Result")
 
 
 def isolate() -> None:
-    """Move this process, which must have one thread, into a new network namespace; without root also a user namespace.
-
-    Raises StartError when the kernel does not allow it.
-    """
+    """Move this process, of one thread, into a new network (without root and user) namespace; raises StartError."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         try:
@@ -79,10 +76,7 @@ def enter(namespace: str | int) -> None:
 
 
 def join(pid: int, namespace: str | None = None) -> None:
-    """Move this process, which must have one thread, into the namespaces of *pid*, or into *namespace*, one of its paths.
-
-    Enters the user namespace of *pid* first when it is another one.
-    """
+    """Move this process, of one thread, into the (user and) network namespace of *pid*, or its *namespace*, a path."""
     theirs = f"/proc/{pid}/ns/user"
     if not os.path.samestat(os.stat(theirs), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - no path object has it
         descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
@@ -136,6 +130,7 @@ def who_is_in(namespaces: Collection[int]) -> list[tuple[int, str]]:
 
 
 def _namespace_inode(pid: int | str) -> int | None:
+    """Return the inode of the network namespace of *pid*, None when it has ended."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except OSError:  # it has ended, or is another user's, or this is no Linux

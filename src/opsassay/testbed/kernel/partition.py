@@ -44,9 +44,11 @@ class Partition:
         return self
 
     def _match_leaving(self) -> list[list[Expression]]:
+        """Return the expressions for packets from the replica to each peer that is cut off."""
         return [destination_is(address) for address in self._streams.addresses(leaving=True)]
 
     def _match_arriving(self) -> list[list[Expression]]:
+        """Return the expressions for packets to the replica from each peer that is cut off."""
         return [source_is(address) for address in self._streams.addresses(leaving=False)]
 
     def __exit__(

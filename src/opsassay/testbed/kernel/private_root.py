@@ -127,10 +127,7 @@ def _libraries(programs: Path) -> str:
 
 
 def give(folder: Path) -> None:
-    """Change the owner of *folder* and its content to the user of `unprivileged` commands.
-
-    Raises StartError when they could not use it: `nobody` cannot enter everything.
-    """
+    """Make the user of `unprivileged` the owner of *folder* and its content; raises StartError if that cannot enter."""
     how = confinement()
     if how not in (Confinement.PRIVATE_ROOT, Confinement.NOBODY):
         return

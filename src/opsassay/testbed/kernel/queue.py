@@ -70,9 +70,9 @@ class Queue:
         """Return the descriptor that becomes readable when packets wait."""
         return self._socket.fileno()
 
-    def packets(self, most: int) -> Iterator[Packet]:
-        """Yield the waiting packets, at most *most*; overflows, in which the kernel dropped packets, are counted."""
-        for _ in range(most):
+    def packets(self, limit: int) -> Iterator[Packet]:
+        """Yield the waiting packets, at most *limit*; overflows, in which the kernel dropped packets, are counted."""
+        for _ in range(limit):
             try:
                 message = self._socket.recv(1 << 17)
             except BlockingIOError:

@@ -36,29 +36,29 @@ class VerbCall(NamedTuple):
         return self.tool in CHANGES or self.arguments.get("method", "GET") != "GET"
 
 
-def parse_docker(words: Sequence[str]) -> list[VerbCall]:
-    """Parse the arguments *words* of `docker` (or `docker compose`) as calls; raises UserError for unsupported ones."""
-    verb, *rest = words[1:] if words[0] in ("compose", "container") and len(words) > 1 else words
+def parse_docker(arguments: Sequence[str]) -> list[VerbCall]:
+    """Parse the *arguments* of `docker` (or `docker compose`) as calls; raises UserError for unsupported ones."""
+    verb, *rest = arguments[1:] if arguments[0] in ("compose", "container") and len(arguments) > 1 else arguments
     if verb not in _COMMANDS:
         raise UserError(f"There is no `docker {verb[:40]}` here; there are {', '.join(_COMMANDS)}.")
     parameters, calls = _COMMANDS[verb]
     return calls(_parse(f"docker {verb}", parameters, rest))
 
 
-def changes_something(words: Any) -> bool:
-    """Return whether `docker` with *words* may change something; a refused command changes nothing."""
+def changes_something(arguments: Any) -> bool:
+    """Return whether `docker` with *arguments* may change something; a refused command changes nothing."""
     try:
-        return any(call.mutating for call in parse_docker(Docker.model_validate({"args": words}).args))
+        return any(call.mutating for call in parse_docker(Docker.model_validate({"args": arguments}).args))
     except (ValidationError, UserError):
         return False
 
 
-def _parse(name: str, parameters: Sequence[click.Parameter], words: Sequence[str]) -> dict[str, Any]:
-    """Parse *words* as click *parameters*; options end at the first name, as docker's do for `exec`."""
+def _parse(name: str, parameters: Sequence[click.Parameter], arguments: Sequence[str]) -> dict[str, Any]:
+    """Parse *arguments* as click *parameters*; options end at the first name, as docker's do for `exec`."""
     command = click.Command(name, params=list(parameters), add_help_option=False)
     command.allow_interspersed_args = name != "docker exec"
     try:
-        return command.make_context(name, list(words)).params
+        return command.make_context(name, list(arguments)).params
     except click.ClickException as error:
         raise UserError(f"{name}: {error.format_message().rstrip('.')}.") from error
 
@@ -95,6 +95,7 @@ def _read_exec(options: Mapping[str, Any]) -> list[VerbCall]:
 
 
 def _call_for_each(tool: str) -> Callable[[Mapping[str, Any]], list[VerbCall]]:
+    """Return a function from parsed options to one call of *tool* for each container in them."""
     return lambda given: [VerbCall(tool, {"target": name}) for name in given["names"]]
 
 

@@ -147,10 +147,7 @@ def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _touched(arguments: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the entities that a change concerned: its target, and replicas that were stopped, started or added.
-
-    Of a request it is the service that was called: what that does with it is its own affair.
-    """
+    """Return the entities that a change concerned: its target (of a request the service), and affected replicas."""
     if isinstance(arguments, args.ExecCurl):
         return (args.parse_url(arguments.url).service,)
     named = {str(value) for key, value in arguments.model_dump().items() if key in ("target", "service")}

@@ -127,6 +127,7 @@ def possible_faults(running: RunningSystem, service: str) -> Iterator[str]:
 
 
 def _count(frame: pl.DataFrame) -> dict[str, int]:
+    """Return service to the number of its rows in *frame*."""
     return dict(frame.group_by("service_name").len().iter_rows())
 
 
@@ -138,6 +139,7 @@ def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
 
 
 def _attached(system: System) -> bool:
+    """Return whether *system* runs without OpsAssay having started it."""
     return system.compose is not None and system.compose.attached is not None
 
 

@@ -172,10 +172,7 @@ class Observer:
         return changes
 
     async def _probe_on_schedule(self, every_s: float) -> None:
-        """Probe the services every *every_s* seconds; a turn is left out while the last probes still run.
-
-        The first turn is over when everything has answered.
-        """
+        """Probe every *every_s* seconds, from the first full answer on; skip turns while the last probes still run."""
         started = time.monotonic()
         while not await self._probe_all() and time.monotonic() < started + STARTING_S:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(self.cadence_s)
@@ -279,10 +276,7 @@ class ObserverProcess:
 
 @contextlib.contextmanager
 def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
-    """Run *command*, which writes a timeline to *out* until its input ends with the block; yield its process.
-
-    Raises StartError, and LostError when it does not end.
-    """
+    """Run *command*, which writes a timeline to *out*, for the block; yield its process; raises StartError, LostError."""
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,

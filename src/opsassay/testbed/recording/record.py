@@ -348,6 +348,7 @@ def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Itera
 
 
 def _close(receiver: Receiver, name: str) -> None:
+    """Close the recording session *name*, if it is still there."""
     with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
         receiver.close_session(name)
 
@@ -388,6 +389,7 @@ def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -
 
 
 def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...], secret: str) -> Truth:
+    """Return the truth of the incident: faults, effect checks, roots, recovery and notes of *outcome*."""
     return Truth(
         id=id_,
         system=system.system,
@@ -402,6 +404,7 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: t
 
 
 def _environment(system: System, status: SystemStatus, captured: _Captured) -> dict[str, Any]:
+    """Return env.json of the incident: load, drop rate, machine and the like."""
     return {
         "namespace": status.namespace or system.system,
         "load_generators": ["loadgenerator"],

@@ -41,10 +41,7 @@ def scenario_path(name: str) -> Path:
 
 
 def load_scenario(name: str) -> Scenario:
-    """Return the scenario *name*, a generated one too, or the one in the YAML file of that path.
-
-    Raises NotFoundError, ConfigError.
-    """
+    """Return the scenario *name*, generated or not, or in the YAML file of that path; raises NotFoundError, ConfigError."""
     return by_name(name) or load_yaml(scenario_path(name), Scenario)
 
 

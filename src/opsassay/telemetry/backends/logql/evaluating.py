@@ -35,10 +35,7 @@ class LogEvaluation:
     deadline: float
 
     def entries(self, query: LogQuery, start_ns: int, end_ns: int) -> Times:
-        """Return the row numbers of the log entries in [*start_ns*, *end_ns*) that *query* selects, in order.
-
-        Raises LogqlError when it takes too long, RegexError for an expression that cannot be used.
-        """
+        """Return the rows of log entries that *query* selects in [*start_ns*, *end_ns*); raises LogqlError, RegexError."""
         within = self.store.between(start_ns, end_ns)
         fits = self.store.fitting(query.selector, of_stream=True) & self.store.fitting(query.labels, of_stream=False)
         numbers = np.flatnonzero(fits[self.store.owners[within]]).astype(np.int64) + within.start

@@ -89,10 +89,7 @@ def grouping_without(names: Iterable[str]) -> Grouping:
 
 
 def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) -> Vectors:
-    """Return the series that are among the k largest (or smallest) of their group at any step; *limit* is k at each step.
-
-    Values at other steps are marked absent.
-    """
+    """Return *vectors*, present where a series is among its group's k (*limit*, one a step) largest, or smallest."""
     if np.isnan(limit).any() or (np.abs(limit) >= 2**63).any():
         raise PromqlError("Parameter value is NaN or overflows int64", "execution", 422)
     values, absent = vectors.values, ~vectors.present

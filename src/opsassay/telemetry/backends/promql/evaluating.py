@@ -60,10 +60,7 @@ class Evaluation:
         return merged(found) if isinstance(found, Vectors) else found
 
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
-        """Return (labels, times in ms, values) of each series of a range selector or subquery at the first step.
-
-        Raises PromqlError, also when there are too many.
-        """
+        """Return (labels, times in ms, values) of each series of a range selector at the first step; raises PromqlError."""
         with np.errstate(all="ignore"):
             windows = self._windows(selector)
         low, high = windows.positions(windows.low)[:, 0], windows.positions(windows.high)[:, 0]
@@ -266,10 +263,7 @@ def _missing(selector: promql.Expr, present: Present) -> Vectors:
 
 
 def _equal_labels(expression: promql.Expr) -> Labels:
-    """Return the labels that the selector *expression* requires to equal a text.
-
-    A label that occurs twice is left out, as in ``createLabelsForAbsentFunction`` of Prometheus.
-    """
+    """Return the labels that *expression* requires to equal a text, as Prometheus' ``createLabelsForAbsentFunction``."""
     expression = without_parentheses(expression)
     if isinstance(expression, promql.MatrixSelector):
         expression = expression.vector_selector

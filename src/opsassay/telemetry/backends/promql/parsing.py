@@ -111,6 +111,7 @@ def _has_fill_values(modifier: promql.BinModifier) -> bool:
 
 
 def _inner_expressions(expression: promql.Expr) -> Iterator[promql.Expr]:
+    """Yield the operands and arguments of *expression*."""
     match expression:
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
             yield expression.expr

@@ -259,10 +259,7 @@ def instant_delta(windows: Windows) -> Result:
 
 
 def counted_steps(cumulative_count: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
-    """Return the function that counts events in each window, such as resets, without its first sample.
-
-    *cumulative_count* gives the number of events before each sample of a store.
-    """
+    """Return the function that counts events in each window from their *cumulative_count* before each sample of a store."""
 
     def count(windows: Windows) -> Result:
         before = cumulative_count(windows.store)

@@ -74,10 +74,7 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
         return (at >= window.start_ns // unit * unit) & (at < window.end_ns // unit * unit)
 
     def _histograms(self) -> pl.DataFrame:
-        """Return histograms by the growth of ``_count`` and ``_sum`` between samples; a series' first sample is the base.
-
-        Windows that do not touch have a base each.
-        """
+        """Return histograms by the growth of ``_count`` and ``_sum`` between samples; a series begins with its base."""
         files = self._pages.files(HISTOGRAM_PARTS)
         if not files:
             return empty("metrics_histogram")

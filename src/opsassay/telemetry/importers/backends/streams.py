@@ -62,6 +62,7 @@ class StreamReader:
             )
 
     async def _choose_selector(self) -> str:
+        """Return the LogQL selector of the settings, else one that matches every stream."""
         given = self._client.backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         if given:
             return f"{{{given}}}"

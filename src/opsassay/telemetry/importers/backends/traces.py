@@ -110,6 +110,7 @@ class SpanRows:
         return self._place_of({**tags, "service.name": process["serviceName"]})
 
     def _place_of(self, attributes: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return service, pod, Kubernetes service and namespace in a resource's *attributes*."""
         labels = self._redaction.labels(attributes)
         self.no_column |= labels.keys() - {column.removeprefix("attr.") for column in _RESOURCE} - _SAID_OTHERWISE
         service = self._placing.renamed(labels.get("service.name", ""))
@@ -290,10 +291,7 @@ class JaegerReader(_Reader):
     """Reads the traces of one Jaeger into *pages*; *notes* say what was read and what gives nothing."""
 
     async def read(self, windows: Sequence[Window]) -> None:
-        """Read all traces with a span in *windows* and store them as pages; raises BackendError.
-
-        Jaeger returns a trace for each of its services; it is stored once.
-        """
+        """Read all traces with a span in *windows*, which Jaeger has once per service, as pages; raises BackendError."""
         known: set[str] = set()
         for service in self._client.backend.services or await self._read_services():
             for window in windows:

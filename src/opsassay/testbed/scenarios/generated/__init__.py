@@ -133,9 +133,9 @@ def _stays_ready(fault: Broken) -> bool:
     return fault.depth == "D3" and bool(fault.edges) and "v_blast_radius" not in fault.wrong.fails
 
 
-def _storm_targets(drawn: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
+def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
     """Return faults that leave everything ready, in the system with the most unaffected services."""
-    candidates = [one for chosen in drawn.values() for one in chosen if _stays_ready(one[1])]
+    candidates = [one for chosen in by_class.values() for one in chosen if _stays_ready(one[1])]
     desk = [one for one in candidates if one[0].system.system == "desk"]
     return chance.sample(desk, EACH)
 

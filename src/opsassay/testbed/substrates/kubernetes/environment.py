@@ -165,10 +165,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
-        """Provide a session with kubectl and the rights that the scenario lists, and record writes to the API.
-
-        Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
-        """
+        """Provide a session with kubectl, telemetry and the rights of the scenario, and record API writes."""
         lock, path = threading.Lock(), self.run_dir / ACTIONS
 
         def record(action: Any) -> None:
@@ -227,10 +224,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Inject the faults, make the changes and break nodes, and wait until the effect shows.
-
-        All of it is undone with the block, and by the cluster itself when this process dies.
-        """
+        """Inject faults, make changes and break nodes for the block; even if this process dies all is undone."""
         environment, api = self.scenario.environment, self.running.api
         limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
         changes = changes_of(api, self.block.changes, self.names)
@@ -277,10 +271,7 @@ class ClusterEnvironment(LiveEnvironment):
         )
 
     def require_alive(self) -> None:
-        """Raise LostError when the system's namespace is gone, or a node that nobody in the trial could stop.
-
-        All else the agent may have taken away.
-        """
+        """Raise LostError when the system's namespace, or a node that nobody in the trial could stop, is gone."""
         api = self.running.api
         if api.get("Namespace", self.running.name) is None:
             raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")

@@ -169,10 +169,7 @@ class HealthOfParts:
         self._asking: threading.Thread | None = None
 
     def read(self) -> dict[str, bool] | None:
-        """Return component to whether it is healthy; None when the last answer is too old, or there is none.
-
-        Empty where this user may not know, or the API has no such thing any more.
-        """
+        """Return component to whether it is healthy, {} if the API does not tell; None without a recent answer."""
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._read_health, name="health-of-parts", daemon=True)
             self._asking.start()

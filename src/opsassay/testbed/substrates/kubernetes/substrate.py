@@ -194,20 +194,14 @@ class KubernetesSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise an error when *plan*, read from the file *source*, could not be injected into a new *system*.
-
-        Which nodes there are to hit is known when it runs.
-        """
+        """Raise an error when *plan* of the file *source* could not be injected into a new *system*, nodes aside."""
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
             require(system, plan, CLUSTER.refusal, source=source, within=within)
         require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
-        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with the obstacle.
-
-        A namespace that was there before is put back as it was.
-        """
+        """Remove the system *name* or restore its older namespace, and wait; raises OperationError with the obstacle."""
         if name in attached_on(self.api):
             leave(self.api, name)
             return []

@@ -57,10 +57,7 @@ def choose_level(desired: str | None) -> IsolationLevel:
 
 
 def level_for(system: System, desired: str | None) -> IsolationLevel:
-    """Return the isolation level for *system*: *desired*, None for the best; containers have a level of their own.
-
-    Raises NotFoundError and RefusedError.
-    """
+    """Return the level *desired* for *system*, None for the best one; raises NotFoundError, RefusedError."""
     if system.namespace is not None:
         raise RefusedError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
     if system.compose is not None:

@@ -105,6 +105,7 @@ class Operations:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def _ps(self) -> dict[str, Any]:
+        """Return a row for every replica and store."""
         replicas = sorted(self._system.fleet.lasting(), key=lambda replica: replica.id)
         return {
             "replicas": [self._row(replica) for replica in replicas],
@@ -124,6 +125,7 @@ class Operations:
         }
 
     async def _describe(self, target: str) -> dict[str, Any]:
+        """Return replicas, settings and the like of the service, store or host *target*."""
         system = self._system.system
         if target in system.services:
             spec, replicas = system.services[target], self._system.fleet.replicas_of(target)
@@ -164,6 +166,7 @@ class Operations:
     async def _curl(
         self, source: str, service: str, port: int, path: str, method: str, timeout_s: float
     ) -> dict[str, Any]:
+        """Send a request from a replica of *source* to *service*; return status and body."""
         if service not in self._system.system.services:
             raise NotFoundError("service", service, self._system.system.services)
         ready = [replica for replica in self._replicas(source) if replica.port is not None]
@@ -184,6 +187,7 @@ class Operations:
         return await rollout.redeploy(self._system, self._chosen(target, replica), rolling=rolling)
 
     def _chosen(self, target: str, replica: int | None) -> list[Replica]:
+        """Return the replicas of *target* (or all), or the one with index *replica*; raises RefusedError."""
         chosen = self._system.fleet.lasting() if target == ALL else self._replicas(target)
         if replica is not None:
             chosen = [self._replica(target, replica)]
@@ -349,9 +353,10 @@ class Operations:
         """Make every process of *service* lose *connections* of its pool to *store*."""
         return await self._happen(service, kind="leak", store=store, connections=connections)
 
-    async def _happen(self, service: str, **mishap: Any) -> dict[str, Any]:
+    async def _happen(self, service: str, **fault: Any) -> dict[str, Any]:
+        """Start a runtime *fault* in every replica of *service*."""
         running = [replica.id for replica in self._replicas(self._service(service)) if replica.port is not None]
-        payload = (self._system.channels.request(name, "mishap", 60.0, **mishap) for name in running)
+        payload = (self._system.channels.request(name, "mishap", 60.0, **fault) for name in running)
         return dict(zip(running, await asyncio.gather(*payload), strict=True))
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:

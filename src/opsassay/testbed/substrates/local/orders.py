@@ -106,6 +106,7 @@ class Orders:
         }
 
     def _common(self, name: str) -> dict[str, Any]:
+        """Return the settings that every process of the system gets."""
         return {
             "id": name,
             "system": self.fleet.system.model_dump(mode="json"),

@@ -101,10 +101,7 @@ class LocalProbes:
         )
 
     async def _control_plane(self, answer: SupervisorAnswer | None) -> DepthReading:
-        """Return D4, the share of supervisor, receiver and stores that answer, and those that do not.
-
-        A store that was there once and is none of the system's any more is asked where it was: it has vanished.
-        """
+        """Return D4, the share of supervisor, receiver and stores, former ones too, that answer, and the others."""
         self._stores |= answer.stores if answer else {}
         parts: dict[str, Callable[[], Awaitable[Any]]] = {
             "receiver": partial(asyncio.to_thread, self._running.receiver.stats)

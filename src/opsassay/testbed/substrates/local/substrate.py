@@ -268,6 +268,7 @@ class LocalSubstrate:
         ]
 
     def _end(self, name: str) -> None:
+        """Stop the supervisor of the system *name* and wait until it is gone."""
         system = self.running(name)
         system.command("down")
         deadline = time.monotonic() + STOP_TIMEOUT_S

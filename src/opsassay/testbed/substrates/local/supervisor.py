@@ -123,6 +123,7 @@ class Supervisor:
             raise self.failure
 
     async def _start(self) -> None:
+        """Start network, stores, template, receiver, replicas and load, and serve commands."""
         if self.owner is not None:
             self.spawn(self._watch_owner(self.owner))
         for folder in ("logs", "ledger", "stores", "receiver"):
@@ -214,6 +215,7 @@ class Supervisor:
             raise StartError(f"Service {worst.service} {ended}.", log_tail(self.state.log(worst.id)))
 
     async def _stop(self) -> None:
+        """Stop all parts of the system."""
         for task in self._tasks:
             task.cancel()
         if self.own_load is not None:
@@ -238,6 +240,7 @@ class Supervisor:
     # --- what the processes report --------------------------------------------------------------------------------
 
     async def _on_hello(self, hello: dict[str, Any]) -> None:
+        """Record pid and port of a new process that says *hello*, and send its hooks."""
         replica = self.fleet.replicas.get(hello["id"])
         if replica is None:
             return
@@ -253,6 +256,7 @@ class Supervisor:
         replica.port, replica.ready = hello["port"], not replica.draining
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
+        """Handle the end of the process *name*: restart its replica, or end the system."""
         if self.phase == "stopping":
             return
         replica = self.fleet.replicas.get(name)
@@ -284,6 +288,7 @@ class Supervisor:
         return program is not None and not program.restarts and left_alone
 
     async def _restart(self, replica: Replica) -> None:
+        """Start *replica* again after its back-off time."""
         starts = replica.starts
         await asyncio.sleep(replica.backoff_s())
         while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it

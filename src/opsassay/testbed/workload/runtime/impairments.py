@@ -64,6 +64,7 @@ class Loss:
         return self._resent_s(CONNECT_AGAIN_AFTER_S)
 
     def _resent_s(self, first_s: float) -> float:
+        """Return the random delay in s until a packet gets through, with the first resend after *first_s*."""
         if self.share >= 1.0:
             return math.inf
         at = itertools.chain([0.0], itertools.islice(resend_times(first_s), MOST_RESENDS))

@@ -55,12 +55,11 @@ async def main(config: dict[str, Any]) -> None:
             _send_signal(pid, signal.SIGCONT)
 
 
-def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
-    """Alternate between running and stopping *pids*, burning CPU while they are stopped, until *ended*.
-
-    With a *run_share* of 1 the quota is never used up: nobody is stopped.
-    """
-    while not ended.is_set():
+def squeeze(
+    pids: list[int], run_share: float, burn_share: float, stop_event: threading.Event, ledger: LedgerWriter
+) -> None:
+    """Alternate between running and stopping *pids* (never at *run_share* 1), burning CPU meanwhile, until *stop_event*."""
+    while not stop_event.is_set():
         period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
         for pid in present:
             _send_signal(pid, signal.SIGCONT)

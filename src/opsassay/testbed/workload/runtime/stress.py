@@ -58,9 +58,9 @@ def _chain(length: int) -> list[Any]:
     return head
 
 
-def keep_busy(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Compute without pause until *ended*."""
-    while not ended.is_set():
+def keep_busy(stop_event: threading.Event, _: dict[str, Any]) -> None:
+    """Compute without pause until *stop_event*."""
+    while not stop_event.is_set():
         sum(range(500))
 
 

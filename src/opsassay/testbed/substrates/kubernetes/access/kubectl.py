@@ -77,10 +77,7 @@ class ParsedCall(NamedTuple):
 
 
 def parse_kubectl(arguments: Sequence[str], *, has_input: bool = False) -> ParsedCall:
-    """Return the call for kubectl's *arguments*; raises UserError with what is not allowed and what is.
-
-    Options are written out as ``--name=value``, so that what was checked is what kubectl reads.
-    """
+    """Parse kubectl's *arguments*, with options as ``--name=value``; raises UserError with what is allowed."""
     given = list(arguments[1:] if arguments and arguments[0] == "kubectl" else arguments)
     if any("\0" in word for word in given):
         raise UserError("An argument holds a NUL character.")

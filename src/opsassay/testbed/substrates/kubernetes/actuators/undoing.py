@@ -164,6 +164,7 @@ def _await_admission(api: Api, job: Object) -> None:
 
 
 def _await_pods(api: Api, name: str, undo_namespace: str) -> None:
+    """Wait until pods of the undo job *name* run; raises StartError with what they wait for."""
     deadline = time.monotonic() + UNDO_READY_TIMEOUT_S
     while True:
         pods = api.list("Pod", undo_namespace, f"app={name}")

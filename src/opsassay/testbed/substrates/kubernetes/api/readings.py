@@ -161,10 +161,7 @@ def has_own_control_plane(pods: Iterable[Object]) -> bool:
 
 
 def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]) -> tuple[Entity, ...]:
-    """Return the pods as entities of a timeline: service, node, readiness and image.
-
-    One that was deleted is none any more, however long its node takes to end it.
-    """
+    """Return the pods, without deleted ones, as entities of a timeline: service, node, readiness and image."""
     return tuple(
         Entity(
             id=pod["metadata"]["name"],
@@ -214,10 +211,7 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exposure(services: Iterable[Object]) -> dict[str, str]:
-    """Return which of *services* have an external address, and which also send requests to pods that are not ready.
-
-    All of them stand under one name each, whoever comes or goes.
-    """
+    """Return which of *services* have an external address, and which also send to pods not ready, under two fixed names."""
     outside, unready = {}, []
     for service in services:
         name, spec = service["metadata"]["name"], service["spec"]
@@ -254,10 +248,7 @@ def plain_settings(objects: Mapping[str, Iterable[Object]]) -> dict[str, str]:
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], digest_key: str = "") -> dict[str, str]:
-    """Return setting to value for all that protects a system: probes, limits, protective variables, policies.
-
-    Secrets are written down as digests under *digest_key*.
-    """
+    """Return setting to value, secrets as digests under *digest_key*, for probes, limits, policies and the like."""
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():

@@ -12,10 +12,7 @@ from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 
 def requires_key(key: str) -> Middleware:
-    """Return the middleware that answers 404 to requests without *key*; with an empty key to all.
-
-    An invalid order is answered with 422, one that could not be carried out with 409.
-    """
+    """Return middleware that answers 404 without the *key* (never ''), 422 to an invalid order, 409 to a failed one."""
 
     @web.middleware
     async def with_key(request: web.Request, handler: Handler) -> web.StreamResponse:

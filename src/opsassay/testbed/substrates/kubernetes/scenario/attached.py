@@ -47,10 +47,7 @@ def watching_objects(system: System, image: str, *, exclusive: bool = False) -> 
 
 
 def leave(api: Api, name: str) -> None:
-    """Restore the namespace *name* and remove all that was added; raises OpsAssayError.
-
-    May be called at any time, twice, and by several at once.
-    """
+    """Restore the namespace *name*, as often and by as many callers as may be; raises OpsAssayError."""
     watch = watch_of(name)
     there = api.get("Namespace", watch)
     if there is None or ATTACHED not in there["metadata"]["labels"] or there["status"]["phase"] == "Terminating":

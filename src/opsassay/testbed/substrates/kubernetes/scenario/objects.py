@@ -26,10 +26,7 @@ def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
 
 
 def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
-    """Return *object_changes* as changes that can be undone; the server computes the result of a patch.
-
-    Raises RefusedError for an object that is not there.
-    """
+    """Return *object_changes* as changes that can be undone, patches computed by the server; raises RefusedError."""
     found = []
     for one in object_changes:
         name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None

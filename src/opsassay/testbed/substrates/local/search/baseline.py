@@ -59,10 +59,7 @@ def present(running: LocalSystem, system: System) -> RestorableState:
 
 
 def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> None:
-    """Undo all differences from the definition, restart the services in *touched*, and verify.
-
-    Raises OperationError when the baseline does not come back.
-    """
+    """Undo all differences from the definition, restart services in *touched*, and verify; raises OperationError."""
     desired, found = intended(system), present(running, system)
     for rule in found.rules:
         running.operate("firewall delete", {"rule": rule})
