@@ -76,6 +76,7 @@ def _escape_code_point(number: int) -> str:
 
 
 def _refuse_constant(name: str) -> float:
+    """Raise ValueError: *name* (NaN or Infinity) is no JSON."""
     raise ValueError(f"it holds the number {name}")
 
 

@@ -64,10 +64,7 @@ class AgentForm(Written):
 def register(
     connection: Connection, state: Path, artefacts: Artefacts, user: User, form: AgentForm, bundle: bytes | None
 ) -> str:
-    """Register the agent in *form* for *user* and return its id; raises UserError.
-
-    A bundle is a tar with agent.yaml at its top. It may show nothing of the machine to itself.
-    """
+    """Register the agent in *form* for *user* and return its id; raises UserError."""
     _require_own_name(connection, user, form.name)
     if form.kind == "bundle" and bundle is None:
         raise UserError("A bundle has to be uploaded: a tar with agent.yaml and the files of the agent.")
@@ -177,6 +174,7 @@ def _require_modest(limits: Limits) -> None:
 
 
 def _write_relay(state: Path, agent: str, name: str) -> None:
+    """Write the files of the relay that stands in for the self-hosted agent *name*."""
     folder = state / _FOLDER / agent
     folder.mkdir(parents=True)
     (folder / "relay.py").write_text(files("opsassay.server").joinpath("relay.py").read_text(encoding="utf-8"))

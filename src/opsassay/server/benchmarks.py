@@ -158,10 +158,7 @@ def _open_cells(connection: Connection, owner: str) -> int:
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Queue a benchmark of the baseline *name* on the tasks, unless there is one: leaderboards always show it.
-
-    A usual one, which nobody asked for by name, is left out where the tasks do not know it.
-    """
+    """Queue a benchmark of the baseline *name* on the tasks, unless there is one: leaderboards always show it."""
     label = f"{name.removeprefix(ORACLE)} (baseline of {tasks.domain})"
     ours = AGENTS.c.name == label, AGENTS.c.kind == "built_in", AGENTS.c.source == name
     agent = connection.execute(select(AGENTS).where(*ours)).mappings().first()

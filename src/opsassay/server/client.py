@@ -71,10 +71,7 @@ class PlatformClient:
         return found
 
     def entries(self, agent: str) -> Iterator[PlatformEntry]:
-        """Yield the entries of *agent* as they become ready, until none is left to wait for.
-
-        One that was not started in time goes back into the queue, and is yielded again when it is ready again.
-        """
+        """Yield the entries of *agent* as they become ready, until none is left to wait for."""
         while entries := self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]:
             ready = [one for one in entries if one["agent_status"] == "Ready"]
             if ready:
@@ -131,6 +128,7 @@ class PlatformEntry:
 
 
 def _error_in(body: str) -> str:
+    """Return the error message in a response's *body*, or the body itself."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -25,10 +25,7 @@ READY_S = 30.0
 
 @contextmanager
 def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
-    """Run a PostgreSQL server on the data in *state* for the block; yield its URL. Raises StartError.
-
-    Its data survive it: fsync is on, and a server that was killed recovers when *restarter* starts it again.
-    """
+    """Run a PostgreSQL server on the data in *state* for the block; yield its URL. Raises StartError."""
     programs, data = postgresql_programs(), state / "postgresql"
     password = _read_or_make_password(state)
     if not (data / "PG_VERSION").exists():

@@ -110,6 +110,7 @@ def _results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any
 
 
 def _read_result(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the result row of *cell* from its run folder, None when it has not ended."""
     folder = store.finished(cell["hash"])
     if folder is None:
         return None

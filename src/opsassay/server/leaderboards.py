@@ -92,6 +92,7 @@ class LeaderboardCache:
         return TaskSetLeaderboard(board, _agents(connection, condition, runs), levels, level_of)
 
     def _level_of_task(self, key: TaskKey) -> str | None:
+        """Return the level of the task with *key*, None where it is unknown."""
         if key not in self._levels:
             head = read_head(self._platform.state, key)
             self._levels[key] = None if head is None else head.level
@@ -114,10 +115,7 @@ class LeaderboardCache:
     def _aborted(
         self, connection: Connection, condition: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
     ) -> dict[str, int]:
-        """Return solver to the number of its cells that ended in an error, by its name on the leaderboard.
-
-        Where the leaderboard is of one level, a cell counts when its task, one of *tasks*, is.
-        """
+        """Return solver to the number of its cells that ended in an error, by its name on the leaderboard."""
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
         lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
         lost = lost.where(condition, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))

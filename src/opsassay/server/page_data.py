@@ -85,6 +85,7 @@ class PageData:
         return self._boards.board(self._connection, task_set, level, hosted=hosted)
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
+        """Return the figures that owners reported on *task_set*."""
         return self_reported(self._connection, task_set)
 
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:

@@ -66,6 +66,7 @@ class PhaseReader:
             self._seen = seen
 
     def _move_cell(self, phase: PhaseName, *, again: bool) -> None:
+        """Move the state of the cell to *phase*; *again* when a new attempt begins."""
         desired = "FaultInjected" if self.hosted and phase == "agent_started" else STATE_AFTER[phase]
         with self.platform.writing() as connection:
             row = connection.execute(select(CELLS).where(CELLS.c.id == self.cell).with_for_update()).mappings().one()

@@ -32,6 +32,7 @@ class Switchboard:
         self._lines: dict[str, _Line] = {}
 
     def _line_of_entry(self, entry: str) -> _Line:
+        """Return the queue of messages of *entry*, made on first use."""
         return self._lines.setdefault(entry, _Line())
 
     async def ask(self, entry: str, message: Any) -> Any:

@@ -81,10 +81,7 @@ class WorkSettings:
 
 
 def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
-    """Give *user* of the platform in *folder* a new token, whether it runs or not; raises UserError.
-
-    Its own *database* is found in the folder, and started for as long as this takes where it does not run.
-    """
+    """Give *user* of the platform in *folder* a new token, whether it runs or not; raises UserError."""
     if not (folder / KEY_FILE).is_file():
         raise UserError(f"{folder} holds no platform; give the folder of `opsassay server start --state`.")
     with ExitStack() as stack:

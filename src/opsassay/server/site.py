@@ -146,6 +146,8 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
 def _with_effect(
     endpoint: Callable[[Request], Any], effect: Callable[[dict[str, str], int], Any]
 ) -> Callable[[Request], Any]:
+    """Return *endpoint* followed by *effect*, called with path parameters and status."""
+
     async def followed(request: Request) -> Response:
         answer: Response = await endpoint(request)
         if answer.status_code < 300 and request.method in ("POST", "PUT"):
@@ -218,6 +220,7 @@ class _Relaying:
         return endpoint
 
     async def _relay_call(self, entry: str, request: Request) -> Response:
+        """Pass an agent's MCP message to the relay and return the tools' response."""
         message = await _read_object(request)
         if message.get("jsonrpc") != "2.0":
             return refusal(400, "Send one message of MCP: a JSON object with jsonrpc 2.0.")
@@ -230,11 +233,13 @@ class _Relaying:
         return Response(status_code=202) if answer is None else JSONResponse(answer)
 
     async def _next_call(self, entry: str, request: Request) -> Response:
+        """Return the next MCP message to the relay of *entry*."""
         given = request.query_params.get("wait", "20")
         wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
         return JSONResponse(await self._lines.next(entry, wait_s))
 
     async def _accept_answer(self, entry: str, request: Request) -> Response:
+        """Pass the tools' response from the relay to the waiting agent."""
         given = await _read_object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")

@@ -12,10 +12,7 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 
 
 def expire(platform: Platform, now_ns: int | None = None) -> int:
-    """Expire benchmarks, bundles and agents whose state has lasted too long; return how many.
-
-    Each is expired in a transaction of its own, in which it is locked and looked at again.
-    """
+    """Expire benchmarks, bundles and agents whose state has lasted too long; return how many."""
     now, count = now_ns or time.time_ns(), 0
     for state, longest_s in BENCHMARK.timeouts.items():
         if longest_s is not None:

@@ -250,10 +250,7 @@ def _agent_state_after(end: RunEnd) -> str:
 async def run_worker(
     worker: Worker, url: str, domains: Sequence[str], *, concurrency: int, until_empty: bool = False
 ) -> None:
-    """Run cells of the queues of *domains* until a signal, or, *until_empty*, until none is left.
-
-    A database that is gone is waited for; raises what it said last after PATIENCE_S.
-    """
+    """Run cells of the queues of *domains* until a signal, or, *until_empty*, until none is left."""
     runs = set[asyncio.Task[None]]()
     working = asyncio.create_task(_work_patiently(worker, url, domains, runs, concurrency, until_empty=until_empty))
     _end_with_signals(worker, working, runs)
@@ -315,11 +312,7 @@ async def _work_through(
 
 
 def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
-    """On a signal end the running cells: they are given back, and then the queue is left.
-
-    A database that has gone with its server does not answer; nothing is lost by not waiting for it, since others take a
-    worker that says nothing off the queue.
-    """
+    """On a signal end the running cells: they are given back, and then the queue is left."""
     loop, leaving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     async def leave() -> None:

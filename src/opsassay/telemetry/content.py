@@ -117,6 +117,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def _name_file(error: BaseException, path: Path) -> None:
+    """Set *path* as the file name of *error* if it is an OSError without one."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         error.filename = os.fspath(path)
 
@@ -153,6 +154,7 @@ def file_digest(file: Path) -> str:
 
 
 def _path_of_partial(path: Path) -> Path:
+    """Return a temporary path beside *path*, for its incomplete content."""
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 

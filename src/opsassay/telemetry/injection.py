@@ -152,6 +152,7 @@ def _find_first_root(data: Mapping[str, Any]) -> str | None:
 
 
 def _chaos_type(value: Any) -> str:
+    """Return the chaos type that *value* gives by number or name; raises ValueError, NotFoundError."""
     if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
         number = int(value)
         if not 0 <= number < len(_NUMBERED):
@@ -187,6 +188,7 @@ def iso_time(time_ns: int) -> str:
 
 
 def _as_nanosecond_node(node: CausalNode) -> CausalNode:
+    """Return *node* with its time in ns, whatever its unit was."""
     if node.timestamp is None:
         return node
     scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)

@@ -131,6 +131,7 @@ def _required_columns(modality: str) -> list[str]:
 
 
 def _cast_column(name: str, dtype: pl.DataType, target_dtype: pl.DataType, where: str) -> pl.Expr:
+    """Return the expression that casts *name* from *dtype* to *target_dtype*; raises DatapackError naming *where*."""
     column = pl.col(name)
     if name == "time":
         return _cast_time(dtype, where)

@@ -351,6 +351,7 @@ def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str,
 
 
 def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str]) -> None:
+    """Make the schemas VIEWS, in which each table tells of the subject, by *columns*, or of all others."""
     for table in tables:
         schema = _describe_table(connection, table)
         present = [column for column, _ in schema if column in columns]

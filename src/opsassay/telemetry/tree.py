@@ -108,6 +108,7 @@ class Tree:
             shutil.rmtree(truth)
 
     def _truth_folder(self, id_: str) -> Path:
+        """Return the truth folder of *id_*, made if it is missing."""
         folder = self.truth_path(id_)
         folder.mkdir(parents=True, exist_ok=True)
         return folder

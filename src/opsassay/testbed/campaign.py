@@ -137,11 +137,7 @@ def run_campaign(
 
 
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
-    """Return the key of every injection to its incident id, known before it is recorded.
-
-    So it is clear after any end what is there. It follows from the tree's secret too, so that the fault cannot be computed
-    from it.
-    """
+    """Return the key of every injection to its incident id, known before it is recorded."""
     check_output(tree)
     secret = campaign_secret(tree)
     return {injection.cell: opaque_id(f"{secret} {injection.cell}") for injection in injections}

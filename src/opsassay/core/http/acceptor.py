@@ -68,6 +68,7 @@ class Acceptor:
         self._waiting += 1
 
     def _accept_connections(self) -> None:
+        """Accept and serve connections in this thread until the server closes."""
         try:
             while not self._ending.is_set():
                 if (connection := self._accept_next()) is not None and not self._served(connection):
@@ -77,6 +78,7 @@ class Acceptor:
                 self._threads.discard(threading.current_thread())
 
     def _accept_next(self) -> socket.socket | None:
+        """Return the next connection, None when the listener was closed."""
         self._room.acquire()
         try:
             return self._listener.accept()[0]

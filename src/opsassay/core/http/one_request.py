@@ -143,6 +143,7 @@ def drain(connection: socket.socket) -> None:
 
 
 def _receive_before(connection: socket.socket, deadline: float) -> bytes:
+    """Return the next bytes of *connection*; raises TimeoutError after *deadline*."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError

@@ -91,6 +91,7 @@ def _check_parameter(fault: FaultType, parameter: Parameter, value: Any) -> floa
 
 
 def _complain_about_patch(parameters: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the patch of a response body in *parameters*, None when it is right."""
     try:
         whole = isinstance(json.loads(parameters["patch"]), dict)
     except json.JSONDecodeError:
@@ -104,6 +105,7 @@ def _complain_about_new_path(parameters: Mapping[str, Any]) -> str | None:
 
 
 def _complain_about_value(parameters: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the value to return in *parameters*, None when it is right."""
     if parameters["value_type"] != "int" or parameters["value"].removeprefix("-").isdecimal():
         return None
     return f"value must be a whole number for value_type int, not {parameters['value']!r}."

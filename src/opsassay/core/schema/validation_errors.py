@@ -63,10 +63,11 @@ def in_words(problem: Mapping[str, Any]) -> str:
     return _reword_plainly(str(problem["msg"]))
 
 
-def _reword_plainly(words: str) -> str:
+def _reword_plainly(message: str) -> str:
+    """Return pydantic's *message* in plain words."""
     for pattern, plain in _REWORDED:
-        words = re.sub(pattern, plain, words)
-    return words
+        message = re.sub(pattern, plain, message)
+    return message
 
 
 def described(value: Any) -> str:

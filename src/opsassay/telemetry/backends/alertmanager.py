@@ -126,6 +126,7 @@ def _parse_matcher(text: str) -> Matcher:
 
 
 def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Matcher:
+    """Return the matcher of *regex* as a whole text; raises an error that begins with *prefix* for an invalid one."""
     try:
         compile_regex(regex)
     except RegexError as error:

@@ -66,6 +66,7 @@ class LogStore:
     def _test_texts(
         self, name: str, make_test: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
     ) -> Present:
+        """Return for each row of *sets* whether the label *name* passes the test that *make_test* makes."""
         if name not in self.sets.columns or (of_stream and name not in self.stream_names):
             return np.full(self.sets.height, make_test([""])(""))
         texts = self.sets[name].fill_null("")
@@ -118,9 +119,11 @@ def _labels_of_row(row: Mapping[str, str | None]) -> Labels:
 
 
 def _text_or_null(column: str) -> pl.Expr:
+    """Return the expression for *column* as text, null where it is empty."""
     text = pl.col(column).cast(pl.String, strict=False)
     return pl.when(text != "").then(text)
 
 
 def _names_stream(column: str) -> bool:
+    """Return whether Loki indexes *column* as a label of streams."""
     return column in {"service_name", "level"} or column.startswith("attr.k8s.")

@@ -168,6 +168,7 @@ def _time(call: ApiCall, name: str, default_ns: int) -> int:
 
 
 def _ns_in(text: str) -> int:
+    """Parse the time *text*, a number or RFC 3339, and return ns."""
     if found := _RFC3339.fullmatch(text):
         whole, fraction, zone = found.groups()
         return int(datetime.fromisoformat(whole + zone).timestamp()) * 10**9 + int((fraction or "").ljust(9, "0"))

@@ -65,6 +65,7 @@ class _TraceqlReader(TokenReader):
         return found
 
     def _any_of(self, depth: int) -> pl.Expr:
+        """Read terms joined by ``||`` and return their filter."""
         if depth > MOST_DEEP:
             self.fail(0, "the query is nested too deeply")
         return self._join_terms(
@@ -72,6 +73,7 @@ class _TraceqlReader(TokenReader):
         )
 
     def _join_terms(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
+        """Read terms joined by *sign* with *read*, and *join* their filters."""
         found = [read()]
         while self.sees(sign):
             self.step()

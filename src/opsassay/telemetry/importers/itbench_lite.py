@@ -259,10 +259,7 @@ def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str])
 
 
 def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
-    """Return those of *names* that a filter of *group* matches, by their own name or that of a pod.
-
-    Where a filter is a name and what may follow it (``frontend-.*``), that name alone is meant, not longer ones.
-    """
+    """Return those of *names* that a filter of *group* matches, by their own name or that of a pod."""
     found: set[str] = set()
     for pattern in filters_of(group):
         meant, compiled = stem_of(pattern), compiled_filter(pattern)

@@ -184,6 +184,7 @@ def service_of(pod: str) -> str:
 
 
 def _name_system(service: str) -> str:
+    """Return the system that has *service*: ``ts`` (Train Ticket) or ``hipster``."""
     return "ts" if service.startswith("ts-") else "hipster"
 
 

@@ -47,6 +47,7 @@ class Losses:
             yield f"{plural(len(names), 'attribute')} of {signal} not kept: there is no column for {some}"
 
     def _add_spans(self, spans: Iterable[Any]) -> None:
+        """Count what the tables lose of *spans*."""
         for span in spans:
             self._note_attributes("traces", span, _OF_SPANS)
             self._counts["span event"] += len(span.events)

@@ -158,6 +158,7 @@ def _described(containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _bindings(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the published ports of *container*, by container port."""
     ports: Mapping[str, Any] = container["NetworkSettings"].get("Ports") or {}
     return ports
 

@@ -134,6 +134,7 @@ class _Populator:
         }
 
     def _draw_work(self, draft: Draft, route: str) -> list[dict[str, Any]]:
+        """Return random steps of work for *route* of *draft*."""
         chance, place = self.chance, (draft.name, route)
         if place == self.slow:
             return [{"wait_ms": float(chance.randrange(60, 121, 10)), "tail": 0.15}]

@@ -201,10 +201,7 @@ def _add_mutual(levels: list[list[Draft]], pair_count: int, chance: random.Rando
 
 
 def _add_consumers(drafts: list[Draft], names: list[str], deepest: list[Draft], chance: random.Random) -> list[Draft]:
-    """Return services behind the queue: some share a subject, some pass messages on, some call the *deepest* level.
-
-    Neither that level nor what a mutual dependency asks for publishes: a message could come round again.
-    """
+    """Return services behind the queue: some share a subject, some pass messages on, some call the *deepest* level."""
     consumers: list[Draft] = []
     publishers = [
         (draft.name, routine)

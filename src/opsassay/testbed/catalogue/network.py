@@ -99,6 +99,7 @@ def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], lis
 
 
 def _store_activity(system: System, store: str) -> str:
+    """Return the counter of calls to *store*."""
     return ENGINE_ACTIVITY[system.stores[store].engine] + store
 
 

@@ -129,6 +129,7 @@ class Fleet:
         return f"{service}-{self._replica_sets[service]}-{self._letters(5)}"
 
     def _letters(self, count: int) -> str:
+        """Return *count* random letters and digits."""
         return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
 
     def lasting(self) -> list[Replica]:

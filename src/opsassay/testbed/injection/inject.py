@@ -119,10 +119,7 @@ def _check_free(system: SystemUnderTest) -> None:
 
 
 async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
-    """Journal and apply each fault of *acts*; return the monotonic time at which the first began to act.
-
-    Each is added to *to_undo* before it is applied: from then on it must be undone.
-    """
+    """Journal and apply each fault of *acts*; return the monotonic time at which the first began to act."""
     started = list[float]()
     for act in acts:
         injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}

@@ -74,10 +74,7 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the injection's hook *on* or off in the processes of its replicas; restarted ones get it again.
-
-    A plan that ends with its pod spares the successor.
-    """
+    """Switch the injection's hook *on* or off in the processes of its replicas; restarted ones get it again."""
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
         own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}

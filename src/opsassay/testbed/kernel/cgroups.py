@@ -115,6 +115,7 @@ class Group:
             _remove_tree(folder, kill=False)
 
     def _folder_of(self, controller: str) -> Path:
+        """Return the group's folder in the hierarchy of *controller*."""
         return self.groups.parents[controller] / self.path
 
     def _write_file(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
@@ -125,10 +126,7 @@ class Group:
                 raise
 
     def _write_memory_v1(self, limit: int) -> None:
-        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former.
-
-        A kernel that does not account swap has no limit for it, and a group at its limit would go on in swap.
-        """
+        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former."""
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         present = int(self._folder_of(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
         if limit == UNLIMITED_V1 or limit > present:
@@ -259,6 +257,7 @@ def _enrol_child(folder: Path) -> None:
 
 
 def _enrol_process(folder: Path, pid: int) -> None:
+    """Move the process *pid* into the group *folder*."""
     folder.joinpath("cgroup.procs").write_text(str(pid), encoding="utf-8")
 
 

@@ -187,6 +187,7 @@ def drop() -> list[Expression]:
 
 
 def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression]:
+    """Return expressions that compare the packet's metadata *key* with *value*."""
     return [
         genex("meta", {"key": key, "dreg": REGISTER}),
         genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _data_value(value)}),

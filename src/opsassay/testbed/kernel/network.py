@@ -91,6 +91,7 @@ class Fabric:
             self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
 
     def _attach_place(self, name: str, host: str) -> Place:
+        """Create namespace and interfaces of the place *name*, joined to the bridge of *host*."""
         netlink = self._require_netlink()
         self._attached += 1
         number = self._attached

@@ -194,6 +194,7 @@ def _find_group_abilities() -> dict[str, Ability]:
 
 
 def _machine_without(reason: str) -> Machine:
+    """Return a machine with no ability, for *reason*."""
     nothing = Ability(available=False, reason=reason)
     return Machine(os.geteuid(), os.uname().release, dict.fromkeys(ABILITIES, nothing))
 

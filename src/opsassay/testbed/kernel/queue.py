@@ -114,6 +114,7 @@ class Queue:
         return True
 
     def _send_configuration(self, attributes: bytes) -> None:
+        """Send a configuration message of the queue to the kernel and check the reply."""
         self._send_message(CONFIGURE, attributes, ACKNOWLEDGE)
         (status,) = struct.unpack_from("=i", self._socket.recv(4096), 16)
         if status:
@@ -138,6 +139,7 @@ def enlarge(sock: socket.socket, forced: int, fallback: int) -> None:
 
 
 def _pack_attribute(kind: int, value: bytes) -> bytes:
+    """Return a netlink attribute of *kind* with *value*, padded."""
     length = 4 + len(value)
     return struct.pack("=HH", length, kind) + value + bytes(-length % 4)
 

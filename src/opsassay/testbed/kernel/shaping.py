@@ -145,6 +145,7 @@ def unshape(interface: str) -> None:
 
 
 def _claim_class(netlink: IPRoute, index: int, number: int) -> bool:
+    """Create the class *number* of the interface *index*; return False when it is taken."""
     try:
         netlink.tc("add-class", "htb", index, handle=ROOT | number, parent=ROOT, **UNLIMITED)
     except NetlinkError as error:
@@ -161,6 +162,7 @@ def _remove_root(netlink: IPRoute, index: int) -> None:
 
 @contextlib.contextmanager
 def _tolerate_errors(*numbers: int) -> Iterator[None]:
+    """Ignore netlink errors with one of *numbers* in the block."""
     try:
         yield
     except NetlinkError as error:

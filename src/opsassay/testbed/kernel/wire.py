@@ -43,6 +43,7 @@ class Outward:
             opened.close()
 
     def _socket_for_mark(self, mark: int) -> socket.socket:
+        """Return the raw socket whose packets bear *mark*, made on first use."""
         if mark not in self._sockets:
             opened = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_RAW)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)

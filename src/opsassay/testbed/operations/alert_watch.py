@@ -45,10 +45,7 @@ class AlertWatch(Background):
         """Why the latest reading is missing; None when it is there."""
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
-        """Return in words which of *rules* have not fired since *since_ns*; without rules, whether nothing has fired.
-
-        One that fired on a busy machine before anything was broken says nothing of what was broken.
-        """
+        """Return in words which of *rules* have not fired since *since_ns*; without rules, whether nothing has fired."""
         seen = [rule for rule, last_ns in self._last_fired_ns.items() if last_ns >= since_ns]
         desired = [(rule.service, rule.signal) for rule in rules]
         if not desired:

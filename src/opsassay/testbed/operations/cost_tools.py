@@ -140,6 +140,7 @@ class LiveCostToolSession(OperatorToolSession):
         return Done(telemetry_queries.as_json({"done": arguments.model_dump()}), touched)
 
     def _spending_fields(self, arguments: Written) -> dict[str, Any]:
+        """Return the answer to a question on prices, autoscalers or present costs."""
         account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
         if isinstance(arguments, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"

@@ -195,10 +195,7 @@ SCALE_EVERY_S, STABLE_S = 3.0, 9.0
 
 
 def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
-    """Return the replicas that *settings* ask for when *current* ones use the share *utilization* of their request.
-
-    A service that was scaled to nothing stays there: there is no usage to follow.
-    """
+    """Return the replicas that *settings* ask for when *current* ones use the share *utilization* of their request."""
     if current == 0:
         return 0
     ratio = utilization / settings.target_utilization

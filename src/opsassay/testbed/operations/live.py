@@ -75,6 +75,7 @@ class LiveTelemetry:
             return dict(self._tables)
 
     def _read(self, signal: str) -> None:
+        """Decode what the receiver has added to the spool of *signal* since the last time."""
         columns = self._columns[signal]
         for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
             self._offsets[signal] = end
@@ -135,10 +136,7 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all user requests of the last seconds were answered well and in time.
-
-    Where only spans of the services *seen_at* say so, and there have never been any, nothing says the contrary.
-    """
+    """Return whether nearly all user requests of the last seconds were answered well and in time."""
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
     traces = telemetry.tables()["traces"]
     if seen_at and not traces["service_name"].is_in(list(seen_at)).any():

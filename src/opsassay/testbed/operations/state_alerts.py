@@ -164,6 +164,7 @@ class StateAlerts:
                 yield StateFinding(service, "probe_failed", 0, 1, "a request from outside is not answered")
 
     def _find_in_parts(self) -> Iterator[StateFinding]:
+        """Yield the conditions of nodes, the control plane and the API server's latency."""
         for node in self.state.nodes_not_ready:
             yield StateFinding(node, "node_not_ready", 0, 1, "the node is not Ready")
         for part in self.state.failing_parts:
@@ -196,6 +197,7 @@ class AlertRules:
             return at_ns, self._keep_lasting([*golden, *held], at_ns)
 
     def _keep_lasting(self, alerts: Iterable[Alert], at_ns: int) -> list[Alert]:
+        """Return those of *alerts* that have fired long enough, by the rules."""
         present = {(alert.service, alert.signal): alert for alert in alerts}
         self._since = {key: self._since.get(key, at_ns) for key in present}
         return [
@@ -217,6 +219,7 @@ class _Lines(Generic[T]):
         self._offset, self._waiting = 0, deque[T]()
 
     def read_until(self, at_ns: int) -> Iterator[T]:
+        """Yield the new lines of the file that are complete until *at_ns*."""
         if self._path.exists():
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -233,6 +236,7 @@ def _last_end_ns(tick: Tick) -> int:
 
 
 def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
+    """Yield a finding for every autoscaler at its limit and every budget that is spent."""
     for name, (replicas, most) in state.autoscalers.items():
         if replicas >= most:
             yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
@@ -244,6 +248,7 @@ def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
 
 
 def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
+    """Return the finding that the replicas of *rule* run on too few hosts or unevenly, None when they do not."""
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew

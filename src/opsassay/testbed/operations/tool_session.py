@@ -155,6 +155,7 @@ class OperatorToolSession(ABC):
             return call
 
     def _attempt_call(self, name: str, arguments: Mapping[str, Any]) -> Done:
+        """Check the arguments of a call of the tool *name* and carry it out; an error becomes its result."""
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")

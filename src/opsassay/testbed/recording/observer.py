@@ -266,6 +266,7 @@ class ObserverProcess:
         self._write_line()
 
     def _write_line(self) -> None:
+        """Send a line to the observer's input; raises LostError when it is gone."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")

@@ -150,6 +150,7 @@ def _processors(proc: Path) -> tuple[tuple[int, int] | None, int | None]:
 
 
 def _first_word(words: list[str] | None, as_: Callable[[str], int]) -> int | None:
+    """Return the first of *words* converted by *as_*, None without words."""
     return as_(words[0]) if words else None
 
 

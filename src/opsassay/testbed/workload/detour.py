@@ -27,10 +27,7 @@ PR_SET_TIMERSLACK = 29
 
 
 def wake_at_once() -> None:
-    """Give the calling thread real-time priority, where allowed, so that packets are handled when they are due.
-
-    Without it delays are up to milliseconds late while the replicas want every core.
-    """
+    """Give the calling thread real-time priority, where allowed, so that packets are handled when they are due."""
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -113,6 +110,7 @@ class Detour:
         return max(0.0, min(next_due) - time.monotonic()) if next_due else None
 
     def _treat_packet(self, packet: Packet) -> None:
+        """Decide on *packet*, and drop, hold, copy or change it accordingly."""
         self._packets += 1
         if not packet.leaving and self._kind == "duplicate" and self._inward.is_copy(packet.data):
             self._queue.accept(packet.number)

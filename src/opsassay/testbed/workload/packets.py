@@ -37,10 +37,7 @@ _log = Log(__name__)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Impair the ``streams`` of *config* until the supervisor closes the channel; says hello once the rules are active.
-
-    The process starts in the fabric's namespace. An error on the way ends it, and its log explains it.
-    """
+    """Impair the ``streams`` of *config* until the supervisor closes the channel; says hello once the rules are active."""
     loop = asyncio.get_running_loop()
     active: asyncio.Future[None] = loop.create_future()
     ended, end = os.pipe()

@@ -35,6 +35,7 @@ def environment(state: SystemState) -> dict[str, str]:
 
 
 def _become_child(namespace: str | None) -> None:
+    """Prepare a forked child: it dies with the supervisor and enters *namespace*."""
     die_with_parent()
     if namespace is not None:
         enter(namespace)

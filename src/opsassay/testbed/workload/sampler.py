@@ -88,6 +88,7 @@ class Sampler:
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
     def _read_replica(self, replica: Replica) -> dict[str, float]:
+        """Return metric name to value for *replica*."""
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
         inside = replica.pid is not None or self._companions.get(replica.id)
         if not inside or (used := self._of_container(replica)) is None:

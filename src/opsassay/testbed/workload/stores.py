@@ -127,6 +127,7 @@ async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
 
 
 async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str]) -> None:
+    """Run the setup statements of a new store."""
     name, address, port = store.name, store.site.management, store.port
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:

@@ -45,6 +45,8 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
 
 
 def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
+    """Return the aggregate *op* of each group (*owners*) at each step, shape (groups, steps)."""
+
     def added(values: Values) -> Values:
         return summed(np.where(vectors.present, values, 0.0), owners, len(counts))
 

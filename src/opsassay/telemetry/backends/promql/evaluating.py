@@ -104,6 +104,7 @@ class Evaluation:
         return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
 
     def _evaluate_call(self, call: promql.Call) -> Operand:
+        """Evaluate a function call on ranges, labels or values."""
         name = call.func.name
         if name == "time":
             return self.steps_ms / 1000
@@ -115,6 +116,7 @@ class Evaluation:
         )
 
     def _apply_to_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
+        """Apply the range function *name* to *windows*; *call* has its other arguments."""
         match name:
             case "absent_over_time":
                 return _missing(call.args[0], windows.holding(1))
@@ -146,6 +148,7 @@ class Evaluation:
         return found
 
     def _apply_to_values(self, name: str, call: promql.Call) -> Operand:
+        """Apply the function *name* of *call* to a vector or number."""
         inner, *others = (self._evaluate_expression(argument) for argument in call.args)
         if name == "histogram_quantile":
             assert not isinstance(inner, Vectors)
@@ -210,6 +213,7 @@ class Evaluation:
         return numbers
 
     def _ends_of_windows(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
+        """Return the end in ms of the window of *selector* at each step, with offset and ``@``."""
         ends = self.steps_ms
         if selector.at is not None:
             at = selector.at

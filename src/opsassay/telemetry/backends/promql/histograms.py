@@ -49,10 +49,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[
 
 
 def _bound(text: str) -> float | None:
-    """Return the number that Go's ``strconv.ParseFloat`` reads in *text*, None where it fails.
-
-    Go reads ``1_000``, ``0x1p3`` and ``+INF``; it reads no spaces, no digits of other scripts and nothing beyond floats.
-    """
+    """Return the number that Go's ``strconv.ParseFloat`` reads in *text*, None where it fails."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     read = float if _DECIMAL.fullmatch(text) else float.fromhex if _HEXADECIMAL.fullmatch(text) else None

@@ -90,6 +90,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
 
 
 def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
+    """Return for each group (*owners*) and step whether any of its vectors is present."""
     found: Present = count_present(vectors.present, owners, count) > 0
     return found
 

@@ -56,10 +56,7 @@ def parse(text: str) -> promql.Expr:
 
 
 def parse_selector(text: str) -> promql.VectorSelector:
-    """Parse the series selector *text* of ``match[]``; raises PromqlError.
-
-    It has neither offset nor ``@``, and its name is a matcher among others: only a query may not name a metric twice.
-    """
+    """Parse the series selector *text* of ``match[]``; raises PromqlError."""
     found = parse(_NAMED.sub(r'{__name__="\1",', text))
     if not isinstance(found, promql.VectorSelector) or found.offset is not None or found.at is not None:
         raise PromqlError(f'invalid parameter "match[]": {text[:200]!r} is no series selector')

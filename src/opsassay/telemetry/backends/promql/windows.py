@@ -239,10 +239,7 @@ def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
 
 
 def _line(values: Values, ms: Times) -> tuple[Values, Values, Values]:
-    """Return slope per second, mean value and mean time of the least-squares line through each row of *values*.
-
-    Of equal values the slope is exactly 0; of infinite ones, as in Prometheus, nothing is known.
-    """
+    """Return slope per second, mean value and mean time of the least-squares line through each row of *values*."""
     first = np.where(np.isinf(values[:, :1]), np.nan, values[:, :1])
     away = values - first
     mean = away.mean(axis=1)

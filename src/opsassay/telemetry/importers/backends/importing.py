@@ -136,6 +136,7 @@ def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
 
 
 def _path_of_left_pages(out: Path, id_: str) -> Path:
+    """Return the folder beside the tree *out* for pages of an unfinished import."""
     return Path(out) / f".importing-{id_}"
 
 
@@ -163,6 +164,7 @@ def _read_case(settings: PastIncident, id_: str, out: Path) -> ReadCase:
 
 
 def _make_truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> Truth | None:
+    """Return the truth with the root cause of *settings*, None without one."""
     if settings.root is None:
         return Truth(id=incident.id, system=incident.system) if postmortem else None
     service, type_ = read_root(settings.root)

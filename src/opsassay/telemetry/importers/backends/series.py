@@ -60,6 +60,7 @@ class SeriesReader:
     def _note_what_was_read(
         self, metrics: list[str], excluded: list[str], buckets: list[str], counts: Counter[str]
     ) -> None:
+        """Note how many samples and metrics were read, and which were left out."""
         self.notes.append(f"prometheus: {plural(counts['samples'], 'sample')} of {plural(len(metrics), 'metric')}")
         if buckets:
             self.notes.append(f"prometheus: {plural(len(buckets), 'metric')} of buckets are left out: a datapack keeps "
@@ -161,6 +162,7 @@ class SeriesReader:
         return {table: self._make_table(table, rows[table], samples[table]) for table in rows}, +seen
 
     def _make_row(self, metric: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+        """Return the table and the columns for the series with the labels *metric*."""
         raw = str(metric["__name__"])
         labels = self._client.redaction.labels(metric)
         suffix, service, columns = self._placing.series(labels)
@@ -201,6 +203,7 @@ def _histograms(names: list[str], kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split_page(page: Page) -> list[Page]:
+    """Return *page* as two: by its metrics, else by its time."""
     names, start_ms, end_ms = page
     if len(names) > 1:
         middle = len(names) // 2

@@ -119,6 +119,7 @@ class StreamReader:
     async def _read_instant(
         self, selector: str, instant_ns: int, limit: int, first_entries: list[LogEntry]
     ) -> tuple[list[LogEntry], int]:
+        """Read all entries of one instant with larger limits; return them and how many may be missing."""
         larger = limit
         while larger < _LARGEST_PAGE:
             larger *= 4
@@ -135,6 +136,7 @@ class StreamReader:
     async def _read_by_stream(
         self, selector: str, instant_ns: int, limit: int, first_entries: list[LogEntry]
     ) -> tuple[list[LogEntry], int]:
+        """Read the entries of one instant stream by stream; return them and how many may be missing."""
         asked = {"match[]": selector, "start": str(instant_ns), "end": str(instant_ns + 1)}
         answer = await self._client.get("/loki/api/v1/series", asked)
         streams = self._client.read(lambda got: [dict(one) for one in got["data"]], answer)

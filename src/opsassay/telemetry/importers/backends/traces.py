@@ -187,6 +187,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def _note_what_was_read(self, name: str) -> None:
+        """Note how many traces the backend *name* gave, and which were left out."""
         seen = self._seen
         self.notes.append(f"{name}: {plural(seen['spans'], 'span')} of {plural(seen['traces'], 'trace')}")
         for what, about in (
@@ -209,6 +210,7 @@ class _Reader:
             )
 
     def _count_kept(self, note: dict[str, Any]) -> None:
+        """Add the counts in *note*, that of a page read earlier."""
         self._seen += Counter(note.get("seen", {}))
         self._no_column |= set(note.get("no_column", ()))
 
@@ -339,6 +341,7 @@ class JaegerReader(_Reader):
     def _keep_new_traces(
         self, key: Sequence[object], traces: Iterable[Any], known_ids: set[str], lost_count: int
     ) -> dict[str, Any]:
+        """Store the new ones of *traces* as the page *key*, and return its note."""
         new = 0
         for trace in traces:
             id_ = self._client.read(lambda one: str(one["traceID"]).lower(), trace)

@@ -141,10 +141,7 @@ def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> S
 
 
 def _storm(drawn: Drawn, chance: random.Random) -> list[OpsCall]:
-    """Return unrelated changes to go with a fault: users who leave for a while, and restarts of unaffected services.
-
-    Each is over, or ends by itself, before anybody has to repair anything; alerts of their traffic fire meanwhile.
-    """
+    """Return unrelated changes to go with a fault: users who leave for a while, and restarts of unaffected services."""
     place, broken = drawn
     concerned = {*_entities_of(broken), *(end for edge in broken.edges for end in edge), place.entry}
     bystanders = sorted(set(place.system.services) - concerned)

@@ -191,6 +191,7 @@ def _pod_unavailable(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
+    """Return the fault of a Service that leads to a wrong port, None where it does not fit."""
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
@@ -240,6 +241,7 @@ def _add_network_policy(place: FaultPlace) -> Broken | None:
 
 
 def _scaled_away(place: FaultPlace) -> Broken | None:
+    """Return the fault of a deployment scaled to zero, None where it does not fit."""
     name = place.target
     if name not in place.system.services or not place.callers:
         return None

@@ -35,6 +35,7 @@ Drawn = tuple[FaultPlace, Broken]
 
 
 def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
+    """Return the fault of a broken feature that shows after a while."""
     broken = feature(key, value, condition, technology)(place)
     if broken is None or not any(one.call for one in _service_of_place(place).steps()):
         return None

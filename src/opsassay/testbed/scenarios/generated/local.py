@@ -153,6 +153,7 @@ def firewalled(condition: str, technology: str, **rule: object) -> Callable[[Fau
 
 
 def _scaled_away(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service scaled to zero, None where it does not fit."""
     count = place.replicas
     if place.target not in place.system.services or count < 2 or not place.callers:
         return None
@@ -257,6 +258,7 @@ def _statements(service: Service, version: str) -> set[str]:
 
 
 def _out_of_memory(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service whose memory limit is too low, None where it does not fit."""
     store = place.system.stores.get(place.target)
     if store is None or store.engine != "valkey" or "maxmemory" not in store.config:
         return None

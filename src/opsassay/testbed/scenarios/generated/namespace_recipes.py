@@ -119,6 +119,7 @@ def _pods(
 
 
 def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
+    """Return the condition that new pods of the target are not ready."""
     return (state(place.target, "status.readyReplicas", None), *_state_when_created(place))
 
 
@@ -180,6 +181,7 @@ def _change_secret_key(place: NamespacePlace) -> Object | None:
 
 
 def _init_container(place: NamespacePlace) -> Object:
+    """Return the change that adds an init container which fails."""
     return _set_pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
 
 
@@ -200,6 +202,7 @@ def _around(place: NamespacePlace, condition: str, root: str, technology: str, *
 
 
 def _config_map(place: NamespacePlace) -> Broken | None:
+    """Return the fault of a key missing in a ConfigMap, None where the target reads none."""
     found = _variable(place, "configMapKeyRef")
     maps = {one["metadata"]["name"]: one.get("data") or {} for one in place.there["ConfigMap"]}
     if found is None or (key := found[1]["key"]) not in (data := maps.get(name := found[1]["name"], {})):
@@ -233,6 +236,7 @@ def _add_quota(place: NamespacePlace) -> Broken | None:
 
 
 def _cordon_all(place: NamespacePlace) -> Broken | None:
+    """Return the fault that all nodes for the target are cordoned, None where it has no nodes of its own."""
     selector = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
     nodes = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in place.there["Node"]}
     hit = [name for name, labels in sorted(nodes.items()) if selector and selector.items() <= labels.items()]
@@ -248,6 +252,7 @@ def _cordon_all(place: NamespacePlace) -> Broken | None:
 
 
 def _scaled_away(place: NamespacePlace) -> Broken | None:
+    """Return the fault of a deployment scaled to zero."""
     name = place.target
     return _around(
         place, "no replica of it is asked for", name, "scaling", entities=(),
@@ -294,10 +299,12 @@ def _target_of_port(port: Object) -> Object:
 
 
 def _wrong_port(spec: Object) -> Object:
+    """Return the change that leads a Service to a wrong port."""
     return {"ports": [{**_target_of_port(spec["ports"][0]), "targetPort": NOBODY_LISTENS}]}
 
 
 def _wrong_selector(spec: Object) -> Object:
+    """Return the change that lets a Service select no pod."""
     key = min(spec["selector"])
     return {"selector": {key: f"{spec['selector'][key]}-v2"[-63:]}}
 

@@ -82,10 +82,7 @@ def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file:
 
 
 def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
-    """Return kind to objects of the namespace *name* and the nodes, and a note on each kind that may not be listed.
-
-    Secrets are not read: deployments name the keys that they take from them.
-    """
+    """Return kind to objects of the namespace *name* and the nodes, and a note on each kind that may not be listed."""
     found, notes = dict[str, list[Object]](), list[str]()
     for kind in KINDS_READ:
         try:
@@ -100,6 +97,7 @@ def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
 
 
 def _ready_of_desired(objects: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
+    """Return deployment to its numbers of ready and desired replicas."""
     return {
         one["metadata"]["name"]: (one.get("status", {}).get("readyReplicas", 0), one["spec"].get("replicas", 1))
         for one in objects["Deployment"]

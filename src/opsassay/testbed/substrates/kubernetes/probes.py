@@ -123,10 +123,7 @@ class ClusterProbes:
     def _fresh(
         self, reading: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
     ) -> DepthReading:
-        """Return *reading*, without a value when one of the *kinds* that it needs is not up to date.
-
-        While the API server is not reached none is followed, though a watch is the last to notice that nobody is there.
-        """
+        """Return *reading*, without a value when one of the *kinds* that it needs is not up to date."""
         stale = [f"watch:{kind}" for kind in kinds if not (health["reached"] and self.mirrors[kind].fresh)]
         return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 
@@ -198,10 +195,7 @@ class HealthOfParts:
 
 
 def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
-    """Let the probe pod in *namespace* send one GET to *url*; return status, latency_s and error.
-
-    The request reaches the pod through the API server, so that nothing is started in it. Raises as `Api.request`.
-    """
+    """Let the probe pod in *namespace* send one GET to *url*; return status, latency_s and error."""
     query = urlencode({"url": url, "timeout": timeout_s})
     path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
     answer: dict[str, Any] = api.request("GET", path, timeout_s=timeout_s + 5)
@@ -209,10 +203,7 @@ def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str
 
 
 def api_health(api: Api) -> dict[str, Any]:
-    """Return whether the API server was reached and is ready, which checks fail, and how long the answer took.
-
-    It is asked once: what may pass is what is measured here.
-    """
+    """Return whether the API server was reached and is ready, which checks fail, and how long the answer took."""
     started, words, ready, reached = time.monotonic(), "", True, True
     try:
         api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=HEALTH_TIMEOUT_S, tries=1)

@@ -67,6 +67,7 @@ class KubernetesSystem:
         return system
 
     def _read_definition(self) -> System | None:
+        """Return the definition stored in the namespace, None without one."""
         described = self.api.get("ConfigMap", "system", self.watch_namespace)  # of a namespace that exists
         if described is None:
             described = self.api.get("ConfigMap", "system", self.name)
@@ -174,12 +175,14 @@ class KubernetesSystem:
         return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
 
     def _urls(self, system: System) -> dict[str, str]:
+        """Return entry service to the URL of a user's request."""
         if system.namespace is not None:
             return dict(system.namespace.probes)
         paths = system.probe_paths()
         return {entry: f"http://{entry}.{self.name}:{SERVICE_PORT}{path}" for entry, path in paths.items()}
 
     def _rate(self) -> float:
+        """Return the rate of the load in requests per second."""
         generator = self.api.get("Deployment", LOAD, self.name)
         if generator is None:
             return 0.0

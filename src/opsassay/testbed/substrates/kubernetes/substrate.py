@@ -126,10 +126,7 @@ class KubernetesSubstrate:
         isolation: str | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system* while the block runs; its namespaces are gone when the block ends.
-
-        Those of one with a *furnishing* are asked to go: nothing else has their name, and the cluster ends what it began.
-        """
+        """Run *system* while the block runs; its namespaces are gone when the block ends."""
         running = self.deploy(
             system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
         )
@@ -219,10 +216,7 @@ class KubernetesSubstrate:
         return found
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each of OpsAssay's systems, after those whose owner died are removed.
-
-        One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
-        """
+        """Return the status of each of OpsAssay's systems, after those whose owner died are removed."""
         found = {**systems_on(self.api), **attached_on(self.api)}
         return [self._read_status(name, namespace) for name, namespace in found.items()]
 
@@ -247,10 +241,7 @@ class KubernetesSubstrate:
         return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)
 
     def _claim(self, namespace: Object, *, owned: bool) -> None:
-        """Create *namespace*; wait for one of that name that is being deleted.
-
-        Raises UserError for another one. When the answer is lost what stands there tells whether it is ours.
-        """
+        """Create *namespace*; wait for one of that name that is being deleted."""
         metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
         name, claim = metadata["name"], secrets.token_hex(8)
         metadata["annotations"] = {CLAIM: claim, **({OWNER: this_process()} if owned else {})}

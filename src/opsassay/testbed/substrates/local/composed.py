@@ -141,6 +141,7 @@ class ComposeNetwork(Impairing):
         return content
 
     def _words(self, *verb: str) -> list[str]:
+        """Return the compose command with *verb* for the project."""
         return [*self._project.compose, "-p", self._name, "-f", str(self._file), *verb]
 
     async def open(self, stores: dict[str, int]) -> None:

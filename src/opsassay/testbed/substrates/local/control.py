@@ -46,6 +46,7 @@ class ControlServer:
             await asyncio.wait(self._busy, timeout=10)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the commands of one client until it closes the connection."""
         task = asyncio.current_task()
         assert task is not None
         self._busy.add(task)
@@ -76,6 +77,7 @@ class ControlServer:
             writer.close()
 
     async def _perform(self, command: dict[str, Any], reader: asyncio.StreamReader, report: Any) -> None:
+        """Carry out one *command* and return its answer."""
         supervisor = self._supervisor
         match command.get("op"):
             case "status":
@@ -116,6 +118,7 @@ class ControlServer:
         await asyncio.gather(*flushing, return_exceptions=True)  # one that just died has nothing left to send
 
     async def _inject(self, plan: FaultPlan, reader: asyncio.StreamReader, report: Any) -> None:
+        """Inject *plan*, and undo it when the client closes the connection."""
         lease = asyncio.Event()
 
         async def watch() -> None:

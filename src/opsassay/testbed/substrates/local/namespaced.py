@@ -66,6 +66,7 @@ class NamespacedNetwork(Impairing):
         await asyncio.to_thread(self._build)  # the netlink library runs an event loop of its own
 
     def _build(self) -> None:
+        """Make bridges and namespaces, in a thread."""
         self._fabric.start()
         stores, users, probes = BESIDE
         desired = {replica.id: replica.host for replica in self._fleet.replicas.values()}
@@ -119,6 +120,7 @@ class NamespacedNetwork(Impairing):
         await asyncio.to_thread(self._fabric.close)
 
     def _visitor(self, entry: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        """Return the handler of user connections to *entry*."""
         turn = itertools.count()
 
         async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -226,6 +226,7 @@ class Operations:
     async def _release(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> dict[str, Any]:
+        """Deploy the release *version* of *service*, or of one replica."""
         spec = self._system.system.services[self._service(service)]
         if version not in spec.versions():
             raise NotFoundError(f"release of {service}", version, spec.versions())
@@ -285,6 +286,7 @@ class Operations:
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
 
     async def _synchronise(self, host: str, key: str, value: str) -> None:
+        """Switch the time synchronisation of *host* by its setting."""
         if key != TIME_SYNC or value not in ("on", "off"):
             raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
         if value == "off":

@@ -116,6 +116,7 @@ class LocalSystem:
         require(self.definition(), plan, REPERTOIRES[self._level()].refusal, source=source)
 
     def _level(self) -> IsolationLevel:
+        """Return the isolation level of this system."""
         isolation = self.status().isolation
         return next(level for level in get_args(IsolationLevel) if level == isolation)
 
@@ -409,4 +410,5 @@ def _reap_ended() -> None:
 
 
 def _logs(state: SystemState) -> str:
+    """Return the last lines of the supervisor's log."""
     return log_tail(Path(state.dir / "supervisor.log"))

@@ -343,10 +343,7 @@ class Supervisor:
         task.add_done_callback(finished)
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
-        """Start a successor of the replica's process; return the former pid once it is ready, None if it is not.
-
-        The former process goes on serving the connections that it has; whoever asks for the successor ends it.
-        """
+        """Start a successor of the replica's process; return the former pid once it is ready, None if it is not."""
         former, former_port = replica.pid, replica.port
         if replica.spec.program is not None:  # two of them cannot listen on the same port
             await rollout.stop(self, replica)

@@ -61,9 +61,6 @@ async def keep_full(group: Group, config: dict[str, Any], blocks: list[bytearray
 
 
 def spare_this_process() -> None:
-    """Lower the chance that the kernel's out-of-memory killer takes this process, where allowed.
-
-    Where we may not, replicas still go first: see the template.
-    """
+    """Lower the chance that the kernel's out-of-memory killer takes this process, where allowed."""
     with contextlib.suppress(PermissionError):
         Path("/proc/self/oom_score_adj").write_text("-1000")

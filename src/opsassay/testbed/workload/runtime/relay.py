@@ -44,6 +44,7 @@ class Link:
             await asyncio.sleep(lag)
 
     def _connect_lag_s(self, now: float) -> float:
+        """Return the delay in s of a new connection at the time *now*, by all impairments."""
         return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
 
     def impair(self, impaired: dict[str, list[Impairment]]) -> None:
@@ -166,12 +167,12 @@ class Pipe(asyncio.Protocol):
             self.peer.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end while this one cannot take more."""
+        """Stop reading from the other end, since this end's buffer is full."""
         if self.peer and self.peer.transport:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read from the other end again."""
+        """Resume reading from the other end, since this end's buffer has room again."""
         if self.peer and self.peer.transport:
             self.peer.transport.resume_reading()
 

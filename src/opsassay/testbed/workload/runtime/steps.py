@@ -112,6 +112,7 @@ class Executor:
                 return
 
     async def _attempt_call(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
+        """Make one attempt of a call to *service* in a client span; raises CallFailedError."""
         attributes = {"http.request.method": method, "server.address": service, "url.path": route}
         started = time.perf_counter_ns()
         with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
@@ -165,6 +166,7 @@ class Executor:
         return bool(failed)
 
     def _is_watched(self, callee: str) -> bool:
+        """Return whether one-way times of the link to *callee* are recorded."""
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
@@ -258,6 +260,7 @@ class Executor:
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
     async def _spend_time(self, step: Step, _: Work) -> None:
+        """Sleep or compute for the time of *step*."""
         factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
         if step.wait_ms is not None:
             await asyncio.sleep(step.wait_ms * factor / 1e3)

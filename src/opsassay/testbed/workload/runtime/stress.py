@@ -35,10 +35,7 @@ Work = Callable[[threading.Event, dict[str, Any]], None]
 
 
 def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Produce garbage beside a large graph until *ended*, so that collections take 80% of the time.
-
-    However fast that is: a pause of a fixed length would leave a fast machine idle.
-    """
+    """Produce garbage beside a large graph until *ended*, so that collections take 80% of the time."""
     graph = _chain(GRAPH_NODES)
     while not ended.is_set():
         began = time.thread_time()

@@ -99,6 +99,7 @@ class WatchedWrites:
             self._conclude(now_ns - SETTLED_NS)
 
     def _take_in(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
+        """Record one watch event while the lock is held."""
         metadata = item["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         former = self._known.get(key)
@@ -133,6 +134,7 @@ class WatchedWrites:
         self._removals = waiting
 
     def _note_write(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
+        """Record the write of *item* if it can be attributed to the agent."""
         metadata, manager = item["metadata"], last_manager(item) if verb != "delete" else ""
         granted = self._elsewhere.get(metadata.get("namespace", ""))
         if granted is not None and verb not in granted.get(kind, ()):

@@ -85,6 +85,7 @@ def _guard(undo_command: Sequence[str], limit_s: float) -> subprocess.Popen[byte
 
 
 def _stand_guard(order: str) -> int:
+    """Run the undo command of *order* when standard input ends or the time is over."""
     import select
 
     payload = json.loads(order)

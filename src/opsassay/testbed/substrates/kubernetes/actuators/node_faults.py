@@ -82,6 +82,7 @@ class NodeFault:
             (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
     def _request_agent(self, system: ClusterUnderTest, method: str, path: str) -> Any:
+        """Send a request to the agent on the node and return its response."""
         pod_endpoints = PodEndpoints.for_namespace(system.api, system.watch_namespace)
         return pod_endpoints.request(self._name, method, path, port=self._port, raw_answer=True)
 
@@ -144,6 +145,7 @@ def _packets(
 def _packet_request(
     system: ClusterUnderTest, replica: Replica, streams: list[dict[str, Any]], impairment: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the action that impairs *streams* of the pod of *replica*."""
     return {
         "kind": "packets",
         "id": secrets.token_hex(3),

@@ -138,6 +138,7 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
 
 
 def _peers_except(peer: str) -> list[Any]:
+    """Return the peers of a network policy that allows all pods but those of *peer*."""
     elsewhere = {"matchExpressions": [{"key": PURPOSE_LABEL, "operator": "NotIn", "values": ["system"]}]}
     here = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [peer]}]}
     return [{"podSelector": here}, {"namespaceSelector": elsewhere}]

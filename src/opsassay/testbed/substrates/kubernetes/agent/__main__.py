@@ -81,6 +81,7 @@ def _press(role: str, order: dict[str, Any]) -> None:
 
 
 def _replica_order(system: System, service: str) -> dict[str, Any]:
+    """Return the settings for the process of a replica of *service* in this pod."""
     pod = os.environ["POD_NAME"]
     stores = {
         name: {"address": name, "port": STORE_PORTS[system.stores[name].engine], "engine": system.stores[name].engine}

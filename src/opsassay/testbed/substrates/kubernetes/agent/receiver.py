@@ -35,10 +35,7 @@ def main() -> None:
 
 
 def application(control: ReceiverControl, spools: Path, key: str) -> web.Application:
-    """Return the web application that opens, refreshes and closes recording sessions; spools are below *spools*.
-
-    Those of a container before this one in the pod are removed: its sessions went with it, and nothing is added to them.
-    """
+    """Return the web application that opens, refreshes and closes recording sessions; spools are below *spools*."""
     shutil.rmtree(spools, ignore_errors=True)
 
     async def open_session(request: web.Request) -> web.Response:

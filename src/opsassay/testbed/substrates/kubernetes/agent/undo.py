@@ -49,10 +49,7 @@ def main() -> None:
 
 
 def undone(order: dict[str, Any]) -> bool:
-    """Send the undo requests of *order* repeatedly until each is done; return whether all are, by whomever.
-
-    Each may be sent twice: it names the desired content and no version of the present one.
-    """
+    """Send the undo requests of *order* repeatedly until each is done; return whether all are, by whomever."""
     left = list(order["requests"])
     for _ in range(ROUNDS):
         standing = _status({"method": "GET", "path": order["path"]})

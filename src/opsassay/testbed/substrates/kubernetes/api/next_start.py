@@ -27,10 +27,7 @@ Pending = defaultdict[str, tuple[str, ...]]
 def next_start(
     objects: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
 ) -> tuple[Configured, dict[str, tuple[str, ...]]]:
-    """Return entity to digest of its configuration at the next start, and to its ready pods with an older one.
-
-    *objects* are those of a namespace by kind; *nodes* those that may be closed to them.
-    """
+    """Return entity to digest of its configuration at the next start, and to its ready pods with an older one."""
     configured, pending = Configured(), Pending(tuple)
     pods = [pod for pod in objects["Pod"] if is_ready(pod)]
     _note_templates(objects["Deployment"], objects["ReplicaSet"], pods, configured, pending)

@@ -118,6 +118,7 @@ class ObjectServer(SmallApi):
         return 200, {**listed, "metadata": {"resourceVersion": version}, "items": items}
 
     def _whole_object(self, key: Key) -> Object:
+        """Return the stored object with kind and apiVersion."""
         kind = key[0]
         return {"kind": kind, "apiVersion": version_in(KINDS[kind][0]), **self.objects[key]}
 

@@ -183,10 +183,7 @@ def _incarnation(pod: Object) -> str:
 
 
 def programs(workloads: Iterable[Object]) -> dict[str, str]:
-    """Return workload name to a digest of what its containers run, and as which user.
-
-    A replica counts for whatever has its workload's name, so all of one name are one program.
-    """
+    """Return workload name to a digest of what its containers run, and as which user."""
     found: dict[str, list[list[Any]]] = {}
     for owner in workloads:
         if owner_of(owner) is not None:

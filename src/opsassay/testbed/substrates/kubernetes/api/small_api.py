@@ -107,6 +107,7 @@ class SmallApi:
         return self._note_request(head, read_body(connection, head, deadline))
 
     def _note_request(self, head: RequestHead, body: Any) -> ApiRequest:
+        """Store the request of this thread and return it."""
         request = ApiRequest(head.method, head.path, head.query, head.headers, body)
         self.asked.append(request)
         del self.asked[:-MOST_ASKED]

@@ -75,6 +75,7 @@ def _text(cell: RunSpec, item: Object) -> str:
 
 
 def _metadata_alone(item: Object) -> dict[str, Any]:
+    """Return *item* with its metadata only."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
@@ -113,6 +114,7 @@ def _count_ready(item: Object) -> str:
 
 
 def _status_word(item: Object) -> str:
+    """Return the status of a pod in one word, as kubectl prints it."""
     if "deletionTimestamp" in item["metadata"]:
         return "Terminating"
     for one in _container_statuses(item):
@@ -124,6 +126,7 @@ def _status_word(item: Object) -> str:
 
 
 def _ready_of_desired(item: Object) -> str:
+    """Return ready and desired replicas, such as ``1/2``."""
     return f"{cell_at('status', 'readyReplicas', absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
 
 
@@ -173,6 +176,7 @@ def _data_count(item: Object) -> int:
 
 
 def _last_schedule(item: Object) -> str | None:
+    """Return the time since a CronJob last ran, as text."""
     since = cell_at("status", "lastScheduleTime")(item)
     return age(since) if since else None
 

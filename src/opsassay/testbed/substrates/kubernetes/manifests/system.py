@@ -266,6 +266,7 @@ class Deployed:
         return self.endpoint or f"http://{RECEIVER}.{self.watch_namespace}:{RECEIVER_PORT}"
 
     def _derive_token(self) -> str:
+        """Return the token by which replicas trust each other, derived from name and seed."""
         return hashlib.sha256(f"{self.name}:{self.seed}".encode()).hexdigest()[:16]
 
     def _make_metadata(self, name: str, namespace: str | None = None) -> Object:

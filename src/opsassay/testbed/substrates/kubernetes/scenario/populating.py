@@ -93,6 +93,7 @@ class PopulatedSystem(Deployed):
         return [_light(made[0])]
 
     def _stand_in(self, name: str, service: Service) -> list[Object]:
+        """Return the objects of a service that only answers, in place of the runtime."""
         command = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"]
         container = self._container(name, command=command, ports=[SERVICE_PORT])
         deployment, *others = self._deployment(name, container, replicas=service.replicas, grace_s=service.drain_s)

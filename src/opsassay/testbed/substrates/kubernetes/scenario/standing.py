@@ -55,6 +55,7 @@ def _objects_of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
 
 
 def _scheduling_state(node: Object) -> Object:
+    """Return the parts of *node* that decide which pods it accepts."""
     taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
     return {"unschedulable": bool(node["spec"].get("unschedulable")), "taints": taints}
 
@@ -146,6 +147,7 @@ def _await_rollouts(api: Api, namespace: str, before: Standing) -> None:
 
 
 def _rolled_out(deployment: Object) -> bool:
+    """Return whether the rollout of *deployment* is complete."""
     status, count = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     done: bool = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0) and all(
         status.get(key, 0) == count for key in ("replicas", "updatedReplicas", "readyReplicas")

@@ -81,6 +81,7 @@ def refusal(composition: Composition, *, nodes: bool) -> str | None:
 
 
 def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
+    """Return why *change* reaches outside of what the reset restores, None when it does not."""
     known = ARGUMENTS.get(change.verb)
     if known is None or set(change.arguments) != known:
         return f"`{change.verb}` with {', '.join(change.arguments) or 'nothing'} is no change that is known"

@@ -56,6 +56,7 @@ def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
 
 
 def _rolled_out(item: Object) -> bool:
+    """Return whether the rollout of *item* is complete."""
     status, desired = item.get("status", {}), item["spec"].get("replicas", 1)
     seen = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]

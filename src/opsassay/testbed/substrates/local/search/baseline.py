@@ -95,6 +95,7 @@ def verify(running: LocalSystem, system: System) -> None:
 
 
 def _settings_back(running: LocalSystem, name: str, desired: RestorableState, current: RestorableState) -> bool:
+    """Restore the settings of *name* to *desired*; return whether any differed."""
     ours, theirs = desired.settings[name], current.settings[name]
     for key in theirs.keys() - ours.keys():
         running.operate("config unset", {"target": name, "key": key})

@@ -74,6 +74,7 @@ def _wrong_port_block(caller: str, target: str) -> Block:
 
 
 def _upstream_key(target: str) -> str:
+    """Return the setting of callers that says where *target* is."""
     return f"UPSTREAM_{target.upper().replace('-', '_')}"
 
 
@@ -103,10 +104,7 @@ def refusal(composition: Composition, system: System) -> str | None:
 
 
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
-    """Return which precondition is violated while a candidate is applied, None when all hold.
-
-    The workload exists, has a replica in the desired state at least, and is found under its own name.
-    """
+    """Return which precondition is violated while a candidate is applied, None when all hold."""
     rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
     if target not in system.services or not rows:
         return f"{target} does not exist: its desired state has no replica"
@@ -117,6 +115,7 @@ def violation(running: LocalSystem, system: System, target: str) -> str | None:
 
 
 def _why_outside(change: OpsCall, system: System) -> str | None:
+    """Return why *change* reaches outside of what the baseline restores, None when it does not."""
     named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
     if change.verb not in RESTORED:
         return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"
