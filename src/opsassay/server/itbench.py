@@ -192,6 +192,7 @@ def finish(call: Call) -> View:
 
 
 def _report_phase(call: Call, phase: str) -> View:
+    """Record a *phase* of the agent on the bundle that it has taken."""
     desired, (_, cells) = _PHASES.get(phase, phase), _cells(call)
     if desired in ENDED:
         for cell in cells:
@@ -254,6 +255,7 @@ def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], li
 
 
 def _note_presence(call: Call, agent: Mapping[str, Any]) -> None:
+    """Record that *agent* has just asked for work."""
     with call.platform.engine.begin() as connection:
         connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
 
@@ -285,6 +287,7 @@ def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
+    """Return *agent* as ITBench's agent resource."""
     return {
         "metadata": _make_metadata(agent["id"], "Agent", agent["created_ns"]),
         "spec": {

@@ -30,6 +30,7 @@ def expire(platform: Platform, now_ns: int | None = None) -> int:
 
 
 def _select_ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> list[str]:
+    """Return the ids of the rows of *table* that meet *late*."""
     with platform.engine.connect() as connection:
         return list(connection.execute(select(table.c.id).where(late)).scalars())
 

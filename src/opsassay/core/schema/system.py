@@ -243,6 +243,7 @@ class System(Written):
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Self:
+        """Raise ValueError where the system's file names what does not exist or does not fit."""
         for name, service in self.services.items():
             if service.host is not None and service.host not in self.hosts:
                 raise ValueError(f"services.{name}.host: {service.host!r} is not one of hosts {', '.join(self.hosts)}")
@@ -263,6 +264,7 @@ class System(Written):
         return self
 
     def _check_reached(self) -> None:
+        """Raise ValueError unless the command of the load reaches a program that listens."""
         if not self.entries():
             raise ValueError("load.command: no service listens, so that it reaches none")
         if ours := sorted(name for name in self.entries() if self.services[name].program is None):

@@ -205,6 +205,7 @@ def _read_graph(
 
 
 def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> None:
+    """Add a note for every cycle in *pairs*, the (cause, effect) edges of *file*."""
     names = sorted({end for pair in pairs for end in pair})
     index = {name: place for place, name in enumerate(names)}
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
@@ -233,6 +234,7 @@ def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str,
 
 
 def _label_of_group(group: Mapping[str, Any]) -> RootLabel:
+    """Return the root label of an ITBench *group* of entities."""
     names = tuple(dict.fromkeys(str(group[key]) for key in ("id", "name") if group.get(key)))
     return RootLabel(service=names, pod=names if str(group.get("kind")).lower() == "pod" else ())
 

@@ -127,6 +127,7 @@ def _window(metrics: pl.DataFrame) -> Window:
 
 
 def _frames_of_windows(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
+    """Return the tables by period and modality."""
     return {
         ("normal", "traces"): empty("traces"),
         ("abnormal", "traces"): empty("traces"),

@@ -85,6 +85,7 @@ def _normalise_value(value: Any, problems: list[str]) -> Any:
 
 
 def _keep_readable(items: list[Any], problems: list[str]) -> Iterator[Any]:
+    """Yield those of *items* that can be normalised; the reasons for others go to *problems*."""
     for item in items:
         try:
             yield _normalise_value(item, problems)

@@ -97,6 +97,7 @@ class TraceColumns:
         return pl.DataFrame(columns)
 
     def _coalesce_attributes(self, column: str, keys: tuple[str, ...]) -> pl.Series:
+        """Return *column*, filled from the attributes *keys* where it is null."""
         dtype = pl.String() if column.endswith("method") else pl.Int64()
         sources = pl.DataFrame([self._attributes.series(key, dtype).alias(key) for key in keys])
         found = sources.select(pl.coalesce(keys)).to_series()

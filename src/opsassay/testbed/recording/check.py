@@ -155,6 +155,7 @@ def _silent(system: System, traces: pl.DataFrame) -> list[str]:
 
 
 def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) -> Iterator[str]:
+    """Yield sentences on what is wrong with the requests of users in *traces*."""
     sent = user_requests(traces, system.seen_at())
     failed = sent.filter(sent["attr.status_code"] == "Error") if sent.height else sent
     if not sent.height and system.load.command:
@@ -168,6 +169,7 @@ def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) 
 
 
 def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield sentences on what is wrong with the traces of *system*; *hops* are its calls in them."""
     for name in () if _attached(system) else _silent(system, traces):
         words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
         if system.compose is not None:

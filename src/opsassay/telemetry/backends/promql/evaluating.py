@@ -135,6 +135,7 @@ class Evaluation:
         )
 
     def _relabel_vectors(self, name: str, call: promql.Call) -> Vectors:
+        """Evaluate label_replace or label_join."""
         vectors = self._evaluate_expression(call.args[0])
         assert isinstance(vectors, Vectors)
         target, first, *others = (_read_literal(argument) for argument in call.args[1:])

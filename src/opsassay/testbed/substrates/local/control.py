@@ -138,4 +138,5 @@ class ControlServer:
 
 
 def _emits(name: str) -> bool:
+    """Return whether the process *name* sends telemetry: all but the relay and pressure companions."""
     return name != "relay" and not name.startswith("pressure-")

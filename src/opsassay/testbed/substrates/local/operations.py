@@ -113,6 +113,7 @@ class Operations:
         }
 
     def _row(self, replica: Replica) -> dict[str, Any]:
+        """Return the state of *replica* as a row of `ps`."""
         return {
             "replica": replica.id,
             "service": replica.service,

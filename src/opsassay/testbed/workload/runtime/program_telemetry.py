@@ -68,6 +68,7 @@ class ProgramTelemetry:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
     async def _take_export(self, request: web.Request) -> web.Response:
+        """Accept an export request of the program, count its spans and pass it on."""
         signal = request.path.rpartition("/")[2]
         try:
             message = _read(signal, request.content_type, await request.read())

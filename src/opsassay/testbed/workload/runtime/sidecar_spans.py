@@ -83,6 +83,7 @@ def general(path: str) -> str:
 
 
 def _kept_attributes(fields: dict[str, str]) -> Iterator[KeyValue]:
+    """Yield the span attributes for the *fields* of a sidecar's span."""
     for name, ours in TEXTS.items():
         if value := fields.get(name):
             yield _text_attribute(ours, value)
@@ -96,4 +97,5 @@ def _text_attribute(key: str, value: str) -> KeyValue:
 
 
 def _first_field(fields: dict[str, str], names: tuple[str, ...]) -> str:
+    """Return the value of the first of *names* in *fields*, '' without one."""
     return next((fields[name] for name in names if fields.get(name)), "")

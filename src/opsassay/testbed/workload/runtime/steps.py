@@ -254,6 +254,7 @@ class Executor:
                 ) from error
 
     def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
+        """Return the client span of a request to a store, which counts as *activity*."""
         return StoreSpan(self, name, system, activity, work)
 
     async def _run_log(self, step: Step, work: Work) -> None:

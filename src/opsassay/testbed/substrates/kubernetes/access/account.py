@@ -60,6 +60,7 @@ def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Obj
 
 
 def _rules_of_role(rule: AccessRule) -> list[Object]:
+    """Return the Kubernetes rules that grant *rule*."""
     by_group: dict[str, list[str]] = {}
     for resource in rule.resources:
         by_group.setdefault(GROUPS.get(resource.partition("/")[0], ""), []).append(resource)

@@ -175,6 +175,7 @@ def _written_fields(item: Object) -> Any:
 
 
 def _own_annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotations of an object that no controller sets."""
     given: Mapping[str, str] = metadata.get("annotations") or {}
     return {key: value for key, value in given.items() if not key.startswith(("deployment.kubernetes.io/", "volumes."))}
 

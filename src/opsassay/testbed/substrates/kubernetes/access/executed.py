@@ -48,6 +48,7 @@ def _files(words: Sequence[str]) -> list[str]:
 
 
 def _find_method(words: Sequence[str]) -> str:
+    """Return the HTTP method of the curl command *words*."""
     for number, word in enumerate(words):
         for option in _METHOD:
             if word == option:

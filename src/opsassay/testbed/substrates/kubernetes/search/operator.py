@@ -103,12 +103,14 @@ def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str
 
 
 def _images_patch(good: Mapping[str, Object]) -> Object:
+    """Return the patch that restores the images of the deployment *good*."""
     containers = good["spec"]["template"]["spec"]["containers"]
     images = [{"name": one["name"], "image": one["image"]} for one in containers]
     return {"spec": {"template": {"spec": {"containers": images}}}}
 
 
 def _restart_patch(good: Mapping[str, Object]) -> Object:
+    """Return the patch that restores the containers of the deployment *good* and restarts its pods."""
     now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
     containers = [{"$patch": "replace"}, *good["spec"]["template"]["spec"]["containers"]]
     return {"spec": {"template": {"metadata": {"annotations": now}, "spec": {"containers": containers}}}}
