@@ -69,8 +69,8 @@ def defer_lost(url: str, connection: Connection) -> int:
 class _Connector(PsycopgConnector):
     """A connector that says so when the connection that listens breaks, instead of making another."""
 
-    async def _loop_notify(self, *words: Any, **named: Any) -> None:
-        await super()._loop_notify(*words, **named)
+    async def _loop_notify(self, *arguments: Any, **keywords: Any) -> None:
+        await super()._loop_notify(*arguments, **keywords)
         raise ConnectorException("The connection that listens for jobs broke.")
 
 
@@ -94,9 +94,9 @@ class QueueWorker(Worker):
         started = [task for task in super()._start_side_tasks() if task.get_name() != "deferrer"]
         return [*started, asyncio.create_task(self._sweep(), name="sweep")]
 
-    async def _persist_job_status(self, *words: Any, **named: Any) -> None:
+    async def _persist_job_status(self, *arguments: Any, **keywords: Any) -> None:
         try:
-            await super()._persist_job_status(*words, **named)
+            await super()._persist_job_status(*arguments, **keywords)
         except ConnectorException as error:
             self._lost = error
             self.stop()  # type: ignore[no-untyped-call]

@@ -151,6 +151,7 @@ class LockedSql:
         return {"subject": asdict(self._subject)}
 
     def _run_query(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
+        """Send a query to the worker and return its result; a timeout or lost worker is an error in it."""
         self._ensure_worker()
         try:
             reply = self._exchange(json.dumps(request, default=str), timeout_s)

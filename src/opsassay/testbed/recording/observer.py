@@ -207,8 +207,10 @@ class Observer:
         append_object(self._out, tick.model_dump(mode="json", exclude_defaults=True))
 
 
-def _make_observation(depth: Depth, began: int, read: DepthReading) -> Observation:
-    return Observation(depth=depth, started_ns=began, ended_ns=read.ended_ns, value=read.value, failing=read.failing)
+def _make_observation(depth: Depth, began_ns: int, reading: DepthReading) -> Observation:
+    return Observation(
+        depth=depth, started_ns=began_ns, ended_ns=reading.ended_ns, value=reading.value, failing=reading.failing
+    )
 
 
 def read_timeline(path: Path) -> Timeline:

@@ -140,9 +140,9 @@ def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> S
     return chance.sample(desk, EACH)
 
 
-def _storm(drawn: Drawn, chance: random.Random) -> list[OpsCall]:
+def _storm(target: Drawn, chance: random.Random) -> list[OpsCall]:
     """Return unrelated changes to go with a fault: users who leave for a while, and restarts of unaffected services."""
-    place, broken = drawn
+    place, broken = target
     concerned = {*_entities_of(broken), *(end for edge in broken.edges for end in edge), place.entry}
     bystanders = sorted(set(place.system.services) - concerned)
     calls = [local.call("restart", target=name, rolling=True) for name in chance.sample(bystanders, 3)]

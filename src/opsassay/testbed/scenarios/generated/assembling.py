@@ -106,6 +106,7 @@ def _only_waits(step: OracleStep) -> bool:
 
 
 def _make_oracles(parts: Sequence[Broken], phrases: ScenarioPhrases) -> dict[str, Any]:
+    """Return the oracles of a scenario with the faults *parts*: the right repair, and those that must fail."""
     repair = [step for one in parts for step in (*one.looks, *one.repair)]
     found: dict[str, Any] = {
         "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}

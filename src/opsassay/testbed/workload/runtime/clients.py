@@ -188,9 +188,9 @@ class Clients:
         password = self.settings.password(name)
         who = {"user": "opsassay"} if password is None else {"user": "app", "password": password}
 
-        async def connect(at: dict[str, Any]) -> asyncpg.Pool:
+        async def connect(store: dict[str, Any]) -> asyncpg.Pool:
             return await asyncpg.create_pool(
-                **who, host=at["address"], port=at["port"], database="postgres", ssl=False,
+                **who, host=store["address"], port=store["port"], database="postgres", ssl=False,
                 min_size=1, max_size=self._pool_size, timeout=5, command_timeout=10,
             )  # fmt: skip
 
@@ -199,9 +199,9 @@ class Clients:
     async def cache(self, name: str) -> valkey.asyncio.Valkey:
         """Return the client of the Valkey store *name*."""
 
-        async def connect(at: dict[str, Any]) -> valkey.asyncio.Valkey:
+        async def connect(store: dict[str, Any]) -> valkey.asyncio.Valkey:
             return valkey.asyncio.Valkey(
-                host=at["address"], port=at["port"], max_connections=64, socket_connect_timeout=5
+                host=store["address"], port=store["port"], max_connections=64, socket_connect_timeout=5
             )
 
         return await self._store(self._caches, name, connect)  # type: ignore[no-any-return]
@@ -209,9 +209,9 @@ class Clients:
     async def queue(self, name: str) -> Any:
         """Return the NATS connection of the store *name*."""
 
-        async def connect(at: dict[str, Any]) -> Any:
+        async def connect(store: dict[str, Any]) -> Any:
             return await nats.connect(
-                f"nats://{at['address']}:{at['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
+                f"nats://{store['address']}:{store['port']}", max_reconnect_attempts=-1, reconnect_time_wait=0.5
             )
 
         return await self._store(self._queues, name, connect)

@@ -86,11 +86,11 @@ def _path_of_change(api: Api, change: Change) -> str:
     return api.path_of(change.kind, change.namespace, change.name)
 
 
-def _inverse(patch: Any, standing: Any) -> Any:
-    """Return the merge patch that undoes *patch* on *standing*; fields that did not exist are removed again."""
-    if not isinstance(patch, dict) or not isinstance(standing, dict):
-        return standing
-    return {key: _inverse(value, standing[key]) if key in standing else None for key, value in patch.items()}
+def _inverse(patch: Any, present: Any) -> Any:
+    """Return the merge patch that undoes *patch* on *present*; fields that did not exist are removed again."""
+    if not isinstance(patch, dict) or not isinstance(present, dict):
+        return present
+    return {key: _inverse(value, present[key]) if key in present else None for key, value in patch.items()}
 
 
 @contextmanager

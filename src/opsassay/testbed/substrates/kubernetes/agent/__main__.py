@@ -106,6 +106,7 @@ def _replica_order(system: System, service: str) -> dict[str, Any]:
 
 
 def _load_order(system: System) -> dict[str, Any]:
+    """Return the settings for the load generator in this pod."""
     return {
         **_common_settings(system, LOAD),
         "resource": _resource(system, LOAD),
