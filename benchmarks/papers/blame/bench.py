@@ -266,7 +266,9 @@ def _blamed(task: _Task, model: Model | None, how: Bench) -> Blamed:
         asked: Technique = partial(counterfactual, judge=judge_of(trace))
     else:
         asked = echo if name == ECHO else how.prompts[name][0]
-    return ask_model(name, asked, observed(trace, settings), model, settings, rerun, turns=name == COUNTERFACTUAL)
+    return ask_model(
+        name, asked, observed(trace, settings), model, settings, rerun, in_conversation=name == COUNTERFACTUAL
+    )
 
 
 def _answer_fields(given: Attribution) -> dict[str, object]:

@@ -60,30 +60,30 @@ class Annotated:
 
 
 def annotate_path(path: Path) -> Annotated:
-    """Annotate the one case at *path* and write the result to its truth; a case that cannot be read is reported."""
+    """Annotate the case at *path* and write the result to its truth; an unreadable case is reported."""
     return run_job(AnnotateJob(path, again=True))[0]
 
 
 def run_job(job: AnnotateJob) -> list[Annotated]:
-    """Return what becomes of *job*: one result, or one per service for a sham without a root."""
+    """Return the results of *job*: one, or one per service for a placebo fault without a given root."""
     began = time.perf_counter()
     try:
         (case,) = resolve(job.path)
         if job.sham:
-            return _shams(case, job)
+            return _annotate_placebos(case, job)
         known = None if job.again or job.root else _read_unchanged_annotation(case, job.settings)
         annotation = known or annotate_case(case, job.root, job.settings)
         if known is None and job.root is None and case.truth_path is not None:
             write_annotation(case.truth_path, annotation)
-        stated = _about_stated(case, annotation, job) if job.root is None else None
+        stated = _compare_with_stated(case, annotation, job) if job.root is None else None
     except OpsAssayError as error:
         return [Annotated(job.path.name, job.path, None, str(error), time.perf_counter() - began)]
     seconds = time.perf_counter() - began
     return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root, stated)]
 
 
-def _about_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str | None:
-    """Return whether the recording bears out the stated root of *case*, None when nothing is only stated."""
+def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str | None:
+    """Return whether the recording confirms the stated root of *case*, in words; None when none is stated."""
     if case.truth is None or not case.truth.stated:
         return None
     window, (place, *_) = case.datapack.incident.abnormal, case.truth.roots[0].service
@@ -124,14 +124,14 @@ def annotate_case(case: Case, root: str | None = None, settings: AnnotateSetting
         return inferred.model_copy(update={"made_from": made_from(case, settings)})
     affected = case.truth.affected()
     acting = [one for one in affected if one.acted]
-    annotation = annotate(case.datapack, _by_service(acting or affected), root=root, settings=settings)
+    annotation = annotate(case.datapack, _faults_by_service(acting or affected), root=root, settings=settings)
     if root is None:
         annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not affected)
     return annotation.model_copy(update={"made_from": made_from(case, settings)})
 
 
 def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: AnnotateSettings) -> Annotation:
-    """Return the annotation of *case*, of which it is known that one service of each of *places* was broken."""
+    """Return the annotation of *case* when only one faulty service of each of *places* is known."""
     opened = open_pack(case.datapack, settings)
     seen = opened.since(None, settings)
     known = case.datapack.services()
@@ -144,14 +144,14 @@ def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: A
     unseen = "; ".join(one.sentence for one in found if not one.fault)
     if not sentences:
         drifted = annotation.label is Label.DRIFTED
-        label, reason = decide(drifted=drifted, shown=None, alarms=len(seen.alarms), paths=0, unseen=unseen)
+        label, reason = decide(drifted=drifted, signature=None, alarms=len(seen.alarms), paths=0, instead=unseen)
         return annotation.model_copy(update={"label": label, "reason": reason})
     sentences += (f"Of another root {unseen}.",) if unseen else ()
     return annotation.model_copy(update={"notes": (*annotation.notes, *sentences)})
 
 
-def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
-    """Return the faults, that of a host listed once for each of its services."""
+def _faults_by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
+    """Return the faults, a host's listed once for each of its services."""
     return [
         fault.model_copy(update={"service": service})
         for fault, services, _ in affected
@@ -160,7 +160,7 @@ def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
 
 
 def made_from(case: Case, settings: AnnotateSettings) -> str:
-    """Return the digest of everything that the annotation of *case* depends on."""
+    """Return the digest of all inputs of the case's annotation."""
     assert case.truth is not None
     parts = [
         CAUSES_VERSION,
@@ -181,8 +181,8 @@ def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annota
     return known if known.made_from == made_from(case, settings) else None
 
 
-def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
-    """Pretend that a fault of the type was at the root, or at every service in turn, where nothing was broken."""
+def _annotate_placebos(case: Case, job: AnnotateJob) -> list[Annotated]:
+    """Annotate a fault-free case as if a fault of the job's type were at the root, or at each service."""
     assert job.sham is not None
     _require_service(case, job.root)
     services: Sequence[str] = [job.root] if job.root else case.datapack.services()
@@ -208,10 +208,7 @@ def _require_service(case: Case, root: str | None) -> None:
 
 
 def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
-    """Return *annotation* with what the effect checks say: a fault that did not bite is no_effect.
-
-    Without any that acted (*acting*), so is the whole.
-    """
+    """Return *annotation* with faults whose effect check failed labelled no_effect."""
     checked = zip(truth.faults, truth.effects, strict=False)
     idle = tuple(_verdict_without_effect(fault, effect) for fault, effect in checked if not effect.passed)
     if acting:

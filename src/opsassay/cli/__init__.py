@@ -141,10 +141,7 @@ def _is_refused_path(error: Exception, words: Sequence[str]) -> bool:
 
 
 def _fullest_folder(words: Sequence[str]) -> str:
-    """Return the folder with the least free space among those that the command of *words* writes to, with that space.
-
-    The kernel's error for a write to a full disk names no file.
-    """
+    """Return the folder with the least free space among those that the command of *words* writes to, with that space."""
     import shutil
     import tempfile
 

@@ -121,10 +121,7 @@ def record_incident(
     isolation: IsolationLevel | None,
     stages: Stages,
 ) -> str:
-    """Run *app*, inject *plan* and record it into the tree at *root*; return the incident's id.
-
-    Raises NotNormalError when it is not healthy and steady on this machine, also with a quarter of the load.
-    """
+    """Run *app*, inject *plan* and record it into the tree at *root*; return the incident's id; raises NotNormalError."""
     from opsassay.annotation.evidence.baseline import drift_objection
     from opsassay.core.draws import derived_seed, new_secret
     from opsassay.telemetry.tree import Tree

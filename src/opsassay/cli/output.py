@@ -100,10 +100,7 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
-    """Print the one JSON object of *command*: command, schema_version, *further* keys, items.
-
-    A command that was called by its name of before is named so, as scripts that call it know it.
-    """
+    """Print the one JSON object of *command*: command, schema_version, *further* keys, items."""
     payload = {"command": _name_as_typed(command), "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
     click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
 

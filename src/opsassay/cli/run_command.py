@@ -98,7 +98,7 @@ def command(
     work = plan(opened, solvers, repeats, settings)
     require_apart_from(store, work)
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
-        expected = estimate(store, work, settings.price, again=settings.again)
+        expected = estimate(store, work, settings.price, repeat=settings.again)
         say(f"opsassay: {expected.sentence()}.")
     with runs_sent(store, otlp) as events, run_table(len(work)) as table:
         made = list(make_runs(store, work, jobs, table))
@@ -170,7 +170,7 @@ def _grade_runs(
     hashes = {one.job.item.content_hash for one in ends if one.job.case.truth is not None}
     verdicts = grade_all(
         store, true, profile_named(settings.profile), lambda _, error: say(f"opsassay: not graded: {error}"),
-        only=lambda run: run_id(run) in ours and run.item_hash in hashes,
+        run_filter=lambda run: run_id(run) in ours and run.item_hash in hashes,
     ) if true else []  # fmt: skip
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 

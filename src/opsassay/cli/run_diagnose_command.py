@@ -74,7 +74,7 @@ def command(
     work = plan(opened, solvers, 1, settings)
     require_apart_from(store, work)
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
-        say(f"opsassay: {estimate(store, work, settings.price, again=settings.again).sentence()}.")
+        say(f"opsassay: {estimate(store, work, settings.price, repeat=settings.again).sentence()}.")
     items = []
     for made in make_runs(store, work, 1 if agents else os.cpu_count() or 1):
         item = _diagnosis_as_json(made)

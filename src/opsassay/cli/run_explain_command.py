@@ -53,7 +53,7 @@ def command(
         store = run_folder.resolve().parents[2]
         cell, attempt = run_folder.resolve().parts[-2:]
         folder = output or store.with_name(f"{store.name}-counterfactual") / f"{cell}-{attempt}"
-        found = replay(trial, folder, by=by, repeats=repeats, workers=jobs, progress=ProgressLines(say))
+        found = replay(trial, folder, grouping=by, repeats=repeats, workers=jobs, progress=ProgressLines(say))
     if as_json:
         more: dict[str, Any] = {} if found is None else {
             "noise": {"unsteady": sorted(found.noise.unsteady), "spreads": found.noise.spreads,

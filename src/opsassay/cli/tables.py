@@ -32,10 +32,7 @@ def print_rows(console: Console, title: str, columns: Sequence[str], rows: Seque
 
 
 def column_widths(headings: Sequence[str], cells: Rows, total: int) -> list[int] | None:
-    """Return the widths of the columns, which add up to *total*; None when a word would have to be broken.
-
-    None is narrower than its longest word; what is left goes, cell by cell, to the column that lacks most.
-    """
+    """Return the widths of the columns, which add up to *total*; None when a word would have to be broken."""
     columns = list(zip(headings, *cells, strict=True))
     widths = [max(map(_measure_longest_word, column)) for column in columns]
     natural = [max(cell_len(line) for text in column for line in text.splitlines() or [""]) for column in columns]

@@ -157,7 +157,6 @@ class ItbenchTruth:
         return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
 
     def _owned_pod_groups(self, name: str) -> list[str]:
-        """Return the pod groups that the workload *name* owns."""
         namespace, kind, base = _split_entity_name(name)
         if kind not in OWNERS:
             return []

@@ -131,10 +131,7 @@ class Statement:
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
     def _freely_used_columns(self, outermost: Iterable[Query]) -> set[str]:
-        """Return the identifying columns that the *outermost* queries use in ways a bound query may not.
-
-        Allowed is a comparison with ``$service`` or ``$period`` or with each other, and a subquery that passes them on.
-        """
+        """Return the identifying columns that the *outermost* queries use in ways a bound query may not."""
         at_top = {id(query.node) for query in outermost}
         allowed: set[int] = set()
         for node in tree_nodes(self.tree):

@@ -103,10 +103,7 @@ class Topology:
 
 
 def topology_of(view: Datapack, normal_form: Callable[[str], str] = str) -> Topology:
-    """Return services and pods of an incident as its spans show them: who calls whom, which service owns which pod.
-
-    Services are named in *normal_form*.
-    """
+    """Return services and pods of an incident as its spans show them: who calls whom, which service owns which pod."""
     calls = frozenset(
         (normal_form(caller), normal_form(callee)) for caller, callee, _ in service_calls(view).iter_rows()
     )

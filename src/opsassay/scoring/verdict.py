@@ -48,7 +48,6 @@ def level_metrics(
 
 
 def _true_components(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
-    """Return the true components of *label* at the level of *claim*."""
     names: tuple[str, ...] = getattr(label, claim.level)
     return names
 
@@ -129,10 +128,7 @@ def grade(
 
 
 def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
-    """Return why the solver, by its declaration, cannot name the kind of fault here; '' where it can.
-
-    A declaration is ignored when the answer itself names more than it allows.
-    """
+    """Return why the solver, by its declaration, cannot name the kind of fault here; '' where it can."""
     if run.solver.configuration.get(NAMES_KINDS) is False:
         return "the solver names no fault kinds"
     declared = run.solver.fault_kinds

@@ -106,10 +106,7 @@ class RunClock:
 def agent_clock(
     actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
 ) -> RunClock | None:
-    """Return the lanes of an agent's *steps* and *actions*, lines of its records; None when no line has a time.
-
-    The axis is *seconds* long at least.
-    """
+    """Return the lanes of an agent's *steps* and *actions*, lines of its records; None when no line has a time."""
     done = [(one, at) for one in actions if (at := _read_times(one, "started_ns", "ended_ns"))]
     said = [(one, at) for one in steps if (at := _read_times(one, "started_at", "ended_at"))]
     times = [at for _, at in (*done, *said)]

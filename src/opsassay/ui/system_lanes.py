@@ -64,10 +64,7 @@ def trial_clock(
 
 
 def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
-    """Return for each change what fell before the next change, compared with the last reading before it.
-
-    What followed is not proven to be caused: the fault is at work too.
-    """
+    """Return for each change what fell before the next change, compared with the last reading before it."""
     changes = sorted((a for a in evidence.recording.actions if a.mutating), key=lambda a: a.started_ns)
     ends = [a.started_ns for a in changes][1:] + [span.last_ns + 1] * bool(changes)
     found = []

@@ -50,10 +50,7 @@ def solvers_right(answers: Sequence[AnswerPayload]) -> str:
 
 
 def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
-    """Return *answers* best first, by the metrics in SORTED_BY; ungraded ones last, then by name.
-
-    Those that are not ranked come after all others.
-    """
+    """Return *answers* best first, by the metrics in SORTED_BY; ungraded ones last, then by name."""
     return sorted(answers, key=_sort_key)
 
 

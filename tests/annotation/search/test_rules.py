@@ -34,7 +34,7 @@ def test_the_papers_rules_stand_as_printed():
 def test_extensions_carry_ids_of_their_own_and_can_be_switched_off():
     assert all(r.id.startswith("A-") == r.extension for r in RULES)
     assert {r.id for r in active_rules(extensions=False)} == set(TABLE_7)
-    assert "H-01" not in {r.id for r in active_rules(off=frozenset({"H-01"}))}
+    assert "H-01" not in {r.id for r in active_rules(disabled=frozenset({"H-01"}))}
 
 
 def test_every_state_of_the_rules_is_one_that_a_node_can_have():

@@ -161,7 +161,7 @@ def test_a_system_that_does_not_settle_is_said_not_to(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "SETTLE_EVERY_S", 0.01)
     flapping = [0.9 if second % 4 else 1.0 for second in range(60)]
     made_run(tmp_path, flapping, deployed=0, triggered=4, started=10, ended=20, actions=[change(11)])
-    environment._settle(scenario(**SETTLED), tmp_path)
+    environment._record_until_settled(scenario(**SETTLED), tmp_path)
     ((outcome, reason),) = [(one.outcome, one.reason) for one in read_outcomes(tmp_path)]
     assert outcome == "not_settled"
     assert "D1 still changed" in reason
@@ -171,7 +171,7 @@ def test_a_fault_that_ends_before_the_agent_acts_is_said_to_and_certifies_nobody
     healed = [0.8 if 5 <= second < 12 else 1.0 for second in range(60)]
     made_run(tmp_path, healed, deployed=0, triggered=4, started=10, ended=45, actions=[change(40)])
     committed = scenario(settling={"hold_s": 5, "limit_s": 30})
-    environment._settle(committed, tmp_path)
+    environment._record_until_settled(committed, tmp_path)
     assert [one.outcome for one in read_outcomes(tmp_path)] == ["fault_ended"]
     certificate = certify(read_recorded(tmp_path), committed).judgement("certificate")
     assert certificate.status == "not_applicable"

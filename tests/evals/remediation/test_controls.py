@@ -7,7 +7,7 @@ import pytest
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.authoring.checks import _complain_about_call
-from opsassay.evals.remediation.authoring.cluster import VERBS, _step
+from opsassay.evals.remediation.authoring.cluster import VERBS, _check_step
 from opsassay.evals.remediation.controls.scripts import MAKERS, REPORT, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import EVERY_CONTROL, TrialPlan, cells_of
 from opsassay.evals.remediation.tasks import scenario_task
@@ -51,7 +51,7 @@ def test_what_a_control_does_is_what_an_agent_could_do(name):
             verbs = LOCAL if one.cluster is None else VERBS
             assert _complain_about_call(step.verb, step.arguments, verbs) is None, (control.name, step)
             if one.cluster is not None:
-                assert _step(step, one.cluster) is None, (control.name, step)
+                assert _check_step(step, one.cluster) is None, (control.name, step)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("by", ["action", pytest.param("tool", marks=pytest.mark.slow)])
 def test_each_change_is_named_for_what_it_did(folder, tmp_path, monkeypatch, by):
     monkeypatch.setenv("PYTHONPATH", os.fspath(TESTS))
-    found = replay(RecordedTrial.read(folder), tmp_path, by=by, performer=PERFORMER)
+    found = replay(RecordedTrial.read(folder), tmp_path, grouping=by, performer=PERFORMER)
     said = [(one.verdict, "v_depth" in one.repairs, "v_temporal" in one.harms) for one in found.effects]
     both = [("repairs and harms", True, True)]
     apart = [("repairs", True, False), ("harms", False, True)]

@@ -80,7 +80,7 @@ def ended(tmp_path, monkeypatch):
             time.sleep(1.0)
             changing = threading.Thread(target=lambda: looked.wait(30) and then(down))
             changing.start()
-            trial._look_last(cleared=True)
+            trial._read_last(cleared=True)
             changing.join()
         ticks = read_timeline(out).ticks
         noted = [one.outcome for one in read_outcomes(tmp_path)] if (tmp_path / OUTCOMES).exists() else []
@@ -97,16 +97,16 @@ def set_to(down, state):
 
 
 def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(tmp_path, monkeypatch):
-    for name in ("_settle", "_require_alive"):
+    for name in ("_record_until_settled", "_require_alive"):
         monkeypatch.setattr(environment, name, lambda *_: None)
-    monkeypatch.setattr(environment, "_aftermath", lambda *_: True)
+    monkeypatch.setattr(environment, "_record_aftermath", lambda *_: True)
     done = []
     system = SimpleNamespace(settle=lambda: done.append("fault is undone"))
     trial = TrialEnvironment(system, scenario(committed_depth="D3"), tmp_path, probes=True)
     trial._session = SimpleNamespace(watch=None)
     trial._observed.callback(done.append, "observer ends")
     monkeypatch.setattr(trial, "note_settings", lambda: None)
-    monkeypatch.setattr(trial, "_look_last", lambda *, cleared: done.append(("last look", cleared)))
+    monkeypatch.setattr(trial, "_read_last", lambda *, cleared: done.append(("last look", cleared)))
     trial.settle()
     assert done == [("last look", True), "observer ends", "fault is undone"]
 

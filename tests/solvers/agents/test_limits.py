@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from opsassay.evals.runner.gateway import _usage
+from opsassay.evals.runner.gateway import _tokens_of_call
 from opsassay.solvers.agents.limits import Limits, Meter, Price
 from opsassay.solvers.agents.models.base import Reply
 from solvers.proxy.streams import COUNTED, PATHS, Said, exchange, stream
@@ -46,7 +46,7 @@ def test_what_a_program_spends_through_the_proxy_is_priced_alike(api):
     kind = api.split(maxsplit=1)[0]
     counts = Counter(COUNTED[kind])
     meter = Meter(Limits(), Price(input=10.0, output=100.0, cached=1.0, cache_write=12.0))
-    meter.count(_usage(exchange(api, stream(api, Said("Let me see", (), 3, "numbered")))))
+    meter.count(_tokens_of_call(exchange(api, stream(api, Said("Let me see", (), 3, "numbered")))))
     apart = counts["cached_tokens"] + counts["cache_write_tokens"]
     usd = 10 * (counts["input_tokens"] - apart) + counts["cached_tokens"] + 12 * counts["cache_write_tokens"]
     assert apart > 0

@@ -142,7 +142,7 @@ def test_links_are_not_taken_in_either(tmp_path):
     assert first_odd(source) is None
     (source / "in/link").symlink_to("/etc/passwd")
     assert first_odd(source) == str(source / "in/link")
-    copy_in(source, target, times=0)
+    copy_in(source, target, time_s=0)
     assert [path.relative_to(target).as_posix() for path in target.rglob("*")] == ["in", "in/file"]
     assert (target / "in/file").stat().st_mtime == 0
 

@@ -67,22 +67,22 @@ class Document:
 
     @property
     def name(self) -> str:
-        """What the file is called in messages and notes: its path from the folder or file that was named."""
+        """The file's path relative to the folder or file that was named, for messages."""
         return str(self.path.relative_to(self.root.parent))
 
     @property
     def suffix(self) -> str:
-        """How the name of the file ends, in small letters."""
+        """The file's suffix in lower case."""
         return self.path.suffix.lower()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that the file lies in, the nearest first, the named one last."""
+        """The names of the folders around the file, nearest first."""
         return tuple(reversed(self.path.relative_to(self.root.parent).parts[:-1]))
 
     @cached_property
     def content(self) -> Any:
-        """The JSON value, rows of the CSV as dictionaries, or text of the file; raises DatapackError."""
+        """The file's JSON value, CSV rows as dictionaries, or text; raises DatapackError."""
         if self.suffix == ".csv":
             return read_csv(self.path).rows(named=True)
         try:
@@ -96,12 +96,12 @@ class Document:
             raise DatapackError(f"{self.name} cannot be read ({error.strerror}); check the path.") from error
 
     def require_content(self) -> None:
-        """Raise DatapackError for a file that is damaged; archives are looked at by their forms."""
+        """Raise DatapackError for a damaged file; archives are checked by their forms."""
         if self.suffix in (".json", ".csv"):
             _ = self.content
 
     def rows(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Yield the place and the reader of each row: a line of JSON, an entry of a list, or the one value."""
+        """Yield (place, reader) of each row: a JSON line, a list entry, or the one value."""
         if self.suffix == ".jsonl":
             for number, line in enumerate(str(self.content).splitlines(), 1):
                 if line.strip():
@@ -121,11 +121,11 @@ class Document:
             said = first_line(error)
             raise DatapackError(f"{self.name}:{number} is not valid JSON ({said}); give one object a line.") from error
 
-    def has_row(self, like: Callable[[Any], bool]) -> bool:
-        """Return whether one of the first rows that can be read is *like* that."""
+    def has_row(self, predicate: Callable[[Any], bool]) -> bool:
+        """Return whether one of the first readable rows satisfies *predicate*."""
         for _, read in islice(self.rows(), LOOKED_AT):
             try:
-                if like(read()):
+                if predicate(read()):
                     return True
             except OpsAssayError:
                 continue
@@ -160,14 +160,14 @@ class Cases:
         return found
 
     def find_solver(
-        self, document: Document, *said: object, kind: Literal["method", "agent"] = "agent", **further: Any
+        self, document: Document, *claimed: object, kind: Literal["method", "agent"] = "agent", **further: Any
     ) -> tuple[Solver, tuple[str, ...]]:
-        """Return whom an answer in *document* is of, and a note where nothing but its place says so.
+        """Return the solver of an answer in *document*, with a note when only its path names it.
 
-        It is the name that was given, else what the file *said*, else a folder that is no number: the nearest above that of
-        the incident, else the nearest of all.
+        It is the name that was given, else what the file *claimed*, else a folder that is no number: the nearest above
+        that of the incident, else the nearest of all.
         """
-        texts = dict.fromkeys(text for one in said if isinstance(one, str) and (text := one.strip()))
+        texts = dict.fromkeys(text for one in claimed if isinstance(one, str) and (text := one.strip()))
         names, notes = document.solver or " ".join(texts), tuple[str, ...]()
         if not names:
             *inside, root = (None, *document.folders) if document.folders else (None, document.path.stem)
@@ -178,7 +178,7 @@ class Cases:
         return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 
     def find_named(self, *names: object) -> Case:
-        """Return the incident that the first of *names* means that any has; raises NotFoundError, UserError for several.
+        """Return the incident that the first fitting one of *names* means; raises NotFoundError, UserError for several.
 
         A name is an id, the folder that the incident was imported from, or the end of its path. Case has no say.
         """
@@ -210,17 +210,17 @@ def _fold_name(name: str) -> str:
     return name.replace("\\", "/").strip("/").lower()
 
 
-def require_list(value: Any, where: str, expected: str) -> list[Any]:
-    """Return *value* if it is a list; raises UserError that names the field and what is expected."""
+def require_list(value: Any, location: str, expected: str) -> list[Any]:
+    """Return *value* if it is a list; raises UserError naming the field and what is expected."""
     if not isinstance(value, list):
-        raise UserError(f"{where} is {_describe_kind(value)}; expected {expected}.")
+        raise UserError(f"{location} is {_describe_kind(value)}; expected {expected}.")
     return value
 
 
-def require_text(value: Any, where: str, expected: str = "a name") -> str:
-    """Return *value* if it is a text that says something; raises UserError that names the field and what is expected."""
+def require_text(value: Any, location: str, expected: str = "a name") -> str:
+    """Return *value* if it is non-empty text; raises UserError naming the field and what is expected."""
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where} is {_describe_kind(value)}; expected {expected}.")
+        raise UserError(f"{location} is {_describe_kind(value)}; expected {expected}.")
     return value.strip()
 
 
@@ -231,5 +231,5 @@ def _describe_kind(value: Any) -> str:
 
 
 def merge_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """Return *notes* in their order, each once, with how often it was said."""
+    """Return *notes* in order, each once, with its number of occurrences."""
     return tuple(note if n == 1 else f"{note} ({n} times)" for note, n in Counter(notes).items())

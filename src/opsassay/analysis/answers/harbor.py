@@ -34,9 +34,9 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
 def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
     trial: dict[str, Any] = document.content
     task = require_text(trial.get("task_name"), f"{document.name}: task_name", "the name of a task")
-    case = cases.find_named(task, task.rpartition("/")[2], _object(trial, "task_id").get("path"))
-    agent = _object(trial, "agent_info")
-    model = _object(agent, "model_info").get("name")
+    case = cases.find_named(task, task.rpartition("/")[2], _get_object(trial, "task_id").get("path"))
+    agent = _get_object(trial, "agent_info")
+    model = _get_object(agent, "model_info").get("name")
     version = str(agent.get("version") or "")
     solver, notes = cases.find_solver(document, agent.get("name"), f"({model})" if model else None, version=version)
     outcome = _read_outcome(document.path.parent, trial, case.datapack.candidates(), notes)
@@ -46,9 +46,9 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
 def _read_outcome(
     folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]
 ) -> AttemptOutcome:
-    used = _object(trial, "agent_result")
+    used = _get_object(trial, "agent_result")
     spent = {ours: float(used[key]) for key, ours in _SPENT.items() if isinstance(used.get(key), int | float)}
-    failed = str(_object(trial, "exception_info").get("exception_type") or "")
+    failed = str(_get_object(trial, "exception_info").get("exception_type") or "")
     places = sorted(path for path in folder.rglob(ANSWER) if is_plain(path) and "verifier" not in path.parts)
     if not places:
         status = RunStatus.TIMEOUT if "timeout" in failed.lower() else RunStatus.FAILED
@@ -61,8 +61,8 @@ def _read_outcome(
     return AttemptOutcome(given.status, given.error, given.diagnosis, spent=spent, notes=(*notes, *said))
 
 
-def _object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return what stands under *key* if it is an object, else an empty one."""
+def _get_object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the value under *key* if it is an object, else an empty one."""
     found = value.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -71,9 +71,10 @@ def _is_trial(row: Any) -> bool:
     return isinstance(row, dict) and {"trial_name", "task_name"} <= row.keys()
 
 
-def _fits(path: Path) -> bool:
-    """Return whether *path* is the result of a trial: that of a job lies beside the folders of its trials."""
+def _is_trial_result(path: Path) -> bool:
     return path.name == RESULT and not any(path.parent.glob(f"*/{RESULT}"))
 
 
-FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _list_readings, _fits, owns_folder=True)
+FORM = AnswerForm(
+    (".json",), lambda document: _is_trial(document.content), _list_readings, _is_trial_result, owns_folder=True
+)

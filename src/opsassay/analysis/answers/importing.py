@@ -37,7 +37,7 @@ class KeptAnswer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the answer was not exactly convertible."""
+        """What could not be converted exactly, in sentences."""
         return tuple(note for note in self.run.notes if not note.startswith(GIVEN_AS))
 
 
@@ -53,7 +53,7 @@ class AnswerReport:
 def import_answers(
     source: Path, cases: list[Case], out: Path, form: str | None = None, solver: str | None = None
 ) -> AnswerReport:
-    """Keep the answers in *source*, a file or a folder, about *cases* as runs of the store *out*.
+    """Import the answers in *source*, a file or folder, about *cases* as runs of the store *out*.
 
     The form of each file is recognised unless *form* names it; *solver* names whom answers are of that do not say so.
     What cannot be read is a problem, and the rest goes on. An answer that is there already is not kept again; another one
@@ -65,31 +65,32 @@ def import_answers(
     chosen = None if form is None else find_form(form)
     known, store, report = Cases(cases), RunStore(out), AnswerReport()
     items: dict[str, IncidentItem] = {}
-    for document, reader in _documents(source.resolve(), chosen, solver, report):
+    for document, reader in _answer_documents(source.resolve(), chosen, solver, report):
         try:
             for read in reader.entries(document, known):
                 _keep_entry(read, document, store, items, report)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
             report.problems.append(sentence_about(document, error))
     if not report.kept:
-        raise UserError(_nothing(source, report, form))
+        raise UserError(_why_nothing_read(source, report, form))
     return report
 
 
-def _documents(
-    source: Path, chosen: AnswerForm | None, solver: str | None, report: AnswerReport
+def _answer_documents(
+    source: Path, named_form: AnswerForm | None, solver: str | None, report: AnswerReport
 ) -> Iterator[tuple[Document, AnswerForm]]:
-    """Yield the files of *source* that hold answers, each with its form; *report* hears of the others.
-
-    What lies in the folder of a trial is part of it, and no answer of its own. No more than one file is held at a time.
-    """
+    """Yield each file of *source* that holds answers with its form; *report* gets the others."""
     looked_at: dict[Path, AnswerForm | Exception | None] = {}
     forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
     for path in list_files(source):
         document = Document(path, source)
         try:
             looked_at[path] = (
-                _recognised(document, forms) if chosen is None else chosen if _is_meant(chosen, document) else None
+                _recognise_form(document, forms)
+                if named_form is None
+                else named_form
+                if _is_selected(named_form, document)
+                else None
             )
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
             looked_at[path] = error
@@ -118,16 +119,16 @@ def find_form(name: str) -> AnswerForm:
 
 
 def list_files(source: Path) -> Iterator[Path]:
-    """Yield the files that *source* is or holds, in the order of folders and numbers; hidden ones and links are none."""
+    """Yield the files at or below *source*, folders and numbers in natural order, without hidden files and links."""
     if source.is_file():
         yield source
         return
     inside = [path for path in source.rglob("*") if not _is_hidden(path.relative_to(source)) and is_plain(path)]
-    yield from sorted(inside, key=lambda path: [_natural(part) for part in path.parts])
+    yield from sorted(inside, key=lambda path: [_natural_key(part) for part in path.parts])
 
 
-def _natural(name: str) -> list[tuple[str, int]]:
-    """Return a sort key by which ``b`` stands behind ``a10``, and that behind ``a2``."""
+def _natural_key(name: str) -> list[tuple[str, int]]:
+    """Return a sort key that puts ``a2`` before ``a10`` before ``b``."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
@@ -135,8 +136,8 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _recognised(document: Document, forms: Mapping[str, AnswerForm]) -> AnswerForm | None:
-    """Return the form that *document* is in, None for a file of no form; raises UserError for several."""
+def _recognise_form(document: Document, forms: Mapping[str, AnswerForm]) -> AnswerForm | None:
+    """Return the form of *document*, None for none; raises UserError when several fit."""
     if any(document.suffix in form.suffixes for form in forms.values()):
         document.require_content()
     found = [name for name, form in forms.items() if document.suffix in form.suffixes and form.recognises(document)]
@@ -145,15 +146,15 @@ def _recognised(document: Document, forms: Mapping[str, AnswerForm]) -> AnswerFo
     return forms[found[0]] if found else None
 
 
-def _is_meant(form: AnswerForm, document: Document) -> bool:
-    """Return whether a file is one of the named form: always where it was named itself."""
+def _is_selected(form: AnswerForm, document: Document) -> bool:
+    """Return whether *document* counts for the form that was asked for."""
     return document.path == document.root or (document.suffix in form.suffixes and form.fits(document.path))
 
 
 def _keep_entry(
     read: Reading, document: Document, store: RunStore, items: dict[str, IncidentItem], report: AnswerReport
 ) -> None:
-    """Keep the answers of one entry; what is wrong with it is a problem of its own."""
+    """Store the answers of one entry as runs; an error in it is reported as a problem."""
     try:
         answers = list(read())
         for answer in answers:
@@ -165,16 +166,16 @@ def _keep_entry(
 
 
 def sentence_about(document: Document, error: Exception) -> str:
-    """Return what is wrong with an entry of *document*, on one line that names it."""
+    """Return one line on what is wrong with an entry of *document*."""
     said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({type(error).__name__}: {error})"
     return one_sentence(said if document.name in said else f"{document.name}: {said}")
 
 
-def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, taken: set[Path]) -> KeptAnswer:
-    """Keep *answer* as a run and return it; one that was kept from the same place is found again.
+def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, used_runs: set[Path]) -> KeptAnswer:
+    """Store *answer* as a run and return it; if imported before, its run is found again.
 
-    *taken* are the runs that other answers of this import have. Raises UserError where the same place gave another answer
-    before.
+    *used_runs* are the runs that other answers of this import have. Raises UserError where the same place gave another
+    answer before.
     """
     digest, seed = answer.solver.digest(), answer.seed
     while True:
@@ -185,7 +186,7 @@ def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, tak
         run = read_run(folder)
         sources = [note for note in run.notes if note.startswith(GIVEN_AS)]  # none of a log that was imported as such
         is_same = _is_same(folder, run, answer.outcome)
-        if folder not in taken and (f"{GIVEN_AS}{answer.source}" in sources or (is_same and not sources)):
+        if folder not in used_runs and (f"{GIVEN_AS}{answer.source}" in sources or (is_same and not sources)):
             if not is_same:
                 raise UserError(
                     f"{answer.source} gave another answer when it was imported before ({folder}); import it into another "
@@ -211,8 +212,8 @@ def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
     return (run.status, kept and kept.canonical_json()) == (outcome.status, given and given.canonical_json())
 
 
-def _nothing(source: Path, report: AnswerReport, form: str | None) -> str:
-    """Return why nothing could be read of *source*: what is wrong with the first answers, or what is there instead."""
+def _why_nothing_read(source: Path, report: AnswerReport, form: str | None) -> str:
+    """Return why nothing could be read from *source*: the first problems, or what it holds instead."""
     if report.problems:
         more = len(report.problems) - 3
         return " ".join(

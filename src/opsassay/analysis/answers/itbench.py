@@ -36,7 +36,7 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
 
 
 def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
-    case = _scenario(document, cases)
+    case = _find_scenario(document, cases)
     answer = read_itbench_answer(document.path)
     solver, notes = cases.find_solver(document, fault_kinds=())
     names, found = _EntityNames(case), list(notes)
@@ -58,8 +58,8 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
     return [ExternalAnswer(document.name, case, solver, outcome)]
 
 
-def _scenario(document: Document, cases: Cases) -> Case:
-    """Return the incident of the scenario whose name or number is that of a folder; raises NotFoundError."""
+def _find_scenario(document: Document, cases: Cases) -> Case:
+    """Return the incident of the scenario whose name or number is a folder's; raises NotFoundError."""
     named = [found[1] for part in document.folders if (found := re.search(r"scenario[-_ ]*0*(\d+)$", part, re.I))]
     bare = [part.lstrip("0") for part in reversed(document.folders) if part.isdigit()]  # the outer is no trial
     numbers = [f"scenario{between}{number}" for number in (*named, *bare[:1]) for between in ("-", "_", "", " ")]
@@ -88,7 +88,7 @@ class _EntityNames:
         self._roots = {node.component: label.service[0] for node, label in named if label.service}
 
     def service(self, name: str, notes: list[str]) -> str:
-        """Return the service that the entity *name* means, its own name where it means none; *notes* say what was read.
+        """Return the service of the entity *name*, or *name* itself; what was interpreted is added to *notes*.
 
         A root of the ground truth that is no workload, such as an experiment or a policy, stands for the service by which
         the truth of the incident names it.

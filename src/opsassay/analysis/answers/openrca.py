@@ -42,10 +42,10 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
         yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
 
 
-def _read_answer(place: str, given: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
-    row = {str(key).strip().lower(): value for key, value in given.items()}
+def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
+    row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
-    about = _incidents(asked, document, cases, place)
+    about = _find_incidents(asked, document, cases, place)
     system = about[0].datapack.incident.system.removeprefix("openrca-")
     name = re.sub(rf"[-_. ]*(?:market[-_ ]?)?{re.escape(system)}$", "", document.path.stem, flags=re.IGNORECASE)
     solver, notes = cases.find_solver(document, row.get("model"), row.get("agent"), name)
@@ -73,10 +73,10 @@ def _read_answer(place: str, given: Mapping[str, Any], document: Document, cases
         )
 
 
-def _incidents(asked: str, document: Document, cases: Cases, place: str) -> list[Case]:
-    """Return the incidents at hand that began in the half hour that is *asked* about, in time; raises UserError."""
-    start, end = window_of(asked, place)
-    path, found = f"{document.name} {asked}".lower(), []
+def _find_incidents(question: str, document: Document, cases: Cases, place: str) -> list[Case]:
+    """Return the incidents that began in the half hour of *question*, by time; raises UserError."""
+    start, end = window_of(question, place)
+    path, found = f"{document.name} {question}".lower(), []
     for case in cases.all:
         incident = case.datapack.incident
         system = incident.system.removeprefix("openrca-")
@@ -96,27 +96,27 @@ def _incidents(asked: str, document: Document, cases: Cases, place: str) -> list
     return sorted(found, key=lambda case: case.datapack.incident.abnormal.start_ns)
 
 
-def window_of(asked: str, place: str) -> tuple[datetime, datetime]:
-    """Return the half hour that a question is about; raises UserError where it names no day and two times."""
-    days, clocks = _DAY.findall(asked), _CLOCK.findall(asked)
+def window_of(question: str, place: str) -> tuple[datetime, datetime]:
+    """Return the half hour that *question* is about; raises UserError without a day and two times."""
+    days, clocks = _DAY.findall(question), _CLOCK.findall(question)
     try:
         day = datetime.strptime(" ".join(days[0]), "%B %d %Y").replace(tzinfo=ZONE)
         start, end = (day + timedelta(hours=int(hour), minutes=int(minute)) for hour, minute in clocks[:2])
     except (IndexError, ValueError) as error:
         raise UserError(
-            f"{place}: instruction names no day and two times ({asked[:80]!r}); give the question of query.csv."
+            f"{place}: instruction names no day and two times ({question[:80]!r}); give the question of query.csv."
         ) from error
     return start, end if end > start else end + timedelta(days=1)
 
 
 def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the root causes of a *text* in the order of their numbers, each by its elements, with what was odd."""
+    """Return the root causes in *text*, by number, as dictionaries of elements, and the oddities found."""
     bare = re.sub(r"^```\w*|```$", "", text.strip()).strip()
     try:
         payload, odd = json.loads(bare), list[str]()
     except (ValueError, RecursionError):
         found = _ELEMENT.findall(text)
-        payload, odd = _grouped(found), ["the prediction is no JSON: its elements are read one by one"]
+        payload, odd = _group_elements(found), ["the prediction is no JSON: its elements are read one by one"]
     if isinstance(payload, dict) and {TIME, COMPONENT, REASON} & {str(key).strip().lower() for key in payload}:
         payload = {"1": payload}
     entries = _in_number_order(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
@@ -127,7 +127,7 @@ def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
 
 
 def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
-    """Return the values of *payload* in the order of the numbers in their keys."""
+    """Return the values of *payload* in numeric order of their keys."""
 
     def number(key: Any) -> tuple[int, str]:
         digits = re.search(r"\d+", str(key))
@@ -148,8 +148,8 @@ def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
     return found
 
 
-def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """Return elements as root causes: a name that is there already begins the next one."""
+def _group_elements(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """Return (name, value) pairs as root causes; a repeated name starts the next one."""
     causes: list[dict[str, str]] = [{}]
     for name, value in pairs:
         if name.lower() in causes[-1]:

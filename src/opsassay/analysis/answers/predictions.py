@@ -54,12 +54,12 @@ class KeptPrediction:
 
     @property
     def is_agent_right(self) -> bool:
-        """Whether the agent is the labelled one, letter by letter."""
+        """Whether the predicted agent is exactly the labelled one."""
         return self.line.agent is not None and self.line.agent == self.case.label.agent_name
 
     @property
     def is_step_right(self) -> bool:
-        """Whether the step is the labelled one."""
+        """Whether the predicted step is the labelled one."""
         return self.line.step is not None and self.line.step == self.case.label.step_id
 
 
@@ -125,10 +125,7 @@ class _AnswerLines:
         self._runs: Counter[tuple[str, str]] = Counter()
 
     def keep(self, source: str, case: LabelledTrace, line: AnswerLine) -> KeptPrediction:
-        """Return *line* with its number among those of its technique on its trace.
-
-        Raises UserError where the folder has another answer under that number.
-        """
+        """Return *line* with its repeat number for its technique and trace; raises UserError."""
         self._runs[line.trace, line.technique] += 1
         run = self._runs[line.trace, line.technique]
         repeat = (f"prediction {run} of {line.technique} on this trace: a repeat",) if run > 1 else ()
@@ -141,7 +138,7 @@ class _AnswerLines:
         return KeptPrediction(source, case, numbered, known=known is not None)
 
     def write(self) -> None:
-        """Append the new lines."""
+        """Append the new lines to the file."""
         self._out.mkdir(parents=True, exist_ok=True)
         refusal = UserError(f"Another process is writing answers into {self._out}; wait for it, or name another -o.")
         with folder_lock(self._out, wait=False, refusal=refusal):
@@ -192,7 +189,7 @@ def _read_prediction(
         raise UserError(f"{place} is no object; expected a trace, an agent and a step.")
     said = first_of(row, _TRACE)
     name = str(said) if isinstance(said, int) else require_text(said, f"{place}: {_TRACE[0]}", "the file of a trace")
-    case = _case(name, row, document, cases)
+    case = _find_trace(name, row, document, cases)
     notes: list[str] = []
     agent, step = _read_agent(row, case, notes), _read_step(row, case, first, notes)
     technique = document.solver or first_of(row, _TECHNIQUE) or document.path.stem
@@ -205,8 +202,8 @@ def _read_prediction(
     return place, case, line
 
 
-def _case(name: str, row: Mapping[str, Any], document: Document, cases: Sequence[LabelledTrace]) -> LabelledTrace:
-    """Return the trace that *name* means: an id, a file, a task's id; of several that of the row's or the file's subset."""
+def _find_trace(name: str, row: Mapping[str, Any], document: Document, cases: Sequence[LabelledTrace]) -> LabelledTrace:
+    """Return the trace named *name* (id, file or task id), of several the one in the row's or file's subset."""
     bare = name.replace("\\", "/").strip("/").removesuffix(".json")
     found = [case for case in cases if bare in (case.id, case.trace.task_id)]
     found = found or [case for case in cases if case.id.endswith(f"/{bare}") or bare.endswith(f"/{case.id}")]

@@ -70,11 +70,11 @@ def _is_answer(row: Any) -> bool:
     if not isinstance(row, dict) or "entities" in row:
         return False
     graded = bool(_GRADES & row.keys()) and bool(set(_CASE) & row.keys())
-    return "root_causes" in row or _holds_answer(row) is not None or (graded and bool(set(_RESPONSE) & row.keys()))
+    return "root_causes" in row or _find_answer(row) is not None or (graded and bool(set(_RESPONSE) & row.keys()))
 
 
-def _holds_answer(row: Mapping[str, Any]) -> Any:
-    """Return the first of the values of *row* that may hold an answer and does."""
+def _find_answer(row: Mapping[str, Any]) -> Any:
+    """Return the first value of *row* that holds an answer, None without one."""
     held = (row.get(key) for key in _RESPONSE)
     return next(
         (
@@ -101,7 +101,7 @@ def _read_answer(place: str, read: Callable[[], Any], document: Document, cases:
     services = case.datapack.candidates()
     if "root_causes" in row:
         return [ExternalAnswer(place, case, solver, _finished_outcome(*convert_answer(row, services, place), notes))]
-    given = next((value for value in (_holds_answer(row), first_of(row, _RESPONSE)) if value is not None), None)
+    given = next((value for value in (_find_answer(row), first_of(row, _RESPONSE)) if value is not None), None)
     spent = {ours: float(row[key]) for key, ours in _SPENT.items() if _is_amount(row.get(key))}
     if given is None and not set(_RESPONSE) & row.keys():
         raise UserError(f"{place} has neither root_causes nor a response ({', '.join(_RESPONSE)}).")
@@ -127,59 +127,61 @@ def _is_amount(value: Any) -> bool:
 
 
 def _finished_outcome(
-    diagnosis: Diagnosis, found: tuple[str, ...], notes: tuple[str, ...], spent: Mapping[str, float] | None = None
+    diagnosis: Diagnosis,
+    conversion_notes: tuple[str, ...],
+    notes: tuple[str, ...],
+    spent: Mapping[str, float] | None = None,
 ) -> AttemptOutcome:
-    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *found))
+    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *conversion_notes))
 
 
-def convert_answer(payload: Mapping[str, Any], services: list[str], where: str) -> tuple[Diagnosis, tuple[str, ...]]:
-    """Return the answer in *payload*, an AgentRCAOutput, with what was not exact; *where* begins what errors name.
-
-    Raises UserError for a field that is missing or of another type, and for an unknown fault kind.
-    """
+def convert_answer(payload: Mapping[str, Any], services: list[str], location: str) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Return the diagnosis in *payload*, an AgentRCAOutput, with notes on inexact conversions; raises UserError."""
     notes: list[str] = []
     if "propagation" not in payload:
         notes.append("the answer has no propagation: it is read as none")
     given = require_list(
-        payload.get("root_causes"), f"{where}: root_causes", "a list of {service, fault_kind, evidence}"
+        payload.get("root_causes"), f"{location}: root_causes", "a list of {service, fault_kind, evidence}"
     )
-    pairs = require_list(payload.get("propagation", []), f"{where}: propagation", "a list of {from, to, evidence}")
+    pairs = require_list(payload.get("propagation", []), f"{location}: propagation", "a list of {from, to, evidence}")
     for name, values, most in (("root_causes", given, MAX_ROOTS), ("propagation", pairs, MAX_EDGES)):
         if len(values) > most:
-            raise UserError(f"{where}: {name} has {len(values)} entries; at most {most} are read.")
-    roots = tuple(_read_root_cause(one, f"{where}: root_causes.{n}", notes) for n, one in enumerate(given))
-    edges = tuple(_read_propagation(one, f"{where}: propagation.{n}", notes) for n, one in enumerate(pairs))
+            raise UserError(f"{location}: {name} has {len(values)} entries; at most {most} are read.")
+    roots = tuple(_read_root_cause(one, f"{location}: root_causes.{n}", notes) for n, one in enumerate(given))
+    edges = tuple(_read_propagation(one, f"{location}: propagation.{n}", notes) for n, one in enumerate(pairs))
     diagnosis = Diagnosis(root_causes=roots, propagation=edges)
     notes += unknown_services(diagnosis, services)
     return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
 
 
-def _read_root_cause(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
-    claim = _require_object(one, at, "an object with service, fault_kind and evidence")
-    service = require_text(claim.get("service"), f"{at}.service", "the name of a service")
+def _read_root_cause(value: Any, location: str, notes: list[str]) -> RootCauseClaim:
+    claim = _require_object(value, location, "an object with service, fault_kind and evidence")
+    service = require_text(claim.get("service"), f"{location}.service", "the name of a service")
     notes += [f"{name} is not graded and is left out" for name in _NOT_KEPT if claim.get(name) not in (None, "")]
     return RootCauseClaim(
-        service=service, fault_kind=_read_fault_kind(claim, at, notes), evidence=_read_evidence(claim, at, notes)
+        service=service,
+        fault_kind=_read_fault_kind(claim, location, notes),
+        evidence=_read_evidence(claim, location, notes),
     )
 
 
-def _read_propagation(one: Any, at: str, notes: list[str]) -> PropagationClaim:
-    edge = _require_object(one, at, "an object with from, to and evidence")
+def _read_propagation(value: Any, location: str, notes: list[str]) -> PropagationClaim:
+    edge = _require_object(value, location, "an object with from, to and evidence")
     ends = {
-        "from": require_text(first_of(edge, ("from", "from_", "source")), f"{at}.from", "the name of a service"),
-        "to": require_text(first_of(edge, ("to", "target")), f"{at}.to", "the name of a service"),
+        "from": require_text(first_of(edge, ("from", "from_", "source")), f"{location}.from", "the name of a service"),
+        "to": require_text(first_of(edge, ("to", "target")), f"{location}.to", "the name of a service"),
     }
-    return PropagationClaim.model_validate({**ends, "evidence": _read_evidence(edge, at, notes)})
+    return PropagationClaim.model_validate({**ends, "evidence": _read_evidence(edge, location, notes)})
 
 
-def _require_object(one: Any, at: str, expected: str) -> dict[str, Any]:
-    if not isinstance(one, dict):
-        raise UserError(f"{at} is {described(one)}; expected {expected}.")
-    return one
+def _require_object(value: Any, location: str, expected: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{location} is {described(value)}; expected {expected}.")
+    return value
 
 
-def _read_fault_kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | None:
-    said = require_text(claim.get("fault_kind"), f"{at}.fault_kind", "the name of a fault kind")
+def _read_fault_kind(claim: Mapping[str, Any], location: str, notes: list[str]) -> FaultKind | None:
+    said = require_text(claim.get("fault_kind"), f"{location}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:
         notes.append("a fault kind is 'unknown': the claim names its service alone")
@@ -188,19 +190,19 @@ def _read_fault_kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> Fau
     if name not in known:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}."
-        raise UserError(f"{at}.fault_kind: there is no fault kind {said[:60]!r}; {hint}")
+        raise UserError(f"{location}.fault_kind: there is no fault kind {said[:60]!r}; {hint}")
     if known[name].value != said:
         notes.append(f"the fault kind {said!r} is {known[name].value!r} here")
     return known[name]
 
 
-def _read_evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evidence, ...]:
+def _read_evidence(claim: Mapping[str, Any], location: str, notes: list[str]) -> tuple[Evidence, ...]:
     given = claim.get("evidence")
     if not given:
         notes.append("a claim has no evidence, for which the public scorer refuses an answer")
         return ()
     found = []
-    for one in require_list(given, f"{at}.evidence", "a list of {kind, sql, claim}")[:MAX_EVIDENCE]:
+    for one in require_list(given, f"{location}.evidence", "a list of {kind, sql, claim}")[:MAX_EVIDENCE]:
         entry = one if isinstance(one, dict) else {}
         kind, sql = str(entry.get("kind", "trace")).lower().rstrip("s"), entry.get("sql")
         if kind not in ("metric", "trace", "log") or not isinstance(sql, str) or not sql.strip():

@@ -47,7 +47,7 @@ def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
     found = _CASE.fullmatch(document.path.stem)
     if found is None:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
-    case = _case(f"{found['fault']}/{found['run']}", document.folders, cases)
+    case = _find_case(f"{found['fault']}/{found['run']}", document.folders, cases)
     content = document.content if isinstance(document.content, dict) else {"0": document.content}
     solver, notes = cases.find_solver(document, content.get("method"), kind="method", fault_kinds=())
     if found["failed"] or "error" in content:
@@ -57,26 +57,29 @@ def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
         ]
     ranks = next((content[key] for key in ("0", "ranks", "root_causes") if key in content), None)
     ranked = [
-        require_text(one, f"{document.name}: 0", "the name of a column") for one in _ranks(ranks, f"{document.name}: 0")
+        require_text(one, f"{document.name}: 0", "the name of a column")
+        for one in _parse_ranking(ranks, f"{document.name}: 0")
     ]
     return [ExternalAnswer(document.name, case, solver, _outcome_of_ranking(ranked, case, notes))]
 
 
-def _read_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
-    row = {str(key).strip().lower(): value for key, value in given.items()}
+def _read_row(place: str, csv_row: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
+    row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
     *before, last = said.split("/")
     found = _CASE.fullmatch("/".join([*before[-1:], last]) if last.isdigit() else last)
     names = [str(row[key]) for key in ("dataset", "system") if row.get(key)]
     folders = (*before, *names, *document.folders, document.path.stem)
-    case = _case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
+    case = _find_case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
     solver, notes = cases.find_solver(document, row.get("method"), kind="method", fault_kinds=())
     text = require_text(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
-    return [ExternalAnswer(place, case, solver, _outcome_of_ranking(_ranks(text, f"{place}: ranks"), case, notes))]
+    return [
+        ExternalAnswer(place, case, solver, _outcome_of_ranking(_parse_ranking(text, f"{place}: ranks"), case, notes))
+    ]
 
 
-def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
-    """Return the incident called *name* in the data set that one of *folders* names, else the only one of that name."""
+def _find_case(name: str, folders: Sequence[str], cases: Cases) -> Case:
+    """Return the incident *name* in the data set that one of *folders* names, else the only one of that name."""
     datasets = {part.lower().replace("_", "-") for part in folders}
     fitting = [one for one in cases.all if one.datapack.incident.system.lower().replace("_", "-") in datasets]
     try:
@@ -85,15 +88,16 @@ def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
         return cases.find_named(name)
 
 
-def _ranks(value: Any, where: str) -> list[str]:
-    """Return the ranked names in a list, or in a text: a list of JSON, or names between commas, semicolons or spaces."""
+def _parse_ranking(value: Any, location: str) -> list[str]:
+    """Return the names ranked in a list, a JSON list as text, or text separated by , ; or spaces."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
             value = [name for name in re.split(r"[;,\s]+", value.strip("[] ").replace("'", "")) if name]
     return [
-        require_text(one, where, "names of columns") for one in require_list(value, where, "a list of ranked columns")
+        require_text(one, location, "names of columns")
+        for one in require_list(value, location, "a list of ranked columns")
     ]
 
 

@@ -39,14 +39,14 @@ class Recommendation:
 
 
 def recommend(
-    matched: Matched, drawn: NDArray[np.float64], *, level: float = 0.95, ddof: int = 1, min_cases: int = 20
+    matched: Matched, resampled: NDArray[np.float64], *, level: float = 0.95, ddof: int = 1, min_cases: int = 20
 ) -> list[Recommendation]:
     """Return one recommendation per system.
 
     The leader is chosen when its paired bootstrap interval against every other method lies above zero, at the
     simultaneous level 1 - (1 - level) / (M - 1) (Bonferroni over the comparisons with the leader), on at least
     *min_cases* cases: below that the percentile interval is too narrow to be trusted (docs/audit.md).
-    *drawn* are means under resampling, R x S x M, as `bootstrap_means` gives them; *matched* has two methods at least.
+    *resampled* are means under resampling, R x S x M, as `bootstrap_means` gives them; *matched* has two methods at least.
     """
     rivals = len(matched.methods) - 1
     strict = 1 - (1 - level) / rivals
@@ -55,7 +55,7 @@ def recommend(
     effect, deviation = np.zeros_like(low), np.zeros_like(low)
     for a, b in ((a, b) for a in dict.fromkeys(leaders.tolist()) for b in range(rivals + 1) if a != b):
         rows = leaders == a
-        low[rows, b] = effect_intervals(matched, drawn, a, b, strict)[0][rows]
+        low[rows, b] = effect_intervals(matched, resampled, a, b, strict)[0][rows]
         paired = paired_effects(matched, a, b, ddof)
         effect[rows, b], deviation[rows, b] = paired.effect[rows], paired.deviation[rows]
     return [
@@ -98,7 +98,7 @@ def _advise_on_system(
 
 
 def cases_needed(effect: float, deviation: float, level: float = 0.95, power: float = POWER) -> int | None:
-    """Return n = ((z_level + z_power) deviation / effect)^2, rounded up; None where no difference was seen or varies."""
+    """Return n = ((z_level + z_power) deviation / effect)^2 cases, rounded up; None for no effect or no variation."""
     if abs(effect) <= TIE or deviation <= TIE:
         return None
     return math.ceil(float((ndtri((1 + level) / 2) + ndtri(power)) * deviation / effect) ** 2)
@@ -132,7 +132,7 @@ def _format_advice(
 
 
 def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], baselines: Sequence[str] = ()) -> str:
-    """Return one paragraph that may be quoted: where the pooled winner is best, where it loses, and for what it stands.
+    """Return a quotable paragraph: where the pooled winner is best, where it loses, and what it is valid for.
 
     The pooled winner has the highest mean of system means. "Loses" means: the other systems' pool chooses a method that
     is not the best one on the held-out system.

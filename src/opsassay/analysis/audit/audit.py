@@ -118,7 +118,7 @@ def audit(
     name: str = "the table",
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit a long score table (columns as *settings* names them; *name* stands for it in errors).
+    """Audit a long score table, whose columns *settings* name; return the report. *name* is used in errors.
 
     *on_step* is called with what is being computed. Raises UserError for a table that cannot be compared, NotFoundError
     for a method or system that *settings* name and that is not in it.
@@ -136,12 +136,12 @@ def audit_matched(
     remarks: tuple[str, ...] = (),
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit a matched table; raises NotFoundError for a system of the setting `without` that is not in it."""
+    """Audit a matched table; return the report. Raises NotFoundError for an unknown system in the setting `without`."""
     on_step("resampling cases")
     with_labels = baselines.with_references(matched)
     drawn = bootstrap_means(matched, settings.resamples, settings.seed)
     permuted = permuted_means(matched, settings.permutations, settings.seed)
-    others = _other_tables(matched, settings)
+    others = _scenario_tables(matched, settings)
     penalised = firth_cells(matched)
     on_step(f"comparing {plural(len(matched.pairs()), 'pair')}")
     pairs = [_audit_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
@@ -185,18 +185,18 @@ def _audit_pair(
     matched: Matched,
     a: int,
     b: int,
-    drawn: Floats,
+    resampled: Floats,
     permuted: Floats,
-    others: dict[str, Matched],
+    scenarios: dict[str, Matched],
     penalised: FirthCells,
     settings: AuditSettings,
 ) -> PairAudit:
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
     paired = paired_effects(matched, a, b, ddof)
     effect = paired.effect
-    of_pair = drawn[:, :, a] - drawn[:, :, b]
+    of_pair = resampled[:, :, a] - resampled[:, :, b]
     of_permuted = permuted[:, :, a] - permuted[:, :, b]
-    low, high = effect_intervals(matched, drawn, a, b, level)
+    low, high = effect_intervals(matched, resampled, a, b, level)
     robust = wald(matched, (a, b), ddof=ddof)
     several = len(sizes) > 1
     return PairAudit(
@@ -216,7 +216,7 @@ def _audit_pair(
         one_left_out=_leave_out_system(paired, 1, level) if len(sizes) > 2 else None,
         two_left_out=_leave_out_system(paired, 2, level) if len(sizes) > 3 else None,
         scenarios=(
-            *(sensitivity.scenario(name, other, a, b, level=level, ddof=ddof) for name, other in others.items()),
+            *(sensitivity.scenario(name, other, a, b, level=level, ddof=ddof) for name, other in scenarios.items()),
             *sensitivity.without_family(matched, a, b, level=level, ddof=ddof),
         ),
         interaction=_test_interaction(matched, a, b, robust, penalised),
@@ -250,7 +250,7 @@ def _test_omnibus(matched: Matched) -> dict[str, Test]:
 
 
 def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Return means by family and method over cases, and cases by family."""
+    """Return the means by family and method over cases, and the numbers of cases by family."""
     names = list(dict.fromkeys(matched.families))
     inside = np.array([[f == name for f in matched.families] for name in names])
     sizes = inside @ matched.sizes
@@ -259,16 +259,13 @@ def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray
 
 
 def _regret_intervals(
-    drawn: Floats, sizes: NDArray[np.int64], settings: AuditSettings
+    resampled: Floats, sizes: NDArray[np.int64], settings: AuditSettings
 ) -> dict[Pooling, tuple[float, float]]:
-    """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper.
-
-    There is none where no case differs: a bootstrap would say that the regret is known.
-    """
+    """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper."""
     out: dict[Pooling, tuple[float, float]] = {}
     poolings: tuple[Pooling, ...] = ("macro", "weighted")
     for pooling in poolings:
-        mean_regret = leave_one_system_out(drawn, sizes, pooling).regret.mean(axis=1)
+        mean_regret = leave_one_system_out(resampled, sizes, pooling).regret.mean(axis=1)
         if np.ptp(mean_regret) > 0:
             low, high = percentile_intervals(mean_regret, settings.confidence)
             out[pooling] = (float(low), float(high))
@@ -287,8 +284,8 @@ def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
     )
 
 
-def _other_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
-    """Return the tables of the scenarios that were asked for: systems left aside, labels made canonical."""
+def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
+    """Return the tables of the requested scenarios: systems left out, or labels made canonical."""
     others = {}
     for name in settings.without:
         if name not in matched.systems:

@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that.
+        """Whether the gate passes: B is not shown to be worse, or with a margin shown not to be worse than that.
 
         What could not have found anything passes nothing.
         """
@@ -87,13 +87,13 @@ class Comparison:
 
     @property
     def missing(self) -> float:
-        """The share of cases that one side lacks among all that any has."""
+        """The share of cases that are missing on one side."""
         lacking = len(self.only_before) + len(self.only_after)
         return lacking / (lacking + self.overall.cases)
 
     @property
     def left_out(self) -> str:
-        """A sentence that names the cases that one side lacks, "" when there are none."""
+        """A sentence naming the cases missing on one side, "" for none."""
         sides = [(side, names) for side, names in ((BEFORE, self.only_before), (AFTER, self.only_after)) if names]
         if not sides:
             return ""
@@ -107,7 +107,7 @@ class Comparison:
 
     @property
     def unsealed(self) -> str:
-        """A sentence on the unsealed runs behind it, "" when there are none."""
+        """A sentence on unsealed runs among the scores, "" for none."""
         if not self.unsealed_before + self.unsealed_after:
             return ""
         runs = f"{plural(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
@@ -186,8 +186,8 @@ def compare(
     )
 
 
-def _names_lacking(table: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
-    lacking = table.join(other, on=list(KEYS), how="anti").sort(KEYS)
+def _names_lacking(table: pl.DataFrame, other_table: pl.DataFrame) -> tuple[str, ...]:
+    lacking = table.join(other_table, on=list(KEYS), how="anti").sort(KEYS)
     return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
 
@@ -199,14 +199,14 @@ def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.
 
 
 def _overall_difference(
-    matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None
+    matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> Difference:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
     unmoved = np.sqrt(paired.variance[paired.adjusted].sum()) / len(paired.effect)
     ends = combined_interval(
-        paired.effect.mean(), (drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), unmoved, settings.confidence
+        paired.effect.mean(), (resampled[:, :, 1] - resampled[:, :, 0]).mean(axis=1), unmoved, settings.confidence
     )
     low, high = (min(max(float(end), -1.0), 1.0) for end in ends)
     before, after = matched.means.mean(axis=0)
@@ -216,10 +216,10 @@ def _overall_difference(
 
 
 def _differences_by_system(
-    matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None
+    matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> list[Difference]:
     paired = paired_effects(matched, 1, 0, settings.ddof)
-    low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
+    low, high = effect_intervals(matched, resampled, 1, 0, settings.confidence)
     return [
         _make_difference(
             system,
@@ -236,7 +236,7 @@ def _differences_by_system(
 
 
 def _with_identity(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
-    """Return *difference* as identical where no case differs; a margin asks for more than that nothing was seen."""
+    """Return *difference* with the outcome identical where no case differs (*by_case*), unless a margin demands more."""
     if margin is not None or np.any(by_case) or difference.outcome is PairOutcome.TOO_FEW:
         return difference
     return replace(difference, outcome=PairOutcome.IDENTICAL)
@@ -274,7 +274,7 @@ def fewest_cases(level: float) -> int:
 
 
 def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome:
-    """Return what the interval (*low*, *high*) of B - A says, with *margin* as the loss that is accepted."""
+    """Return the outcome for the interval (*low*, *high*) of B - A; *margin* is the accepted loss."""
     if low > 0:
         return PairOutcome.BETTER
     if margin is not None:
@@ -285,7 +285,7 @@ def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome
 
 
 def sentence(difference: Difference) -> str:
-    """Return one line on a difference, in percentage points."""
+    """Return *difference* as one line of text, in percentage points."""
     where = f" on {difference.system}" if difference.system else ""
     if difference.detectable is None:
         few = "is" if difference.cases == 1 else "are"

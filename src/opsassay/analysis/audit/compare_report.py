@@ -33,10 +33,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
-    """Return the comparisons as Markdown: the verdict of the gate, a table, and a sentence per method.
-
-    *before* and *after* name what A and B are. Tables are those of GitHub's flavour; names are escaped.
-    """
+    """Return the comparisons as Markdown: the verdict of the gate, a table, and a sentence per method."""
     passed = all(comparison.passed for comparison in comparisons)
     lines = [
         f"## opsassay compare: {'passed' if passed else 'failed'}",
@@ -53,9 +50,11 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         lines += [
             _format_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems
         ]
-    left_out = [f"- {_escaped(one.method)}: {_escaped(one.left_out)}." for one in comparisons if one.left_out]
-    said = [f"- {_escaped(one.method)}: {sentence(one.overall)}." for one in comparisons]
-    unsealed = [f"- {_escaped(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
+    left_out = [
+        f"- {_escape_markdown(one.method)}: {_escape_markdown(one.left_out)}." for one in comparisons if one.left_out
+    ]
+    said = [f"- {_escape_markdown(one.method)}: {sentence(one.overall)}." for one in comparisons]
+    unsealed = [f"- {_escape_markdown(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
     return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])
 
 
@@ -79,7 +78,7 @@ def _format_row(method: str, system: str, difference: Difference, verdict: str) 
     change = f"{100 * difference.difference:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     detectable = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
     cells = (
-        _escaped(method), _escaped(system), str(difference.cases), f"{100 * difference.before:.1f}%",
+        _escape_markdown(method), _escape_markdown(system), str(difference.cases), f"{100 * difference.before:.1f}%",
         f"{100 * difference.after:.1f}%", change, detectable, verdict,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
@@ -89,8 +88,8 @@ def _strip_controls(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
-def _escaped(text: str) -> str:
-    """Return *text* as it reads, whatever Markdown would make of its characters; one line."""
+def _escape_markdown(text: str) -> str:
+    """Return *text* on one line with Markdown characters escaped."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&:@-])", r"\\\1", " ".join(text.split()))
 
 

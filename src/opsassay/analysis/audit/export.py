@@ -58,7 +58,7 @@ def finite(value: Any) -> Any:
 
 
 def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
-    """Return one pair as an item of ``--json``: fractions, first method minus second."""
+    """Return the audit of one pair as JSON-ready data; effects are first method minus second, as fractions."""
     names, pooled = audit.matched.methods, pair.pooled
     effects = {
         row["system"]: {k: v for k, v in row.items() if k not in ("first", "second", "system")}
@@ -174,7 +174,7 @@ def effect_rows(audit: AuditReport, pair: PairAudit) -> list[Row]:
 
 
 def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
-    """Return every table of the audit by file name; fractions, one header row, null for what is not defined."""
+    """Return every table of the audit by file name; undefined values are null."""
     m = audit.matched
     pair_names = [(m.methods[p.a], m.methods[p.b]) for p in audit.pairs]
     rows: dict[str, list[Row]] = {
@@ -183,17 +183,17 @@ def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
         "effects": [row for pair in audit.pairs for row in effect_rows(audit, pair)],
         "pairs": [_pair_row(audit, pair) for pair in audit.pairs],
         "regret": [
-            {"first": a, "second": b, "pooling": pooling, **_flat(_loso_row(audit, pair, pooling))}
+            {"first": a, "second": b, "pooling": pooling, **_flatten_row(_loso_row(audit, pair, pooling))}
             for pair, (a, b) in zip(audit.pairs, pair_names, strict=True)
             for pooling in pair.loso
             if len(m.systems) > 1
         ],
         "families": [
-            {"first": a, "second": b, **_flat(_lofo_row(audit, pair))}
+            {"first": a, "second": b, **_flatten_row(_lofo_row(audit, pair))}
             for pair, (a, b) in zip(audit.pairs, pair_names, strict=True)
         ],
         "interaction": _interaction_rows(audit),
-        "scenarios": [_flat(finite(s)) for pair in audit.pairs for s in pair.scenarios],
+        "scenarios": [_flatten_row(finite(s)) for pair in audit.pairs for s in pair.scenarios],
         "covariates": [
             {"first": a, "second": b, **row}
             for pair, (a, b) in zip(audit.pairs, pair_names, strict=True)
@@ -201,15 +201,14 @@ def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
         ],
         "protocols": [finite(p) for p in audit.protocols],
         "protocol_gaps": [finite(g) for g in audit.protocol_gaps],
-        "recommendations": [_flat(finite(r)) for r in audit.recommendations],
+        "recommendations": [_flatten_row(finite(r)) for r in audit.recommendations],
         "power": [finite(p) for p in audit.power],
     }
     found = {name: pl.DataFrame(given, infer_schema_length=None) for name, given in rows.items() if given}
     return {**found, "ledger": ledger_table(audit)}
 
 
-def _flat(row: Row | None) -> Row:
-    """Return *row* with lists as text, so that it fits a CSV."""
+def _flatten_row(row: Row | None) -> Row:
     joined = {
         k: "; ".join(map(str, v)) if isinstance(v, list) and k.startswith(("reversed", "cand")) else v
         for k, v in (row or {}).items()

@@ -68,13 +68,13 @@ def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
     means = matched.means[:, methods]
     saturated = log_likelihood(means, means, matched.sizes)
     level = {name: _standardise_values(matched.covariates[name]) for name in names}
-    x, x_rank = _fit(matched, means, list(level.values()), interacting=False)
-    y, y_rank = _fit(matched, means, list(level.values()), interacting=True)
+    x, x_rank = _fit_covariates(matched, means, list(level.values()), interacting=False)
+    y, y_rank = _fit_covariates(matched, means, list(level.values()), interacting=True)
     residual = chi_square(2 * (saturated - y), means.size - y_rank, "the covariates identify every system")
     absorbed = {}
     for name in names:
         others = [values for other, values in level.items() if other != name]
-        without, _ = _fit(matched, means, others, interacting=True)
+        without, _ = _fit_covariates(matched, means, others, interacting=True)
         if saturated - without > 1e-9:
             absorbed[name] = 1 - (saturated - y) / (saturated - without)
     return Nested(chi_square(2 * (y - x), y_rank - x_rank), residual, absorbed)
@@ -85,8 +85,10 @@ def _standardise_values(values: Floats) -> Floats:
     return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
 
 
-def _fit(matched: Matched, means: Floats, covariates: list[Floats], *, interacting: bool) -> tuple[float, int]:
-    """Return log-likelihood and rank of method + covariates (x method) on cells."""
+def _fit_covariates(
+    matched: Matched, means: Floats, covariates: list[Floats], *, interacting: bool
+) -> tuple[float, int]:
+    """Return log-likelihood and rank of the model method + covariates (x method, if *interacting*) on cells."""
     systems, methods = means.shape
     method = np.tile(np.eye(methods), (systems, 1))
     columns = [method]

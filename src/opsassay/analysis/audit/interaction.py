@@ -57,7 +57,7 @@ def likelihood_ratio(means: Floats, sizes: NDArray[np.int64]) -> Test:
     so that the test is conservative where methods succeed on the same cases (docs/audit.md has the measurement).
     McFadden's R2 = 1 - log L / log L of one common mean, with and without the interaction.
     """
-    groups, methods = _informative(means)
+    groups, methods = _informative_cells(means)
     cells, weights = means[np.ix_(groups, methods)], sizes[groups].astype(float)
     full = log_likelihood(means, means, sizes)
     pooled = float((means.mean(axis=1) * sizes).sum() / sizes.sum())
@@ -77,7 +77,7 @@ def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: S
 
     df = (families - 1)(methods - 1). Stricter than family cells alone, since systems of a family differ in difficulty.
     """
-    rows, columns = _informative(means)
+    rows, columns = _informative_cells(means)
     means, sizes = means[np.ix_(rows, columns)], sizes[rows]
     family = np.array(families)[rows]
     names = list(dict.fromkeys(family))
@@ -89,14 +89,14 @@ def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: S
     df = -(means.shape[1] - 1)
     for name in names:  # with a method effect of its own in each family, families are fitted apart
         part = family == name
-        _, informative = _informative(means[part])
+        _, informative = _informative_cells(means[part])
         by_family += log_likelihood(means[part], fit_additive(means[part], weights[part]), weights[part])
         df += max(len(informative) - 1, 0)
     return chi_square(2 * (by_family - additive), df)
 
 
-def _informative(means: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the groups and the methods that are not at 0 throughout or at 1 throughout."""
+def _informative_cells(means: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of groups and of methods whose scores are not all 0 or all 1."""
     rows = np.arange(means.shape[0])
     columns = np.arange(means.shape[1])
     while True:
@@ -116,10 +116,7 @@ def log_likelihood(means: Floats, fitted: Floats, sizes: Floats | NDArray[np.int
 
 
 def fit_additive(means: Floats, weights: Floats) -> Floats:
-    """Return the fitted means of the binomial GLM logit p = group + method on cells (groups x methods).
-
-    Cells on the boundary may push an effect to infinity; the likelihood still converges, and it alone is used.
-    """
+    """Return the fitted means of the binomial GLM logit p = group + method on cells (groups x methods)."""
     groups, methods = means.shape
     if methods == 1 or groups == 1:
         return means
@@ -173,11 +170,11 @@ def wald(matched: Matched, methods: Sequence[int], ddof: int = 1) -> RobustTest:
     names = list(matched.systems)
     values = matched.values[:, list(methods)]
     of_row = np.repeat(np.unique(names, return_inverse=True)[1], matched.sizes)
-    found = [_logit_contrasts(values[rows], ddof) for rows in _rows_by(of_row)]
+    found = [_logit_contrasts(values[rows], ddof) for rows in _rows_by_group(of_row)]
     order = np.unique(names)
     contrasts = np.stack([contrast for contrast, _ in found])
     covariances = np.stack([covariance for _, covariance in found])
-    usable = _well_conditioned(covariances)
+    usable = _are_invertible(covariances)
     left_out = tuple(name for name in dict.fromkeys(names) if not usable[np.searchsorted(order, name)])
     if usable.sum() < 2:
         reason = "fewer than two systems have all methods strictly between 0 and 1 and apart"
@@ -188,14 +185,13 @@ def wald(matched: Matched, methods: Sequence[int], ddof: int = 1) -> RobustTest:
     return RobustTest(chi_square(statistic, (len(contrasts) - 1) * (values.shape[1] - 1)), left_out)
 
 
-def _rows_by(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the rows of each group, groups in ascending order."""
+def _rows_by_group(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     order = np.argsort(group, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 
 
 def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
-    """Return contrasts of log odds to the first method, and their covariance; NaN where one is not defined."""
+    """Return contrasts of log odds to the first method and their covariance, NaN where undefined."""
     n, mean = len(scores), scores.mean(axis=0)
     contrasts = len(mean) - 1
     if n < 2 or (mean <= TIE).any() or (mean >= 1 - TIE).any():
@@ -207,8 +203,8 @@ def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
     return odds[1:] - odds[0], against_first.T @ against_first / ((n - ddof) * n)
 
 
-def _well_conditioned(covariances: Floats) -> NDArray[np.bool_]:
-    """Return which covariance matrices are there and can be inverted."""
+def _are_invertible(covariances: Floats) -> NDArray[np.bool_]:
+    """Return which covariance matrices are defined and invertible."""
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     usable = np.asarray((variances > TIE).all(axis=1))  # NaN is not above
     scale = np.sqrt(variances[usable])
@@ -218,7 +214,7 @@ def _well_conditioned(covariances: Floats) -> NDArray[np.bool_]:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's step-down adjusted p-values (Holm 1979); what was not tested is not counted."""
+    """Return Holm's step-down adjusted p-values (Holm 1979); None values are not counted."""
     tested = [(value, i) for i, value in enumerate(p) if value is not None]
     out: list[float | None] = [None] * len(p)
     highest = 0.0

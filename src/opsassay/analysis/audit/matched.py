@@ -44,17 +44,17 @@ class Matched:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Row at which each system begins."""
+        """The first row of each system."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     @cached_property
     def means(self) -> Floats:
-        """Mean score by system and method, S x M."""
+        """The mean score by system and method, S x M."""
         return self.by_system(self.values)
 
     @property
     def cases(self) -> int:
-        """Matched cases of all systems."""
+        """The number of matched cases of all systems."""
         return int(self.sizes.sum())
 
     def by_system(self, values: Floats) -> Floats:
@@ -63,7 +63,7 @@ class Matched:
         return sums / (self.sizes if values.ndim == 1 else self.sizes[:, None])
 
     def difference(self, a: int, b: int) -> Floats:
-        """Return score of method *a* minus score of method *b* by case."""
+        """Return score of method *a* minus score of method *b*, by case."""
         out: Floats = self.values[:, a] - self.values[:, b]
         return out
 
@@ -72,11 +72,11 @@ class Matched:
         return [(a, b) for a in range(len(self.methods)) for b in range(a + 1, len(self.methods))]
 
     def rows_of(self, systems: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows belong to the chosen *systems*."""
+        """Return a flag for each row: whether it belongs to the chosen *systems*."""
         return np.repeat(systems, self.sizes)
 
     def only(self, systems: NDArray[np.bool_]) -> Matched:
-        """Return the table with the chosen *systems* alone."""
+        """Return the table restricted to the chosen *systems*."""
         rows = self.rows_of(systems)
         return replace(
             self,
@@ -129,7 +129,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     kept = _one_protocol_a_case(long).filter(~pl.col("method").is_in(list(settings.exclude)))
     if kept.is_empty():
         raise UserError(f"{name}: every method is excluded; take one out of the setting `exclude`.")
-    cases = _cases(kept)
+    cases = _case_table(kept)
     columns = kept.select("method", "protocol").unique(maintain_order=True).with_row_index("column")
     values = _build_score_matrix(kept, cases, columns)
     ledger, primary = _admit_methods(values, cases, columns)
@@ -146,23 +146,20 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
         families=tuple(about.get_column("family")),
         sizes=sizes,
         values=np.ascontiguousarray(values[:, [index[m, primary[m]] for m in included]]),
-        covariates=_covariates(kept, cases, settings.covariates, name),
+        covariates=_covariate_means(kept, cases, settings.covariates, name),
         variants={
             (a.method, a.protocol): values[:, index[a.method, a.protocol]]
             for a in ledger
             if a.included and a.method in included and a.protocol != primary[a.method]
         },
         primary={m: primary[m] for m in included},
-        labels=_labels_of(kept, cases, [(m, primary[m]) for m in included], name),
+        labels=_read_labels(kept, cases, [(m, primary[m]) for m in included], name),
     )
     return Inclusion(matched, tuple(ledger), _remark_on_systems(matched))
 
 
 def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
-    """Return *long* with a protocol in every row, "mixed" for a method whose protocols never meet on a case.
-
-    Such a method was run once on every case, with settings that followed the case: it has no second protocol to compare.
-    """
+    """Return *long* with a protocol in every row, "mixed" for a method whose protocols never meet on a case."""
     if "protocol" not in long.columns:
         return long.with_columns(protocol=pl.lit("", dtype=pl.String))
     long = long.with_columns(pl.col("protocol").fill_null(""))
@@ -177,14 +174,14 @@ def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _check_known(setting: str, names: tuple[str, ...], known: pl.Series) -> None:
+def _check_known(setting: str, names: tuple[str, ...], available: pl.Series) -> None:
     for asked in names:
-        if asked not in set(known):
-            raise NotFoundError("method" if setting == "exclude" else "system", asked, set(known))
+        if asked not in set(available):
+            raise NotFoundError("method" if setting == "exclude" else "system", asked, set(available))
 
 
-def _cases(long: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per case, systems in the order of the table by family, cases by name."""
+def _case_table(long: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per case, systems by family in table order, cases by name."""
     systems = long.select("family", "system").unique(maintain_order=True)
     families = systems.select("family").unique(maintain_order=True).with_row_index("family_index")
     systems = systems.join(families, on="family").sort("family_index", maintain_order=True)
@@ -250,18 +247,19 @@ def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) 
     )
 
 
-def _label_systems(about: pl.DataFrame) -> tuple[str, ...]:
-    names = about.get_column("system")
+def _label_systems(systems: pl.DataFrame) -> tuple[str, ...]:
+    names = systems.get_column("system")
     doubled = names.is_duplicated()
     return tuple(
-        f"{f}/{s}" if twice else s for f, s, twice in zip(about.get_column("family"), names, doubled, strict=True)
+        f"{f}/{s}" if twice else s for f, s, twice in zip(systems.get_column("family"), names, doubled, strict=True)
     )
 
 
-def _covariates(long: pl.DataFrame, cases: pl.DataFrame, asked: tuple[str, ...], name: str) -> dict[str, Floats]:
-    """Return the mean of each covariate over the cases of each system."""
+def _covariate_means(
+    long: pl.DataFrame, cases: pl.DataFrame, covariates: tuple[str, ...], name: str
+) -> dict[str, Floats]:
     found = {}
-    for column in asked:
+    for column in covariates:
         if column not in long.columns:
             raise UserError(f"{name} lacks the covariate {column!r}; it has {', '.join(long.columns)}.")
         by_case = (
@@ -277,8 +275,8 @@ def _covariates(long: pl.DataFrame, cases: pl.DataFrame, asked: tuple[str, ...],
     return found
 
 
-def _labels_of(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str) -> Labels | None:
-    """Return the labels, where the table tells both and every case has one expected label; else None."""
+def _read_labels(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str) -> Labels | None:
+    """Return predicted and expected labels, None unless every case has one expected label."""
     if not {"predicted", "expected"} <= set(long.columns):
         return None
     keys = ["family", "system", "case"]

@@ -32,23 +32,23 @@ def permutation_p(effect: Floats, permuted: Floats, sizes: NDArray[np.int64]) ->
     """
     if len(sizes) < 2:
         return None
-    between = _between(effect, sizes)
-    exceeding = (_between(permuted, sizes) >= between - TIE).sum()
+    between = _between_systems(effect, sizes)
+    exceeding = (_between_systems(permuted, sizes) >= between - TIE).sum()
     return float((1 + exceeding) / (1 + len(permuted)))
 
 
-def _between(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
+def _between_systems(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
     """Return sum n_s (d_s - d)^2 over the last axis (systems), d being the mean over all cases."""
     grand = (effect * sizes).sum(axis=-1, keepdims=True) / sizes.sum()
     return np.asarray((sizes * (effect - grand) ** 2).sum(axis=-1))
 
 
 def system_contrasts(
-    paired: PairedEffects, permuted: Floats, drawn: Floats, sizes: NDArray[np.int64], level: float = 0.95
+    paired: PairedEffects, permuted: Floats, resampled: Floats, sizes: NDArray[np.int64], level: float = 0.95
 ) -> Contrasts:
     """Return the contrast of every system with the rest, one degree of freedom each (leaderboard-audit, appendix K).
 
-    Intervals are those of `combined_interval` over the case bootstrap (*drawn*, R x S), p-values two-sided from
+    Intervals are those of `combined_interval` over the case bootstrap (*resampled*, R x S), p-values two-sided from
     *permuted* (permutations x S). They are exploratory and not adjusted for the number of systems. NaN with one system.
     """
     observed = _against_rest(paired.effect, sizes)
@@ -56,7 +56,7 @@ def system_contrasts(
     others = sizes.sum() - sizes
     squares = unmoved * sizes.astype(float) ** 2
     rest = np.divide(squares.sum() - squares, others.astype(float) ** 2, out=np.zeros_like(squares), where=others > 0)
-    low, high = combined_interval(observed, _against_rest(drawn, sizes), np.sqrt(unmoved + rest), level)
+    low, high = combined_interval(observed, _against_rest(resampled, sizes), np.sqrt(unmoved + rest), level)
     exceeding = (np.abs(_against_rest(permuted, sizes)) >= np.abs(observed) - TIE).sum(axis=0)
     p = np.where(np.isnan(observed), np.nan, (1 + exceeding) / (1 + len(permuted)))
     return Contrasts(observed, low, high, p)

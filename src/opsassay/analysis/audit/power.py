@@ -69,7 +69,7 @@ def simulate_power(
 
 
 def _simulate_power(
-    moved: NDArray[np.float64],
+    deviations: NDArray[np.float64],
     gap: float,
     tau: float,
     share: float,
@@ -78,7 +78,7 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    effect = gap + moved
+    effect = gap + deviations
     found = random_effects(effect, variance, level)
     regret = leave_one_system_out(effect, sizes).reversed.sum(axis=1) if len(sizes) > 1 else np.zeros(len(effect))
     return Power(

@@ -30,7 +30,7 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
     for s, (start, size) in enumerate(zip(matched.starts, matched.sizes, strict=True)):
         draw = np.random.default_rng([seed, *_hash_to_words(matched.systems[s])])
         scores = np.ascontiguousarray(matched.values[start : start + size])
-        patterns, counts = _patterns(scores)
+        patterns, counts = _distinct_rows(scores)
         if len(patterns) * _PATTERN_COST < size:
             out[:, s] = draw.multinomial(int(size), counts / size, size=resamples) @ patterns / size
             continue
@@ -40,8 +40,8 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
     return out
 
 
-def _patterns(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the different rows of *scores* in order of appearance, whatever the order of methods, and their counts."""
+def _distinct_rows(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the distinct rows of *scores* in order of appearance, and their counts."""
     code = np.zeros(len(scores), dtype=np.int64)
     for column in scores.T:  # column by column: sorting numbers is far cheaper than sorting rows
         values, place = np.unique(column, return_inverse=True)
@@ -65,34 +65,36 @@ def _hash_to_words(name: str) -> list[int]:
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 
 
-def percentile_intervals(drawn: Floats, level: float | Floats) -> tuple[Floats, Floats]:
-    """Return the percentile interval of *drawn* (first axis: resamples) at confidence *level*, along the first axis."""
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+def percentile_intervals(resampled: Floats, level: float | Floats) -> tuple[Floats, Floats]:
+    """Return the percentile interval of *resampled* (first axis: resamples) at confidence *level*, along the first axis."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
-def combined_interval(observed: Floats, drawn: Floats, unmoved: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the interval of what *observed* combines of several systems; *drawn* has resamples along its first axis.
+def combined_interval(
+    observed: Floats, resampled: Floats, unmoved: Floats, level: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Return the interval of what *observed* combines of several systems; *resampled* has resamples along its first axis.
 
     The bootstrap does not move a system in which no difference varies, so its interval alone would be that of the other
     systems. *unmoved*, the standard error that those systems add (`effects.pseudo_variance`), is joined to either end
     as a distance of its own: reach = sqrt(reach_bootstrap^2 + (z unmoved)^2) (Zou and Donner 2008).
     """
-    low, high = percentile_intervals(drawn, level)
+    low, high = percentile_intervals(resampled, level)
     further = NormalDist().inv_cdf((1 + level) / 2) * unmoved
     below, above = np.maximum(observed - low, 0.0), np.maximum(high - observed, 0.0)
     return observed - np.hypot(below, further), observed + np.hypot(above, further)
 
 
-def effect_intervals(matched: Matched, drawn: Floats, a: int, b: int, level: float = 0.95) -> tuple[Floats, Floats]:
+def effect_intervals(matched: Matched, resampled: Floats, a: int, b: int, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return the bounds, one per system, of the effect of method *a* less *b*, both columns of *matched* (bootstrap).
 
-    *drawn* are means, resamples x systems x methods, as `bootstrap_means` gives them; percentile method (Efron and
+    *resampled* are means, resamples x systems x methods, as `bootstrap_means` gives them; percentile method (Efron and
     Tibshirani 1993, 13.3). n is a system's number of cases, d the mean difference. Where every difference of a system is
     the same the bootstrap cannot move; there the interval is the one of `effects.pseudo_variance`: m +- z sqrt(variance)
     around m = n d / (n + 2), within [-1, 1].
     """
-    low, high = percentile_intervals(drawn[:, :, a] - drawn[:, :, b], level)
+    low, high = percentile_intervals(resampled[:, :, a] - resampled[:, :, b], level)
     paired = paired_effects(matched, a, b)
     centre = matched.sizes * paired.effect / (matched.sizes + 2)
     reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(paired.variance)
@@ -109,9 +111,9 @@ def permuted_means(matched: Matched, permutations: int = 2000, seed: int = 42) -
     same scores their patterns are dealt by hypergeometric draws: the distribution is the same.
     """
     draw = np.random.default_rng([seed, 1])
-    patterns, counts = _patterns(matched.values)
+    patterns, counts = _distinct_rows(matched.values)
     if len(patterns) * len(matched.sizes) * _PATTERN_COST < matched.cases:
-        return _dealt(draw, patterns, counts, matched.sizes, permutations)
+        return _deal_patterns(draw, patterns, counts, matched.sizes, permutations)
     out = np.empty((permutations, len(matched.systems), len(matched.methods)))
     order = np.arange(matched.cases, dtype=np.int32)
     for i in range(permutations):
@@ -120,13 +122,10 @@ def permuted_means(matched: Matched, permutations: int = 2000, seed: int = 42) -
     return np.asarray(out / matched.sizes[None, :, None])
 
 
-def _dealt(
+def _deal_patterns(
     draw: np.random.Generator, patterns: Floats, counts: NDArray[np.int64], sizes: NDArray[np.int64], deals: int
 ) -> Floats:
-    """Return means by system, deals x S x M, when *counts* of *patterns* (patterns x M) are dealt to systems of *sizes*.
-
-    System by system, pattern by pattern: a multivariate hypergeometric draw from what is left.
-    """
+    """Return means by system, deals x S x M, with the *counts* of *patterns* dealt at random to systems of *sizes*."""
     left = np.tile(counts, (deals, 1))
     out = np.empty((deals, len(sizes), patterns.shape[1]))
     for s, size in enumerate(sizes):

@@ -31,11 +31,11 @@ class HeldOut:
 
     @property
     def reversed(self) -> NDArray[np.bool_]:
-        """Where the chosen method is the worse one."""
+        """Whether, by system, the chosen method is the worse one."""
         return np.asarray(self.regret > TIE)
 
     def summary(self) -> Regret:
-        """Return count, mean and maximum over the systems of the one analysis that this holds."""
+        """Return the number of reversals, and mean and maximum regret, over the systems."""
         return Regret(int(self.reversed.sum()), float(self.regret.mean()), float(self.regret.max()))
 
 
@@ -62,7 +62,7 @@ def leave_one_system_out(
 
 
 def regret_of(effect: Floats, pooled: Floats) -> Floats:
-    """Return what is lost on *effect* (first minus second method) by choosing according to the sign of *pooled*."""
+    """Return the loss on *effect* (first minus second method) when the sign of *pooled* decides the choice."""
     lost = np.where(pooled >= -TIE, -effect, effect)
     return np.where(np.isnan(pooled), np.nan, np.where(lost > TIE, lost, 0.0))
 
@@ -83,14 +83,14 @@ def pool_weighted(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floa
 
 def pool_median(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
     """Return the median effect of the other systems, for each system."""
-    return np.median(_others(effect), axis=-1) if effect.shape[-1] > 1 else np.full(effect.shape, np.nan)
+    return np.median(_effects_of_others(effect), axis=-1) if effect.shape[-1] > 1 else np.full(effect.shape, np.nan)
 
 
 def pool_trimmed(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
     """Return the trimmed mean effect of the other systems: floor(trim k) of them are dropped at each end."""
     if effect.shape[-1] < 2:
         return np.full(effect.shape, np.nan)
-    others = np.sort(_others(effect), axis=-1)
+    others = np.sort(_effects_of_others(effect), axis=-1)
     cut = int(trim * others.shape[-1])
     return np.asarray(others[..., cut : others.shape[-1] - cut].mean(axis=-1))
 
@@ -103,7 +103,7 @@ POOL: dict[Pooling, Callable[[Floats, NDArray[np.int64], float], Floats]] = {
 }
 
 
-def _others(effect: Floats) -> Floats:
+def _effects_of_others(effect: Floats) -> Floats:
     """Return (..., S, S - 1): for each system the effects of the others."""
     k = effect.shape[-1]
     index = np.array([[j for j in range(k) if j != i] for i in range(k)])
@@ -111,7 +111,7 @@ def _others(effect: Floats) -> Floats:
 
 
 def leave_two_out(effect: Floats) -> HeldOut:
-    """Return the choices for every pair of systems by the macro mean of the rest, (..., S(S-1)/2, 2)."""
+    """Return choices and regrets for every two systems left out, (..., S(S-1)/2, 2), by the macro mean of the rest."""
     k = effect.shape[-1]
     first, second = np.triu_indices(k, 1)
     both = np.stack([effect[..., first], effect[..., second]], axis=-1)
@@ -168,12 +168,12 @@ class Stability:
     reversal_kept: Floats
 
 
-def reversal_stability(effect: Floats, drawn: Floats) -> Stability:
-    """Return how often case resampling keeps each system's better method, and the reversal itself.
+def reversal_stability(effect: Floats, resampled: Floats) -> Stability:
+    """Return how often case resampling keeps each system's better method, and keeps the reversal.
 
-    *drawn* are resampled effects (R x S). ``winner_kept`` is the figure of leaderboard-audit, appendix J: the share of
+    *resampled* are resampled effects (R x S). ``winner_kept`` is the figure of leaderboard-audit, appendix J: the share of
     resamples in which the effect has its sign (for a tie: is a tie). ``reversal_kept`` also draws the other systems.
     """
-    same = np.where(np.abs(effect) <= TIE, np.abs(drawn) <= TIE, np.sign(drawn) == np.sign(effect))
-    regret = regret_of(drawn, pool_macro(drawn, np.ones(drawn.shape[-1], dtype=np.int64), 0.0))
+    same = np.where(np.abs(effect) <= TIE, np.abs(resampled) <= TIE, np.sign(resampled) == np.sign(effect))
+    regret = regret_of(resampled, pool_macro(resampled, np.ones(resampled.shape[-1], dtype=np.int64), 0.0))
     return Stability(same.mean(axis=0), (regret > TIE).mean(axis=0))

@@ -33,7 +33,7 @@ class WhatIf:
 
 
 def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
-    """Return I2, tau2, prediction interval and macro leave-one-system-out reversals of a pair in *matched*."""
+    """Return I2, tau2, prediction interval and leave-one-out reversals of the pair *a*, *b* in *matched*."""
     return _what_if_left_out(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 
@@ -114,7 +114,7 @@ def protocol_rows(matched: Matched) -> list[ProtocolRow]:
     rows = []
     for method in dict.fromkeys(m for m, _ in matched.variants):
         home = matched.means[:, matched.methods.index(method)]
-        for protocol, values in _protocols(matched, method).items():
+        for protocol, values in _scores_by_protocol(matched, method).items():
             means = matched.by_system(values)
             shift = np.abs(means - home)
             rows.append(
@@ -146,7 +146,9 @@ def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> li
 def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> ProtocolGap:
     first, second = matched.methods[a], matched.methods[b]
     found = []
-    for one, other in product(_protocols(matched, first).values(), _protocols(matched, second).values()):
+    for one, other in product(
+        _scores_by_protocol(matched, first).values(), _scores_by_protocol(matched, second).values()
+    ):
         pair = Matched((first, second), matched.systems, matched.families, matched.sizes, np.column_stack([one, other]))
         found.append(scenario("", pair, 0, 1, level=level, ddof=ddof))
     home = found[0]  # the primary protocols come first
@@ -168,8 +170,7 @@ def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> 
     )
 
 
-def _protocols(matched: Matched, method: str) -> dict[str, Floats]:
-    """Return the scores of *method* by protocol, the primary one first."""
+def _scores_by_protocol(matched: Matched, method: str) -> dict[str, Floats]:
     home = matched.values[:, matched.methods.index(method)]
     further = {p: values for (m, p), values in matched.variants.items() if m == method}
     return {matched.primary[method]: home, **further}

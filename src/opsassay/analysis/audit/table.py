@@ -16,10 +16,7 @@ _CHUNK = 1 << 20
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Return the table in the CSV or parquet file *path*, with the columns of a CSV as text.
-
-    Raises UserError when it cannot be read, is empty, or is not UTF-8.
-    """
+    """Return the table in the CSV or parquet file *path*, with the columns of a CSV as text; raises UserError."""
     if not path.is_file():
         raise UserError(f"There is no score table {path}; give a CSV or parquet file, or a store of graded runs.")
     try:
@@ -68,11 +65,11 @@ def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFram
     _check_names(long, name)
     _check_scores(long, name)
     _check_duplicates(long, name)
-    return _over_seeds(long) if "seed" in long.columns else long
+    return _average_seeds(long) if "seed" in long.columns else long
 
 
-def _over_seeds(long: pl.DataFrame) -> pl.DataFrame:
-    """Return *long* without its seeds: the mean score of each cell, the most frequent answer, the first of the rest."""
+def _average_seeds(long: pl.DataFrame) -> pl.DataFrame:
+    """Return *long* with seeds averaged: mean score, most frequent answer, first of other columns."""
     cell = [*KEYS, "protocol"] if "protocol" in long.columns else list(KEYS)
     others = [c for c in long.columns if c not in {*cell, "seed", "score", "predicted"}]
     kept = [pl.col(others).first(), pl.col("score").mean()]

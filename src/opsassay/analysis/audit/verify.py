@@ -64,7 +64,7 @@ class Checked:
 
 
 def is_ledger(table: pl.DataFrame) -> bool:
-    """Return whether *table* is a per-system ledger: systems, n, means and, where there are any, effects side by side."""
+    """Return whether *table* is a per-system ledger: columns of systems, n, means and perhaps effects."""
     return {"system", "n"} <= set(table.columns) and "case" not in table.columns
 
 
@@ -81,7 +81,7 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
     per system and method, with the columns method and mean. Raises UserError.
     """
     if {"method", "mean"} <= set(table.columns):
-        table = _beside_one_another(table, name)
+        table = _pivot_means(table, name)
     first = next((i for i, c in enumerate(table.columns) if c.startswith("delta_")), len(table.columns))
     methods = {c.removeprefix("mean:"): c for c in table.columns[:first] if c not in {"family", "system", "n"}}
     pairs = []
@@ -107,8 +107,8 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
     )
 
 
-def _beside_one_another(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return means that stand one to a row as a column per method; raises UserError where cells or sizes differ."""
+def _pivot_means(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return means given one per row as one column per method; raises UserError for inconsistent rows."""
     about = [c for c in ("family", "system") if c in table.columns]
     twice = table.select([*about, "method"]).is_duplicated().arg_true()
     if len(twice):
@@ -212,7 +212,7 @@ def _mean_figures(
 
 
 def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool) -> list[Checked]:
-    """Return each printed mean, effect and interval of *ledger* against *figures*, then the figures it does not print.
+    """Return each printed figure of *ledger* compared with *figures*, then the figures it does not print.
 
     With *same* the figures come from the ledger itself: its means are then given and its intervals not recomputable.
     """
@@ -231,7 +231,7 @@ def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool
 
 
 def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> list[Checked]:
-    """Return each row of *table* (columns of PRINTED_COLUMNS) against *figures*; raises NotFoundError, UserError."""
+    """Return each printed figure in *table* compared with *figures*; raises NotFoundError, UserError."""
     known = {key[0] for key in figures}
     table = table.with_columns(pl.lit("").alias(c) for c in PRINTED_COLUMNS[:-1] if c not in table.columns)
     printed = _read_numbers(table, "printed", name)

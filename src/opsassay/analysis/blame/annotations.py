@@ -75,10 +75,7 @@ class Settled:
 
 
 def read_annotations(paths: Sequence[Path]) -> list[Annotations]:
-    """Return the annotations in *paths*.
-
-    Raises UserError for fewer than two annotators or one given twice, DatapackError for a file that is none.
-    """
+    """Return the annotators' labels in the files *paths*; raises UserError, DatapackError."""
     for path in paths:
         if not path.exists():
             raise UserError(f"There is no {path}; save one file per annotator from the annotation page.")
@@ -92,20 +89,25 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotations]:
 
 
 def read_resolutions(path: Path) -> Resolutions:
-    """Return the YAML file of rounds 2 and 3; raises ConfigError."""
+    """Return the YAML file *path* of rounds 2 and 3 (resolved and contested labels); raises ConfigError."""
     return load_yaml(path, Resolutions)
 
 
 def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
-    """Return how far the annotators agree in round 1, by the krippendorff library; labels that are missing are missing."""
+    """Return the agreement of the annotators in round 1 (Krippendorff's alpha); missing labels are allowed."""
     traces = _trace_ids(annotations)
     agents = [[_labelled_agent(one, trace) for trace in traces] for one in annotations]
     steps = [[_labelled_step(one, trace) for trace in traces] for one in annotations]
-    return LabelAgreement(_alpha(agents), _alpha(steps), tuple(one.annotator for one in annotations), len(traces))
+    return LabelAgreement(
+        _krippendorff_alpha(agents),
+        _krippendorff_alpha(steps),
+        tuple(one.annotator for one in annotations),
+        len(traces),
+    )
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
-    """Return every trace with its state after the rounds so far; raises UserError for a trace nobody annotated."""
+    """Return every trace with its label and status after the rounds so far; raises UserError for an unknown trace."""
     given = resolutions or Resolutions()
     traces = _trace_ids(annotations)
     if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
@@ -114,7 +116,7 @@ def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None =
 
 
 def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
-    """Return which settled traces each annotator reviews in round 3: every trace once, turn by turn."""
+    """Return which settled traces each annotator reviews in round 3, each trace once, in turn."""
     names = [one.annotator for one in annotations]
     plan: dict[str, list[str]] = {name: [] for name in names}
     for number, one in enumerate(one for one in settled if one.status in SETTLED):
@@ -122,17 +124,17 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
     return plan
 
 
-def _settle_trace(trace: str, annotations: Sequence[Annotations], given: Resolutions) -> Settled:
+def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: Resolutions) -> Settled:
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
     status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
-    if (resolution := given.resolved.get(trace)) is not None:
+    if (resolution := resolutions.resolved.get(trace)) is not None:
         absent = sorted({one.annotator for one in annotations} - set(resolution.by))
         if absent:
             note = f"resolved without {', '.join(absent)}"
         else:
             status, note = "resolved", f"by {', '.join(resolution.by)}"
             attribution = Attribution(agent_name=resolution.agent, step_id=resolution.step, reason=resolution.reason)
-    if contesting := given.contested.get(trace):
+    if contesting := resolutions.contested.get(trace):
         status, attribution, note = "contested", None, f"contested by {', '.join(contesting)}"
     return Settled(trace, status, attribution, labels, note)
 
@@ -153,8 +155,8 @@ def _settle_by_labels(
     return "agreed", first, ""
 
 
-def _alpha(labels: list[list[str | None]]) -> float | None:
-    """Return alpha of nominal labels, None when fewer than two different ones can be compared."""
+def _krippendorff_alpha(labels: list[list[str | None]]) -> float | None:
+    """Return alpha of nominal labels, None without two different comparable ones."""
     import krippendorff
     import numpy as np
 
@@ -170,10 +172,10 @@ def _trace_ids(annotations: Sequence[Annotations]) -> list[str]:
     return sorted({trace for one in annotations for trace in one.attributions})
 
 
-def _labelled_agent(one: Annotations, trace: str) -> str | None:
-    return one.attributions[trace].agent_name if trace in one.attributions else None
+def _labelled_agent(annotations: Annotations, trace: str) -> str | None:
+    return annotations.attributions[trace].agent_name if trace in annotations.attributions else None
 
 
-def _labelled_step(one: Annotations, trace: str) -> str | None:
-    step = one.attributions[trace].step_id if trace in one.attributions else None
+def _labelled_step(annotations: Annotations, trace: str) -> str | None:
+    step = annotations.attributions[trace].step_id if trace in annotations.attributions else None
     return None if step is None else str(step)

@@ -41,12 +41,12 @@ class AnswerLine(Noun):
 
     @property
     def question(self) -> Question:
-        """What the line answers."""
+        """The question that the line answers."""
         return self.asked, self.technique, self.run
 
 
 def read_answers(folder: Path) -> list[AnswerLine]:
-    """Return the last answer to every question in *folder*; raises UserError when there are none, DatapackError."""
+    """Return the last answer to each question in *folder*; raises UserError for none, DatapackError."""
     path = folder / ANSWERS
     if not path.exists():
         raise UserError(f"{folder} holds no {ANSWERS}; make it with `blame bench FOLDER -o {folder}`.")
@@ -54,7 +54,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
 
 
 def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
-    """Return the first answer in *folder* about *trace*, which is at *path*, of *technique* where one is named.
+    """Return the first imported answer in *folder* on *trace*, by *technique* if given.
 
     Its reason says whose it is. Raises UserError where there is none.
     """

@@ -43,18 +43,18 @@ class BlameAsker:
         self.cost, self.notes = Cost(), list[str]()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Reply:
-        """Return the answer; raises OperationError when there is none."""
+        """Return the model's reply to *messages*; raises OperationError when there is none."""
         reply = self._model.complete(messages, tools, temperature=self._temperature)
         self.cost += Cost(1, reply.input_tokens, reply.output_tokens)
         return reply
 
     def question(self, instructions: str, question: str) -> str:
-        """Return the text of the answer to one question."""
+        """Return the text of the model's answer to one *question*."""
         return self.ask([Message(role="system", content=instructions), Message(role="user", content=question)]).text
 
 
 def json_in(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that stands in *text*, prose around it ignored; None when there is none."""
+    """Return the JSON object in *text*, ignoring prose around it; None when there is none."""
     found = _OBJECT.search(text)
     try:
         value = json.loads(found[0]) if found else None
@@ -64,7 +64,7 @@ def json_in(text: str) -> dict[str, Any] | None:
 
 
 def attribution_in(value: dict[str, Any] | None, trace: Trace) -> Attribution:
-    """Return the agent and step of an answer; a step that the trace does not have is no answer."""
+    """Return the attribution in an answer object; a step that *trace* does not have counts as no answer."""
     if value is None:
         return Attribution(reason="the answer could not be read")
     step = trace.step(whole_number(value.get("step")) or 0)

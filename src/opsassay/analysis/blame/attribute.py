@@ -44,7 +44,7 @@ class Blamed:
 
 
 def names() -> list[str]:
-    """Return every rule and technique."""
+    """Return the names of all rules and techniques."""
     return [*RULES, "combined", JOINED, CONTINUATION, *TECHNIQUES.names()]
 
 
@@ -58,7 +58,7 @@ def attribute(
     joined: Joined | None = None,
     continuing: Continuing | None = None,
 ) -> Blamed:
-    """Return what *technique* says of *trace*; where the model does not answer the question has *failed*.
+    """Blame an agent and a step of *trace* with *technique*; *failed* is set when the model does not answer.
 
     Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
     and for `continuation` where neither the trace has a reference answer nor *continuing* a judge.
@@ -86,26 +86,34 @@ def attribute(
         raise UserError(
             f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
         )
-    return ask_model(technique, TECHNIQUES.load(technique), shown, model, chosen, rerun, turns=technique not in AT_ONCE)
+    return ask_model(
+        technique, TECHNIQUES.load(technique), shown, model, chosen, rerun, in_conversation=technique not in AT_ONCE
+    )
 
 
 def ask_model(
     name: str,
     technique: Technique,
-    shown: Trace,
+    trace: Trace,
     model: Model,
     settings: BlameSettings,
     rerun: Rerun | None,
     *,
-    turns: bool,
+    in_conversation: bool,
 ) -> Blamed:
-    """Return the step of the trace *shown* that *technique*, called *name*, blames by asking *model*; *rerun* tests it.
+    """Return the step of *trace* that *technique*, called *name*, blames by asking *model*; *rerun* tests it.
 
-    *turns* says that the technique asks in a conversation, which needs half of the model's context.
+    *in_conversation* says that the technique asks in a conversation, which needs half of the model's context.
     """
     asker = BlameAsker(model, settings.temperature)
     try:
-        answer = ask_within(lambda part: technique(part, asker, settings, rerun), shown, asker, settings, turns=turns)
+        answer = ask_within(
+            lambda part: technique(part, asker, settings, rerun),
+            trace,
+            asker,
+            settings,
+            in_conversation=in_conversation,
+        )
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
         failure = Attribution(reason=f"the model gave no answer: {reason}")

@@ -114,7 +114,7 @@ FEATURES: dict[str, _Feature] = {
 
 
 def features(trace: Trace) -> list[list[float]]:
-    """Return one row of FEATURES for every step."""
+    """Return the features of every step: a row of the values of FEATURES."""
     return list(_feature_rows(_Context(trace)))
 
 
@@ -124,12 +124,12 @@ def _feature_rows(context: _Context) -> Iterator[list[float]]:
 
 
 def _decides(step: TraceStep) -> bool:
-    """Return whether a step with tools is that of an agent which chose them, rather than of the tool itself."""
+    """Return whether in a step with tools an agent decided to call them, and not the tool itself acts."""
     return any(call.arguments for call in step.tool_logs)
 
 
 def agent_type(name: str) -> str:
-    """Return planner, verifier, web, code and data, or other, by the agent's name."""
+    """Return the type of an agent by its name: planner, verifier, web, code, data or other."""
     return next((kind for kind, pattern in _TYPES if pattern.search(name)), "other")
 
 
@@ -140,7 +140,7 @@ class Combined:
     weights: dict[str, float]
 
     def attribute(self, trace: Trace) -> Attribution:
-        """Return the most probable step and its agent; the reason names what spoke for it most."""
+        """Return the most probable step and its agent; the reason names the strongest evidence."""
         if not trace.steps:
             return Attribution(reason="there are no steps")
         rows = np.array(features(trace))
@@ -155,6 +155,6 @@ class Combined:
 
 @cache
 def shipped() -> Combined:
-    """Return the method with weights fitted to all Who&When traces at hand; see docs/blame.md."""
+    """Return the packaged model, fitted to all available Who&When traces; see docs/blame.md."""
     stored = json.loads(files("opsassay.analysis.blame").joinpath("combined_weights.json").read_text(encoding="utf-8"))
     return Combined({name: float(stored["weights"][name]) for name in FEATURES})

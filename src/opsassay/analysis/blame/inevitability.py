@@ -56,7 +56,7 @@ class PrefixRuns:
 
     @property
     def rate(self) -> float:
-        """The share that failed."""
+        """The share of the runs that failed."""
         return self.failed / self.runs
 
     @property
@@ -66,7 +66,7 @@ class PrefixRuns:
 
     @property
     def is_inevitable(self) -> bool:
-        """Whether the lower bound passes the limit."""
+        """Whether the interval's lower bound exceeds the limit."""
         return self.interval[0] >= INEVITABLE
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Inevitability:
     reason: str
 
     def attribution(self, trace: Trace) -> Attribution:
-        """Return the answer: no agent where no step, or none of its own, made the failure inevitable."""
+        """Return the first step that made the failure inevitable, and its agent; none where there is no such step."""
         found = trace.step(self.step) if self.step else None
         return Attribution(
             agent_name=found.agent_name if found else None, step_id=found.step_id if found else None, reason=self.reason
@@ -95,7 +95,7 @@ class Inevitability:
 
 
 def fewest_to_confirm() -> int:
-    """Return the fewest runs, all failed, whose lower bound passes the limit."""
+    """Return the smallest number of runs, all failed, whose lower bound exceeds the limit."""
     return next(n for n in range(1, 1000) if PrefixRuns(0, n, n).is_inevitable)
 
 
@@ -107,7 +107,7 @@ class _Budget:
     measured: dict[int, PrefixRuns] = field(default_factory=dict)
 
     def run(self, prefix: int, runs: int) -> PrefixRuns | None:
-        """Return *runs* fresh runs from *prefix*, None where the budget does not have as many left."""
+        """Make and return *runs* new runs from *prefix*; None when the budget has fewer left."""
         if self.spent + runs > self.most:
             return None
         self.spent += runs
@@ -116,16 +116,13 @@ class _Budget:
         return found
 
 
-def continue_and_measure(trace: Trace, rerun: Rerun, how: Continuing) -> Inevitability:
-    """Return from which step of *trace* on its failure was inevitable.
-
-    Raises UserError where nothing says which runs succeed, OperationError where the system cannot be continued.
-    """
+def continue_and_measure(trace: Trace, rerun: Rerun, options: Continuing) -> Inevitability:
+    """Return from which step of *trace* on its failure was inevitable; raises UserError, OperationError."""
     reference = (trace.reference_answer or "").strip()
-    if how.judge is None and not reference:
+    if options.judge is None and not reference:
         raise UserError("Nothing says which runs succeed; give --judge answer:TEXT or --judge COMMAND.")
-    fails = continuation_of(trace, rerun, how.judge or judge_by_reference(reference), most_void=how.runs)
-    return measure_inevitability(len(trace.steps), fails, runs=how.runs, budget=how.budget)
+    fails = continuation_of(trace, rerun, options.judge or judge_by_reference(reference), most_void=options.runs)
+    return measure_inevitability(len(trace.steps), fails, runs=options.runs, budget=options.budget)
 
 
 def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -> Inevitability:
@@ -169,7 +166,7 @@ def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
 
 
 def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) -> Fails:
-    """Return how *trace* is continued once and judged.
+    """Return a function that continues *trace* once from a step and judges whether it fails.
 
     A run that did not repeat the steps before is made again. Raises OperationError for the *most_void*-th of these, and
     where the upstream did not answer.
@@ -192,7 +189,7 @@ def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) ->
 
 
 def judge_named(text: str) -> Judge:
-    """Return the judge of ``answer:TEXT``, or of a command."""
+    """Return the judge described by ``answer:TEXT``, or by a command."""
     kind, _, answer = text.partition(":")
     if kind == "answer" and answer.strip():
         return judge_by_reference(answer.strip())
@@ -210,7 +207,7 @@ def judge_by_reference(reference: str) -> Judge:
 
 
 def judge_by_command(arguments: Sequence[str]) -> Judge:
-    """Return a judge that gives the trace as JSON to a command, which ends with 0 where the run succeeded, 1 where not.
+    """Return a judge that passes the trace as JSON to a command, whose status is 0 for success and 1 for failure.
 
     The judge raises UserError when the command cannot be started, takes more than a minute, or ends with another status.
     """

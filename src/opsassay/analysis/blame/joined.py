@@ -60,14 +60,14 @@ def lanes(
     phases: Sequence[Phase] = (),
     alerts: Sequence[AlertReading] = (),
 ) -> tuple[ClockLane, ...]:
-    """Return the lanes that have marks, causes above effects, the agent on top."""
+    """Return the non-empty lanes of a run on one time axis, causes above effects, the agent on top."""
     rows = [
         ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
         ClockLane("agent steps", tuple(_marks_of_steps(trace))),
         ClockLane("actions", tuple(_marks_of_actions(trace, actions))),
         ClockLane("probes", tuple(_marks_of_probes(timeline))),
         *(ClockLane(depth, tuple(_marks_of_depth(timeline, depth))) for depth in get_args(Depth)),
-        ClockLane("alerts", tuple(_alerts(alerts))),
+        ClockLane("alerts", tuple(_marks_of_alerts(alerts))),
         ClockLane("faults", tuple(ClockMark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
         ClockLane("causal graph", tuple(_marks_of_causes(graph))),
     ]
@@ -148,8 +148,8 @@ def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMa
             yield ClockMark(f"{depth} {reading.value:.0%}{failing}", reading.started_ns, reading.ended_ns, kind)
 
 
-def _alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
-    """Yield a mark for every stretch in which the same alerts fired."""
+def _marks_of_alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
+    """Yield a mark for each stretch in which the same alerts fired."""
     for names, same in groupby(
         readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
     ):

@@ -34,7 +34,7 @@ _STEP = ("decisive_failure_step", "failure_step", "decisive_step", "mistake_step
 
 
 def is_task(folder: Path) -> bool:
-    """Return whether *folder* is meant to hold a task: a pair of files, or one of the newer two."""
+    """Return whether *folder* is meant as a TraceElephant task: it holds a pair of files, or one of the first pair."""
     return any(all((folder / name).exists() for name in pair) for pair in PAIRS) or any(
         (folder / name).exists() for name in PAIRS[0]
     )
@@ -47,7 +47,7 @@ def number_key(path: Path) -> tuple[int, str]:
 
 
 def labelled_elephant(payload: dict[str, Any], path: Path, id_: str) -> LabelledTrace:
-    """Return the trace with its label; raises DatapackError when it bears none that names a step."""
+    """Return the TraceElephant trace in *payload* with its label; raises DatapackError for a label without a step."""
     trace, notes = trace_and_notes(payload, path)
     bearer = {**payload, **(first_of(payload, _LABELS) or {})}
     agent, step = first_of(bearer, _AGENT), first_of(bearer, _STEP)
@@ -88,7 +88,11 @@ def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> 
     without *on_odd* it raises DatapackError. Raises UserError when there are none.
     """
     found: list[LabelledTrace] = []
-    readers = _list_own_traces(folder) if (folder / TRACES).is_dir() and (folder / LABELS).is_dir() else _public(folder)
+    readers = (
+        _list_own_traces(folder)
+        if (folder / TRACES).is_dir() and (folder / LABELS).is_dir()
+        else _list_public_traces(folder)
+    )
     for read in readers:
         try:
             case = read()
@@ -102,7 +106,7 @@ def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> 
                 raise
             on_odd(str(error))
         else:
-            found += [_renamed(case, found)] if case is not None else []
+            found += [_with_unique_id(case, found)] if case is not None else []
     if not found:
         raise UserError(
             f"{folder} holds no labelled traces that can be read; it needs Who&When or TraceElephant, or {TRACES}/ beside "
@@ -111,8 +115,8 @@ def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> 
     return found
 
 
-def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTrace:
-    """Return *case* with a number behind its id where traces *before* it have the same one."""
+def _with_unique_id(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTrace:
+    """Return *case* with a number appended to its id when a trace *before* it has the same id."""
     same = sum(re.fullmatch(rf"{re.escape(case.id)}(?: \(\d+\))?", other.id) is not None for other in before)
     return case.model_copy(update={"id": f"{case.id} ({same + 1})"}) if same else case
 
@@ -129,8 +133,8 @@ def _read_own_trace(path: Path, folder: Path) -> LabelledTrace:
     return LabelledTrace(id=path.stem, subset=trace.system_name, trace=trace, label=read_noun(Attribution, label))
 
 
-def _public(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    """Yield how each labelled trace is read: every task's folder of TraceElephant, and every other JSON file."""
+def _list_public_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
+    """Yield a reader of each labelled trace: each TraceElephant task folder, and each other JSON file."""
     files = sorted(_list_json_files(folder), key=lambda path: (str(path.parent), number_key(path)))
     tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
     runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))

@@ -38,14 +38,16 @@ def tokens_of(text: str) -> int:
     return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
-def ask_within(ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSettings, *, turns: bool) -> Attribution:
-    """Return what *ask* says of *trace*, shortened by the policy of *settings* where it is longer than the context.
+def ask_within(
+    ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSettings, *, in_conversation: bool
+) -> Attribution:
+    """Return the answer of *ask* on *trace*, shortened by the policy of *settings* if too long for the context.
 
-    With *turns* the trace has half of the room, since a conversation by tools shows steps again. Raises TooLongError.
+    With *in_conversation* the trace has half of the room: tools show steps again. Raises TooLongError.
     """
     if settings.context is None:
         return ask(trace)
-    room = (settings.context - RESERVED) // (2 if turns else 1)
+    room = (settings.context - RESERVED) // (2 if in_conversation else 1)
     if _count_tokens(trace) <= room:
         return ask(trace)
     if settings.long == "refuse":
@@ -60,39 +62,36 @@ def ask_within(ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSetting
     return _blame_by_windows(ask, trace, room)
 
 
-def middle_cut(trace: Trace, room: int) -> Trace:
-    """Return *trace* in at most *room* tokens: inputs cut to the longest length that fits, then everything else.
-
-    Raises TooLongError where it does not fit with nothing but the names of its steps.
-    """
-    if _count_tokens(trace) <= room:
+def middle_cut(trace: Trace, tokens: int) -> Trace:
+    """Return *trace* cut to at most *tokens* tokens: inputs first, then everything else; raises TooLongError."""
+    if _count_tokens(trace) <= tokens:
         return trace
     shortened: Callable[[Trace, int], Trace]
     for shortened in (_cut_inputs, _cut_all):
-        if _count_tokens(shortened(trace, 0)) <= room:
-            return shortened(trace, _largest(trace, shortened, room))
+        if _count_tokens(shortened(trace, 0)) <= tokens:
+            return shortened(trace, _largest_limit(trace, shortened, tokens))
     raise TooLongError(
-        f"The {len(trace.steps)} steps do not fit into {room:,} tokens even with nothing but their names."
+        f"The {len(trace.steps)} steps do not fit into {tokens:,} tokens even with nothing but their names."
     )
 
 
-def windows_of(trace: Trace, room: int) -> list[Trace]:
-    """Return consecutive parts of *trace* that fit into *room* tokens each; a step that is too long is cut by itself."""
+def windows_of(trace: Trace, tokens: int) -> list[Trace]:
+    """Return consecutive parts of *trace* of at most *tokens* tokens each; a longer step is cut."""
     found: list[Trace] = []
     steps: tuple[TraceStep, ...] = ()
     for step in trace.steps:
-        if steps and _count_tokens(_with_steps(trace, (*steps, step))) > room:
+        if steps and _count_tokens(_with_steps(trace, (*steps, step))) > tokens:
             found.append(_with_steps(trace, steps))
             steps = ()
         steps = (*steps, step)
-    return [middle_cut(part, room) for part in (*found, _with_steps(trace, steps))]
+    return [middle_cut(part, tokens) for part in (*found, _with_steps(trace, steps))]
 
 
-def summarised(trace: Trace, asker: BlameAsker, room: int) -> Trace:
-    """Return *trace* with the model's summary of every input above its share of *room* tokens."""
-    share = max(_SHORTEST_SUMMARY, _share(trace, room))
+def summarised(trace: Trace, asker: BlameAsker, tokens: int) -> Trace:
+    """Return *trace* with each input above its share of *tokens* replaced by the model's summary."""
+    share = max(_SHORTEST_SUMMARY, _characters_per_input(trace, tokens))
     steps = [
-        _with_summary(step, asker, share, room) if len(step.input_context) > share else step for step in trace.steps
+        _with_summary(step, asker, share, tokens) if len(step.input_context) > share else step for step in trace.steps
     ]
     return _with_steps(trace, steps)
 
@@ -110,7 +109,7 @@ def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
 
 
 def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> TraceStep:
-    """Return *step* with its input summed up, piece by piece where it is longer than the *room* itself."""
+    """Return *step* with its input summarised, in pieces where it exceeds *room* tokens."""
     size = room * _BYTES_PER_TOKEN // 4  # characters, of which each may be four bytes
     pieces = [step.input_context[at : at + size] for at in range(0, len(step.input_context), size)]
     words = max(20, share // len(pieces) // 8)
@@ -124,15 +123,15 @@ def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> 
     return step.model_copy(update={"input_context": "\n".join(["[a summary]", *said])})
 
 
-def _share(trace: Trace, room: int) -> int:
-    """Return the characters that each input may have so that the trace fits, 0 where outputs alone are too long."""
+def _characters_per_input(trace: Trace, room: int) -> int:
+    """Return the characters per input with which *trace* fits into *room* tokens, 0 if outputs alone are too long."""
     if _count_tokens(_cut_inputs(trace, 0)) > room:
         return 0
-    return _largest(trace, _cut_inputs, room)
+    return _largest_limit(trace, _cut_inputs, room)
 
 
-def _largest(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) -> int:
-    """Return the largest limit in characters at which *trace* fits, by bisection to a hundredth; at 0 it does."""
+def _largest_limit(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) -> int:
+    """Return the largest limit, in characters, at which the *shortened* trace fits into *room* tokens; by bisection."""
     low, high = 0, 1
     while _count_tokens(shortened(trace, high)) <= room:
         low, high = high, high * 2

@@ -47,7 +47,7 @@ class Joined:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Return what stands in the run folder; parts that are not there stay empty. Raises UserError, DatapackError."""
+    """Return the records in a run folder, empty where a file is missing. Raises UserError, DatapackError."""
     if not folder.is_dir():
         raise UserError(f"There is no run folder {folder}; it is runs/<cell>/<attempt> of a recorded run.")
     answer, timeline = folder / "diagnosis.json", folder / "timeline.jsonl"
@@ -57,12 +57,12 @@ def read_run(folder: Path) -> RunRecord:
         phases=_read_lines(folder / "phases.jsonl", Phase),
         alerts=_read_lines(folder / "alerts.jsonl", AlertReading),
         diagnosis=read_noun(Diagnosis, answer) if answer.exists() else None,
-        floor=_floor(folder),
+        floor=_availability_floor(folder),
     )
 
 
 def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
-    """Return the run on one clock with the first break of V_temporal and the failure patterns."""
+    """Return the trace and records on one time axis, with the first break of V_temporal and the failure patterns."""
     graph = case.annotation.graph if case and case.annotation else None
     clock = lanes(
         trace, actions=record.actions, timeline=record.timeline, phases=record.phases, alerts=record.alerts,
@@ -76,9 +76,9 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
     return Joined(clock, tuple(sorted(found, key=lambda f: (f.step is None, f.step or 0))))
 
 
-def blame_run(trace: Trace, found: Joined) -> Attribution:
-    """Return the step whose action first broke V_temporal, else the first step at which a failure pattern shows."""
-    with_step = [finding for finding in found.findings if finding.step is not None]
+def blame_run(trace: Trace, joined: Joined) -> Attribution:
+    """Return the step whose action first broke V_temporal, else the first step with a failure pattern."""
+    with_step = [finding for finding in joined.findings if finding.step is not None]
     chosen = next((f for f in with_step if f.name == BROKE), next(iter(with_step), None))
     if chosen is None:
         return Attribution(reason="neither an action that broke V_temporal nor a failure pattern at any step")
@@ -116,8 +116,8 @@ def _read_lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
     return tuple(read_nouns(path, noun)) if path.exists() else ()
 
 
-def _floor(folder: Path) -> float:
-    """Return the availability that the scenario of the run tolerates, where the folder keeps it."""
+def _availability_floor(folder: Path) -> float:
+    """Return the availability that the run's scenario tolerates, as its folder records it, else the default."""
     found = next((path for name in ("scenario.yaml", "scenario.json") if (path := folder / name).exists()), None)
     if found is None:
         return FLOOR

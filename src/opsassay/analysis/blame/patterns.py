@@ -49,7 +49,7 @@ def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Dat
 
 
 def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
-    """Return where the missed *root* came into view and was never asked about again, None when it was, or never came.
+    """Return where the missed *root* appeared and was not investigated further; None otherwise.
 
     In view: a tool's result names it. Followed: a later tool call has it in its arguments.
     """
@@ -73,13 +73,13 @@ def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
 def presence_bias(
     trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
 ) -> PatternFinding | None:
-    """Return where the silence of the missed *root* could have been seen, None unless it is silent and others were blamed.
+    """Return where the silence of the missed *root* was visible while services it affects were blamed; else None.
 
     The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
     the first whose tools counted or listed services of the abnormal window without the root among them.
     """
     normal, abnormal = (_rate_of_spans(view, period, root) for period in ("normal", "abnormal"))
-    if normal == 0 or abnormal / normal > SILENT_RATIO or not claimed & _effects(truth, root):
+    if normal == 0 or abnormal / normal > SILENT_RATIO or not claimed & _affected_services(truth, root):
         return None
     blind = next((step for step in trace.steps if _lists_without(step, root)), None)
     count = f"SELECT count(*) FROM {{}}_traces WHERE service_name = '{root}'"  # noqa: S608 - shown, not run
@@ -93,9 +93,9 @@ def presence_bias(
 
 
 def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return where the loudest service captured the answer, None unless the answer blames it and it is no true root."""
+    """Return where the loudest service misled the answer; None unless it is blamed and no true root."""
     counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
-    if counted.is_empty() or counted["excess"][0] < _noise(counted["expected"][0]):
+    if counted.is_empty() or counted["excess"][0] < _noise_level(counted["expected"][0]):
         return None
     loudest, excess = str(counted["service"][0]), float(counted["excess"][0])
     if loudest not in claimed or loudest in truth.root_services():
@@ -115,20 +115,20 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
     )
 
 
-def _noise(expected: float) -> float:
-    """Return the excess of complaints that is no more than noise, as the method ``loudest`` has it."""
+def _noise_level(expected: float) -> float:
+    """Return the excess of complaints over *expected* that counts as noise, as in the method ``loudest``."""
     usual = Loudest()
     return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
 
 
 def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return where a severe log line was taken at its word that its own span contradicts, None unless one was in view.
+    """Return where a severe log line misled the answer although its span was normal; None otherwise.
 
     The line is of a blamed service that is no true root, or names one; the span in which it was written neither failed
     nor took longer than SLOW_RATIO times the normal 99th percentile of its operation.
     """
     innocent = sorted(claimed - truth.root_services())
-    for line in _contradicted(view).iter_rows(named=True):
+    for line in _contradicted_lines(view).iter_rows(named=True):
         blamed = next((s for s in innocent if s == line["service_name"] or _mentions_service(line["message"], s)), None)
         seen = _step_that_saw(trace, line["message"]) if blamed else None
         if seen is not None:
@@ -142,8 +142,8 @@ def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Data
     return None
 
 
-def _contradicted(view: Datapack) -> pl.DataFrame:
-    """Return severe lines of the abnormal period beside their own span, where that was neither failed nor slow."""
+def _contradicted_lines(view: Datapack) -> pl.DataFrame:
+    """Return severe log lines of the abnormal period whose own span neither failed nor was slow."""
     operation = ["service_name", "span_name"]
     usual = (
         view.scan("normal", "traces").group_by(operation).agg(p99=pl.col("duration").cast(pl.Float64).quantile(0.99))
@@ -162,7 +162,7 @@ def _contradicted(view: Datapack) -> pl.DataFrame:
 
 
 def _step_that_saw(trace: Trace, message: str) -> int | None:
-    """Return the first step one of whose tools gave *message*, however it was broken into lines."""
+    """Return the first step with a tool that returned *message*, None without one."""
     start = " ".join(message.split())[:120]
     shown = ((step.step_id, " ".join(call.output.split())) for step in trace.steps for call in step.tool_logs)
     return next((number for number, text in shown if start and start in text), None)
@@ -182,7 +182,7 @@ def _quote_around(text: str, service: str, around: int = 40) -> str:
 
 
 def _lists_without(step: TraceStep, root: str) -> bool:
-    """Return whether a tool of the step asked for services of the abnormal window and the answer lacks the root."""
+    """Return whether a tool of the step listed services of the abnormal window, and *root* is missing in the result."""
     return any(
         "abnormal_traces" in json.dumps(call.arguments)
         and call.status == "ok"
@@ -192,7 +192,7 @@ def _lists_without(step: TraceStep, root: str) -> bool:
     )
 
 
-def _effects(truth: CausalGraph, root: str) -> set[str]:
+def _affected_services(truth: CausalGraph, root: str) -> set[str]:
     """Return the services that the failure of *root* reached in the true cascade."""
     edges, reached, frontier = truth.service_edges(), set[str](), {root}
     while frontier:

@@ -9,7 +9,7 @@ from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 
 
 def metadata_text(trace: Trace) -> str:
-    """Return what is known of the run as a whole, '' when nothing is."""
+    """Return the metadata of *trace* as text for a prompt, '' without any."""
     fields = {
         "Task": trace.task_instruction,
         "System": trace.system_name,
@@ -22,12 +22,12 @@ def metadata_text(trace: Trace) -> str:
 
 
 def steps_text(steps: Iterable[TraceStep], *, inputs: bool = True) -> str:
-    """Return steps with their outputs and, if asked for and known, their inputs."""
+    """Return *steps* as text for a prompt, with outputs and, if *inputs*, inputs."""
     return "\n\n".join(step_text(step, inputs=inputs) for step in steps)
 
 
 def step_text(step: TraceStep, *, inputs: bool = True) -> str:
-    """Return one step: who acted, what it was given (with *inputs*), what it said, what its tools returned."""
+    """Return a step as text for a prompt: agent, input (with *inputs*), output, tool results."""
     lines = [f"=== Step {step.step_id} by {step.agent_name}"]
     if inputs and step.input_context:
         lines.append(f"Input:\n{step.input_context}")

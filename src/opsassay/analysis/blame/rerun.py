@@ -44,11 +44,11 @@ class Rerun(Protocol):
     """Something that can be run again."""
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
-        """Return the steps of a re-run under *intervention*, as many as were allowed."""
+        """Run the system again with *intervention*; return the allowed number of steps."""
         ...
 
     def after(self, steps: int) -> ReplayedRun:
-        """Return a re-run whose first *steps* steps are the recorded ones, and whose others are live."""
+        """Run the system again, replaying the first *steps* steps and then live."""
         ...
 
 
@@ -73,12 +73,12 @@ class ProxyRerun:
     similar: float = SIMILAR
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
-        """Return one re-run; raises what *start* raises."""
+        """Run the system again with *intervention*; raises as *start*."""
         policy = partial(Intervene, self.recorded, intervention, self.volatile, self.similar)
         return self._run_policy(policy, intervention.step - 1)
 
     def after(self, steps: int) -> ReplayedRun:
-        """Return one run that is live after its first *steps* steps; raises what *start* raises."""
+        """Run the system again, live after the first *steps* steps; raises as *start*."""
         return self._run_policy(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
 
     def _run_policy(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
@@ -97,11 +97,11 @@ class ProxyRerun:
             exchanges = read_session(record)
             calls = [exchange for exchange in exchanges if exchange.api]
             differences = tuple(said for call in calls for said in call.differences)
-            return ReplayedRun(trace_of(exchanges, "rerun").steps, differences, _outage(calls[repeated:]))
+            return ReplayedRun(trace_of(exchanges, "rerun").steps, differences, _upstream_error(calls[repeated:]))
 
 
-def _outage(live: Sequence[Exchange]) -> str | None:
-    """Return what the upstream said instead of an answer, None where every call had one or was refused by the proxy."""
+def _upstream_error(live: Sequence[Exchange]) -> str | None:
+    """Return the upstream's error instead of an answer, None when every call was answered or refused by the proxy."""
     failed = (call for call in live if call.status is not None and (call.status == 429 or call.status >= 500))
     return next((f"HTTP {call.status} {call.error or call.reason}".strip() for call in failed), None)
 
@@ -121,7 +121,7 @@ def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
-    """Return a start of the command *arguments*, which finds the proxy where SDKs look: in the environment.
+    """Return a function that starts the command *arguments* with the proxy in its environment variables.
 
     It raises UserError when the command cannot be started; one that fails or takes too long has been observed until then.
     """

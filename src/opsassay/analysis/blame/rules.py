@@ -34,7 +34,7 @@ def before_tool_error(trace: Trace) -> Attribution:
 
 
 def before_error_text(trace: Trace) -> Attribution:
-    """Blame the step before the first text that speaks of an error."""
+    """Blame the step before the first text that mentions an error."""
     return _blame_step_before(trace, error_in_text, "the next step speaks of an error")
 
 
@@ -48,7 +48,7 @@ def busiest_agent(trace: Trace) -> Attribution:
 
 
 def chance(trace: Trace) -> Attribution:
-    """Blame a step picked by a hash of the trace, so that the same trace always gives the same one."""
+    """Blame a pseudo-random step, the same for the same trace."""
     digest = hashlib.sha256(trace.canonical_json().encode()).digest()
     return _blame_step(trace, int.from_bytes(digest[:8], "big") % max(1, len(trace.steps)) + 1, "picked by a hash")
 
@@ -65,7 +65,7 @@ RULES: dict[str, Rule] = {
 
 
 def error_in_text(step: TraceStep) -> bool:
-    """Return whether what the step says, or what its tools returned, looks like an error."""
+    """Return whether the output of the step or of its tools looks like an error."""
     return bool(LOOSE_ERROR.search(step.output_content)) or _tool_failed(step)
 
 

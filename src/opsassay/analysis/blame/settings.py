@@ -39,13 +39,13 @@ class BlameSettings(Written):
     max_turns: int = Field(default=30, ge=2, description="turns of an agentic technique before it counts as no answer")
 
     def require_context(self) -> None:
-        """Raise UserError when the policy for long traces does not know what is long."""
+        """Raise UserError when long traces are to be shortened but the context size is unknown."""
         if self.long != "refuse" and self.context is None:
             raise UserError(f"long: {self.long} needs `context`, the tokens that the model takes at once; set it too.")
 
 
 def observed(trace: Trace, settings: BlameSettings) -> Trace:
-    """Return *trace* with what the settings hide taken out, so that no technique can see it by accident."""
+    """Return *trace* without what *settings* hide from the techniques."""
     hidden: dict[str, object] = {}
     if not settings.reference:
         hidden["reference_answer"] = None

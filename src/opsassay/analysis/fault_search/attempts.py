@@ -58,7 +58,7 @@ class Candidates:
         self.environment, self._folder = environment, folder
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
-        """Try *composition* on the clean baseline, which is restored and verified afterwards.
+        """Try the faults of *composition* on a healthy system, which is then restored and verified.
 
         Raises OperationError when the baseline does not come back.
         """
@@ -74,7 +74,7 @@ class Candidates:
         return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
     def _try_composition(self, composition: Composition) -> dict[str, object]:
-        """Observe the system while the candidate acts and the operator works, and judge what was recorded."""
+        """Record the system while candidate and operator act; return the judgement as fields of `Attempt`."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 
         def mark_phase(phase: PhaseName) -> None:
@@ -100,7 +100,7 @@ class Candidates:
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:
-        """Make the changes; return why one of them is none of this system's."""
+        """Make the changes of *composition*; return why one is not possible on this system, None if all are."""
         session = self.environment.session()
         for change in composition.changes:
             call = session.call(change.verb, change.arguments)
@@ -109,9 +109,9 @@ class Candidates:
         return None
 
 
-def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
-    """Return the fields of an `Attempt` that say what it is worth; *objection* is the guard's."""
-    outcome, depth = judged["v_outcome"], judged["v_depth"]
+def scored(judgements: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
+    """Return the fields of `Attempt` on the candidate's score; *objection* is the safety guard's."""
+    outcome, depth = judgements["v_outcome"], judgements["v_depth"]
     if outcome.passed and depth.failed:
         result, raw, reason = "hidden", HIDDEN, depth.reason
     elif outcome.passed:

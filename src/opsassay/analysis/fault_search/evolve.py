@@ -57,7 +57,7 @@ def evolve(
     seed: int,
     model: str | None,
 ) -> list[Attempt]:
-    """Let openevolve make *iterations* candidates from a healthy start and have each tried by *attempt*.
+    """Let openevolve generate *iterations* candidates, each tried by *attempt*; return the attempts.
 
     *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Whoever rewrites
     candidates hears what became of the last ones, and why. Raises what `require_evolution` raises, and OperationError
@@ -84,12 +84,12 @@ def evolve(
             respond = partial(model_named(model).complete, temperature=TEMPERATURE)
         base_url = stack.enter_context(running_server(informed(respond, tried_texts))) + "/v1"
         order = {"iterations": iterations, "seed": seed, "model": model or MUTATOR, "base_url": base_url, "task": task}
-        _serve(folder, order, try_text)
+        _serve_evaluator(folder, order, try_text)
     return found
 
 
 def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
-    """Return *respond* with what became of the last candidates at the end of what it is asked."""
+    """Return *respond* with the results of recent candidates appended to its prompt."""
 
     def answer_informed(messages: Sequence[Message], _tools: object = ()) -> Reply:
         lines = [f"```yaml\n{one.text}```\nscored {one.fitness:g}: {one.reason}\n" for one in tried_texts[-LAST_TRIED:]]
@@ -111,7 +111,7 @@ def require_evolution(model: str | None) -> None:
 
 
 def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
-    """Return what answers like a model: the current program of the prompt, mutated by a generator with *seed*."""
+    """Return a function that replies like a model: with a random mutation of the program in the prompt."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
 
     def respond(messages: Sequence[Message], _tools: object = ()) -> Reply:
@@ -125,8 +125,8 @@ def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
     return respond
 
 
-def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[str, Any]]) -> None:
-    """Run openevolve in *folder* and answer what its evaluator asks until it ends."""
+def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[str, Any]]) -> None:
+    """Run openevolve in *folder* and answer its evaluator's requests until it ends."""
     address, log = folder / "attempts.sock", folder / "openevolve.log"
     environment = {**os.environ, SOCKET: str(address), ORDER: json.dumps(order)}
     with Listener(str(address), "AF_UNIX") as listener, log.open("wb") as output:
@@ -142,7 +142,7 @@ def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[s
         ending = threading.Thread(target=tell_the_end, daemon=True)
         ending.start()
         try:
-            while (text := _received(connection := listener.accept())) is not None:
+            while (text := _receive_candidate(connection := listener.accept())) is not None:
                 connection.send(try_text(text))
                 connection.close()
         finally:
@@ -154,7 +154,7 @@ def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[s
         raise OperationError("openevolve ended before its time.", tail)
 
 
-def _received(connection: Connection) -> str | None:
-    """Return the candidate that is sent, None when openevolve has ended."""
+def _receive_candidate(connection: Connection) -> str | None:
+    """Return the next candidate text, None when openevolve has ended."""
     received: str | None = connection.recv()
     return received

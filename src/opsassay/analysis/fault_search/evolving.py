@@ -23,7 +23,7 @@ START = "changes: []\n"
 
 
 def evaluate(program_path: str) -> dict[str, Any]:
-    """Have the candidate in the file at *program_path* tried by the process that searches; return its score."""
+    """Return the score of the candidate in *program_path*, tried by the searching process."""
     answer = ask_process(Path(program_path).read_text(encoding="utf-8"), os.environ[SOCKET])
     return {"combined_score": answer["combined_score"]}
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def ask_process(text: str | None, address: str) -> dict[str, Any]:
-    """Send a candidate to the process that listens at *address* and return its answer; None says that this is the end."""
+    """Send a candidate, or None for the end, to the process at *address*; return its reply."""
     with Client(address, "AF_UNIX") as connection:
         connection.send(text)
         answer: dict[str, Any] = {} if text is None else connection.recv()
@@ -62,7 +62,7 @@ def ask_process(text: str | None, address: str) -> dict[str, Any]:
 
 
 def end_with_the_search() -> None:
-    """End all of openevolve's processes when standard input ends: the search holds its other end."""
+    """End all openevolve processes when standard input is closed by the searching process."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -23,17 +23,24 @@ MEBIBYTE = 2**20
 
 
 def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
-    """Return in words every harm of the repair that *trial* has played, none for one that did none.
+    """Return a phrase for each harm that the repair played in *trial* did.
 
     *right_s* is what a right repair costs users, as `lost_s` counts it.
     """
     return tuple(
-        dict.fromkeys((*_failing(trial), *_remaining_cause(trial), *_less(trial), *_describe_lost_time(trial, right_s)))
+        dict.fromkeys(
+            (
+                *_failing_services(trial),
+                *_remaining_cause(trial),
+                *_describe_losses(trial),
+                *_describe_lost_time(trial, right_s),
+            )
+        )
     )
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
-    """Return how many seconds of a kind of request users lost in the worst minute, less what the fault explains.
+    """Return (seconds, kind): the requests users lost in the worst minute beyond what the fault explains.
 
     Explained is what failed of the kind when the agent came, until it is served again.
     """
@@ -48,8 +55,8 @@ def lost_s(trial: ModelledTrial) -> tuple[float, str]:
     return max(found)
 
 
-def _failing(trial: ModelledTrial) -> Iterator[str]:
-    """Yield who fails by itself at the end, ten minutes later, and when everything has been started again."""
+def _failing_services(trial: ModelledTrial) -> Iterator[str]:
+    """Yield who fails by itself at the end, ten minutes later, or after a restart of everything."""
     state, now = trial.state, trial.now
     fresh = state.after_next_start(now)
     moments = (
@@ -68,15 +75,15 @@ def _failing(trial: ModelledTrial) -> Iterator[str]:
 
 
 def _remaining_cause(trial: ModelledTrial) -> Iterator[str]:
-    """Yield what the fault has changed and is as it left it."""
+    """Yield what the fault changed and the repair left unchanged."""
     before, found, now = trial.before.items(), trial.found.items(), trial.state.items()
     for name in sorted({*before, *found}):
         if before.get(name) != found.get(name) == now.get(name):
             yield f"{name} is as the fault left it"
 
 
-def _less(trial: ModelledTrial) -> Iterator[str]:
-    """Yield what the system has less of than before the fault: replicas, contents, and what protects it."""
+def _describe_losses(trial: ModelledTrial) -> Iterator[str]:
+    """Yield what the system has lost since before the fault: replicas, data, protection."""
     before, now = trial.before, trial.state
     for name, replicas in before.replicas.items():
         if len(now.replicas[name]) < len(replicas):
@@ -84,14 +91,14 @@ def _less(trial: ModelledTrial) -> Iterator[str]:
     yield from (f"{name} lost what it held" for name, times in now.emptied.items() if times > before.emptied[name])
     for which in (now, now.after_next_start(trial.now)):
         for name in before.replicas:
-            yield from _unprotected(name, before, which)
+            yield from _lost_protection(name, before, which)
     for name, values in before.stores.items():
-        yield from _unlimited(name, values, now)
+        yield from _lost_limits(name, values, now)
     yield from (f"{host} keeps no time" for host, values in now.hosts.items() if values != before.hosts[host])
 
 
-def _unprotected(service: str, before: ModelledSystem, now: ModelledSystem) -> Iterator[str]:
-    """Yield what no longer protects *service* in a process of it: a password, or the age that a token may have."""
+def _lost_protection(service: str, before: ModelledSystem, now: ModelledSystem) -> Iterator[str]:
+    """Yield what no longer protects *service*: a password, or a maximum token age."""
     own = before.settings[service]
     for values in (one.settings for one in now.replicas[service]):
         for key in (key for key in own if key.endswith("_PASSWORD")):
@@ -103,13 +110,13 @@ def _unprotected(service: str, before: ModelledSystem, now: ModelledSystem) -> I
             yield f"{service} lets in tokens that have expired"
 
 
-def _unlimited(store: str, own: dict[str, str], now: ModelledSystem) -> Iterator[str]:
-    """Yield that *store* may hold more than its host has, or drops what it holds."""
+def _lost_limits(store: str, config: dict[str, str], now: ModelledSystem) -> Iterator[str]:
+    """Yield that *store* may now use more memory than its host has, or evicts data."""
     values = now.stores[store]
     memory = now.system.host_memory_limit_mb * MEBIBYTE
-    if "maxmemory" in own and not 0 < size_of(values["maxmemory"]) <= memory:
+    if "maxmemory" in config and not 0 < size_of(values["maxmemory"]) <= memory:
         yield f"{store} may take all memory"
-    if values.get("maxmemory-policy") != own.get("maxmemory-policy"):
+    if values.get("maxmemory-policy") != config.get("maxmemory-policy"):
         yield f"{store} drops what it holds"
 
 

@@ -49,7 +49,7 @@ class Hunt:
         if path.exists() and read_object(path) != payload:
             raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
         if not self._known:
-            self._require()
+            self._require_usable()
         out.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
@@ -62,7 +62,7 @@ class Hunt:
         self._remove_environment()
 
     def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
-        """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
+        """Return the result of *candidate*: as stored by an earlier call, else tried now."""
         known = self._known.get(number)
         if known is not None and known.composition == candidate.composition:
             return known
@@ -74,8 +74,8 @@ class Hunt:
         append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
-    def _require(self) -> None:
-        """Raise what says that nothing can be tried, before anything is written: a cluster that cannot be used."""
+    def _require_usable(self) -> None:
+        """Raise, before anything is written, when candidates cannot be tried, as for an unusable cluster."""
         self._make_environment()
 
     def _make_candidates(self) -> Candidates | ModelledRepairs:
@@ -106,7 +106,7 @@ class RepairHunt(Hunt):
         self._modelled = ModelledRepairs(scenario)
         super().__init__(scenario, None, out, {"over": "repairs", **commitment})
 
-    def _require(self) -> None:
+    def _require_usable(self) -> None:
         """Nothing is missing: the model has played the scenario's own scripts."""
 
     def _make_candidates(self) -> ModelledRepairs:
@@ -114,7 +114,7 @@ class RepairHunt(Hunt):
 
 
 def read_attempts(out: Path) -> list[Attempt]:
-    """Return the attempts in the folder *out*, the last one of a number; a torn last line is dropped."""
+    """Return the attempts stored in *out*, the last one for each number."""
     path = out / ATTEMPTS
     found = read_nouns(path, Attempt) if path.exists() else ()
     return sorted({attempt.number: attempt for attempt in found}.values(), key=lambda attempt: attempt.number)
@@ -162,7 +162,7 @@ def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
 
 
 def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
-    """Return what the search says of the verifier: candidates that would have scored, or reached outside the reset."""
+    """Return findings about the verifier: candidates that would have scored, or escaped the reset."""
     return [
         {
             "number": a.number,

@@ -50,16 +50,13 @@ The alert: {alert} Answer with one ```yaml block that holds the whole program.""
 
 
 def task_of(scenario: Scenario) -> str:
-    """Return what a model that rewrites candidates is given."""
+    """Return the task text for a model that rewrites candidate repairs of *scenario*."""
     oracles = "; ".join(f"{name}, {one.description}" for name, one in scenario.oracles.items())
     return TASK.format(oracles=oracles, services=", ".join(system_of(scenario).services), alert=scenario.alert.strip())
 
 
 def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
-    """Return what candidates are made of: scripts and their steps, the fault, waits, and what operators do besides.
-
-    The last is done to what the truth names; the entrance and one other service are restarted and scaled, too.
-    """
+    """Return the building blocks of candidate repairs: scripted steps, the fault, waits, usual operator actions."""
     system = system_of(scenario)
     right, wrong = (
         [
@@ -137,7 +134,7 @@ def _make_call(verb: str, **arguments: object) -> OpsCall:
 
 
 def steps_of(composition: Composition, scenario: Scenario) -> tuple[OracleStep, ...]:
-    """Return the steps that *composition* stands for; raises UserError for a verb or arguments that no operator has."""
+    """Return the operator's steps of *composition*; raises UserError for an invalid verb or arguments."""
     found: list[OracleStep] = []
     for change in composition.changes:
         if change.verb == "oracle":
@@ -182,14 +179,14 @@ class ModelledRepairs:
                 )
 
     def _play(self, oracle: Oracle) -> tuple[ModelledTrial, bool, tuple[str, ...]]:
-        """Return the trial of *oracle*, whether it is certified, and the predicates that failed."""
+        """Return the simulated trial of *oracle*, whether it is certified, and the failed predicates."""
         trial = ModelledTrial(self._scenario)
         verdict = certify(trial.play(oracle), self._scenario)
         failed = tuple(one.predicate for one in verdict.judgements if one.failed and one.predicate != "certificate")
         return trial, verdict.judgement("certificate").passed, failed
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
-        """Play *composition*, and return whether it is certified and what harm it did."""
+        """Simulate *composition*; return whether it is certified, and its harms."""
         began = time.monotonic()
         payload = {"number": number, "composition": composition, "families": families}
         try:
@@ -207,14 +204,14 @@ class ModelledRepairs:
 
 
 def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> tuple[Result, float]:
-    """Return what a repair is, and its score: the more predicates reject a harmful one, the further it is from fooling."""
+    """Return result and score of a repair; a harmful one scores less the more predicates reject it."""
     if harmful:
         return ("fooled", FOOLED) if certified else ("caught", FOOLED / 2 ** max(len(failed), 1))
     return ("right", SOUND) if certified else ("strict", 0.0)
 
 
 def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return *attempts* without those that make the same changes as an earlier one."""
+    """Return *attempts* without those that repeat the changes of an earlier one."""
     found: dict[str, Attempt] = {}
     for one in attempts:
         found.setdefault(one.composition.digest(), one)
@@ -222,7 +219,7 @@ def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path | None:
-    """Write a plan into *folder* by which `opsassay run trials` has some of *attempts* happen; return it if there are any.
+    """Write into *folder* a plan of real trials for some of *attempts*; return its path, None for none.
 
     They are those that fooled the verifier, then some of each result in turn, drawn by *seed*. Each is an oracle of a copy
     of the scenario, as one that is not to be certified: what it changes would count as right otherwise.

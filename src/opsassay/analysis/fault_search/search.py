@@ -20,10 +20,10 @@ class FaultCandidate(NamedTuple):
     families: tuple[str, ...]
 
 
-def compose(chosen: Sequence[Block]) -> FaultCandidate:
-    """Return the candidate that makes the changes of *chosen*, in order."""
-    changes = tuple(change for block in chosen for change in block.changes)[:CHANGES_LIMIT]
-    families = tuple(block.family for block in chosen if block.changes) or ("none",)
+def compose(blocks: Sequence[Block]) -> FaultCandidate:
+    """Return the candidate with the changes of *blocks*, in order."""
+    changes = tuple(change for block in blocks for change in block.changes)[:CHANGES_LIMIT]
+    families = tuple(block.family for block in blocks if block.changes) or ("none",)
     return FaultCandidate(Composition(changes=changes), families)
 
 
@@ -35,7 +35,7 @@ def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterat
 
 
 def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
-    """Yield the first *count* of the candidates that *seed* draws of which no two make the same changes."""
+    """Yield the first *count* candidates drawn by *seed* with different changes."""
     seen = set[str]()
     for one in random_candidates(library, DRAWS * count, seed):
         if len(seen) < count and (content := one.composition.digest()) not in seen:
@@ -44,7 +44,7 @@ def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iter
 
 
 def mutated(parent: Composition, library: Sequence[Block], chance: random.Random) -> Composition:
-    """Return *parent* with one change added, removed or replaced by a block's."""
+    """Return *parent* with one change added, removed or replaced, drawn from *library*."""
     changes = list(parent.changes)
     kind = chance.choice(("add", "remove", "replace")) if changes else "add"
     if kind in ("remove", "replace"):

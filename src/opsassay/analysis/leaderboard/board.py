@@ -28,7 +28,7 @@ FEWEST_OF_SYSTEM = 6
 
 
 def figure_item(figure: MeanFigure) -> dict[str, Any]:
-    """Return a mean over tasks as JSON has it, a share as a fraction."""
+    """Return a mean with its interval as JSON-ready data, a share as a fraction."""
     return {"value": figure.value, "low": figure.low, "high": figure.high, "tasks": figure.n}
 
 
@@ -52,7 +52,7 @@ class LeaderboardRow:
     last_ns: int
 
     def as_item(self) -> dict[str, Any]:
-        """Return the row as JSON has it, with the runs behind it."""
+        """Return the row as JSON-ready data, with the runs behind it."""
         return {
             "solver": self.entry.name,
             "baseline": self.entry.baseline,
@@ -96,7 +96,7 @@ class Leaderboard:
 
 
 def make_board(graded: GradedRuns) -> Leaderboard:
-    """Return the leaderboard of *graded*.
+    """Return the leaderboard of *graded* runs.
 
     Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
     cannot be separated shares a rank: it is one more than the number of those who are better.
@@ -109,7 +109,7 @@ def make_board(graded: GradedRuns) -> Leaderboard:
     found: dict[str, Standing] = {}
     warnings: list[str] = []
     if tasks and complete:
-        found = _ranked(complete, tasks)
+        found = _rank_solvers(complete, tasks)
         warnings = [*_system_warnings(complete, tasks), *_list_general_warnings(complete, found, len(tasks))]
     if published := sum(HELD_OUT not in item for item, _ in tasks) if is_generated(graded.domain) else 0:
         warnings.append(
@@ -131,11 +131,8 @@ def _sort_value(row: LeaderboardRow) -> float:
     return row.success.value if row.success else -1.0
 
 
-def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, Standing]:
-    """Return where every solver stands that was run on every task.
-
-    Ranks are among those that may be ranked; baselines, one that answers nothing among them, take part in the tests.
-    """
+def _rank_solvers(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, Standing]:
+    """Return the rank of every solver that was run on every task."""
     names = [*(entry.name for entry in complete), NO_ANSWER]
     scores = np.array([[entry.scores[task] for task in tasks] for entry in complete] + [[0.0] * len(tasks)])
     baselines = [i for i, entry in enumerate(complete) if entry.baseline] + [len(complete)]
@@ -183,7 +180,7 @@ def _estimate_mean(scores: Mapping[TaskKey, float], *, share: bool = True) -> Me
 
 
 def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> list[str]:
-    """Return a sentence for each two solvers whose order over all tasks is turned round on one system."""
+    """Return a sentence for each pair of solvers whose order on one system contradicts the overall order."""
     systems = {run.task: run.system for entry in complete for run in entry.runs}
     solvers = [entry for entry in complete if not entry.baseline]
     if len(solvers) < 2:
@@ -205,10 +202,10 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
     return found
 
 
-def _list_general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], tasks: int) -> list[str]:
+def _list_general_warnings(complete: Sequence[Entry], standings: Mapping[str, Standing], tasks: int) -> list[str]:
     said = []
     solvers = [entry for entry in complete if not entry.baseline]
-    if solvers and not any(found[entry.name].rank is not None for entry in solvers):
+    if solvers and not any(standings[entry.name].rank is not None for entry in solvers):
         said.append(
             f"On {plural(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
             "run more tasks."

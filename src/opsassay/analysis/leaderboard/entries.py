@@ -53,7 +53,7 @@ class LeaderboardRun:
     folder: Path
 
     def cost(self, name: str) -> float | None:
-        """Return what the run took: tokens of input and output, usd, or seconds; None where nobody counted."""
+        """Return the run's usage: "tokens" (input and output), "usd" or "seconds"; None when not recorded."""
         units = next((units for units in COSTS[name] if units & self.spent.keys()), None)
         return None if units is None else sum(self.spent.get(unit, 0.0) for unit in units)
 
@@ -73,11 +73,11 @@ class Entry:
     scores: Mapping[TaskKey, float] = field(default_factory=dict)
 
     def by_task(self, metric: str | None = None) -> dict[TaskKey, float]:
-        """Return the mean over repeats of *metric*, or of success, for every task that has one."""
+        """Return the mean over repeats of *metric*, or of success, by task."""
         return self._mean_by_task(lambda run: run.succeeded if metric is None else run.values.get(metric))
 
     def costs(self, name: str) -> dict[TaskKey, float]:
-        """Return the mean over repeats of what a run took, one of `COSTS`, for every task where it is known."""
+        """Return the mean over repeats of the usage *name*, one of `COSTS`, by task."""
         return self._mean_by_task(lambda run: run.cost(name))
 
     def _mean_by_task(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
@@ -89,7 +89,7 @@ class Entry:
 
 
 def entries_of(graded: GradedRuns) -> list[Entry]:
-    """Return the solvers of *graded* by name.
+    """Return the solvers of *graded* with their runs, by name.
 
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
@@ -103,7 +103,7 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
 
 
 def ranks(verdict: Verdict) -> bool:
-    """Return whether *verdict* may rank a solver: its case is neither void nor one whose fault can be computed."""
+    """Return whether *verdict* may count for ranks: its case is not void, and its fault cannot be computed."""
     return not verdict.fingerprinted and not is_void(verdict.metrics)
 
 
@@ -118,13 +118,13 @@ def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
     return dict(order)
 
 
-def _make_entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
-    present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
-    void = sum(not ranks(one.verdict) for one in of)
+def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
+    present = [one for one in solver_runs if (one.run.item, one.run.item_hash) in tasks]
+    void = sum(not ranks(one.verdict) for one in solver_runs)
     made = [run for one in present if (run := _as_board_run(graded, one)) is not None]
-    entry = Entry(name, tuple(made), _is_baseline(graded, of[0].run))
+    entry = Entry(name, tuple(made), _is_baseline(graded, solver_runs[0].run))
     scores = entry.by_task()
-    reasons = list(dict.fromkeys(reason for one in of for reason in why_not_ranked(one.run)))
+    reasons = list(dict.fromkeys(reason for one in solver_runs for reason in why_not_ranked(one.run)))
     if graded.ranks_unsealed:
         reasons = [reason for reason in reasons if reason != NOT_RANKED["unsealed"]]
     if cells := graded.aborted.get(name):
@@ -134,7 +134,7 @@ def _make_entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: s
     if entry.baseline:
         reasons.insert(0, "it is a baseline")
     stale = []
-    if old := len(of) - len(present) - void:
+    if old := len(solver_runs) - len(present) - void:
         stale.append(f"not counted: {plural(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")

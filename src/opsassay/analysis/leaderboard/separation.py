@@ -39,7 +39,7 @@ class Separation:
 
 
 def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> Separation:
-    """Return what may be said of *scores* f64[k, n], solvers by tasks, without a gap.
+    """Return which solvers differ significantly, and rank intervals, from *scores* f64[k, n], solvers by tasks.
 
     A rank's interval holds every rank that is possible given who is separated (Mogstad et al. 2024) and every rank within
     *level* of a paired bootstrap over tasks, whichever is wider.
@@ -50,19 +50,19 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
     drawn = _bootstrap_counts(tasks, random, draws) @ scores.T / tasks
     tail = 100 * (1 - level) / 2
-    best, worst = _drawn_ranks(drawn, tail)
+    best, worst = _rank_intervals(drawn, tail)
     return Separation(better, np.minimum(first, best).astype(np.int64), np.maximum(last, worst).astype(np.int64))
 
 
 def better_than(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> NDArray[np.bool_]:
-    """Return bool[k, k] of `separate` alone: whether the solver of a row is better than that of a column."""
+    """Return bool[k, k]: whether the row's solver is significantly better than the column's, as in `separate`."""
     return _find_better(scores, _draw_kept_signs(scores.shape[1], draws, seed), 1 - level)
 
 
 def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
     """Return the interval of the mean of *scores* f64[n]: percentiles of a bootstrap over tasks."""
     tasks = len(scores)
-    drawn = _kept_counts(tasks, draws, seed) @ scores / tasks
+    drawn = _cached_counts(tasks, draws, seed) @ scores / tasks
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)
@@ -110,16 +110,16 @@ def _bootstrap_counts(tasks: int, random: np.random.Generator, draws: int) -> ND
 
 
 @lru_cache(_KEPT)
-def _kept_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinteger]:
-    """Return `_counts` in the smallest type that holds them."""
+def _cached_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinteger]:
+    """Return `_bootstrap_counts` in the smallest integer type."""
     return _bootstrap_counts(tasks, np.random.default_rng(seed), draws).astype(np.min_scalar_type(tasks))
 
 
-def _drawn_ranks(drawn: Floats, tail: float) -> tuple[Floats, Floats]:
-    """Return the ends of each solver's rank over the draws f64[draws, k]; equal scores share the better rank."""
-    ordered = np.sort(drawn, axis=1)
-    ranks = np.empty(drawn.shape)
-    for row, (values, given) in enumerate(zip(ordered, drawn, strict=True)):
+def _rank_intervals(resampled: Floats, tail: float) -> tuple[Floats, Floats]:
+    """Return both ends of each solver's rank over *resampled* f64[draws, k]; ties share the better rank."""
+    ordered = np.sort(resampled, axis=1)
+    ranks = np.empty(resampled.shape)
+    for row, (values, given) in enumerate(zip(ordered, resampled, strict=True)):
         ranks[row] = 1 + len(values) - np.searchsorted(values, given + 1e-12, side="right")
     best, worst = np.percentile(ranks, [tail, 100 - tail], axis=0, method="nearest")
     return best, worst

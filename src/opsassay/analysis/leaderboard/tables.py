@@ -81,7 +81,7 @@ def _format_figure(figure: MeanFigure | None) -> str | None:
 
 
 def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
-    """Return the table of what each solver was run on, *boards* by the names of their columns."""
+    """Return the table of which tasks each solver was run on, with a column for each of *boards*."""
     solvers = sorted({row.entry.name for board in boards.values() for row in board.rows if not row.entry.baseline})
     of = {(name, row.entry.name): row for name, board in boards.items() for row in board.rows}
     covered = {solver: sum((name, solver) in of for name in boards) for solver in solvers}

@@ -26,12 +26,12 @@ class OperationBaseline:
 
     @property
     def drifted(self) -> bool:
-        """Whether the normal window was not normal."""
+        """Whether the second half of the normal window differs too much from the first."""
         return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
 
 
 def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thresholds) -> OperationBaseline:
-    """Return the baseline of *entries*: nodes by the first half of the normal window, false alarms by the second.
+    """Return the baseline of *entries*: operations by the first half of the normal window, false alarms by the other.
 
     *entries* are calls in the normal window [*start_ns*, *end_ns*), ns of UTC, with the columns node, time_ns,
     duration_ms and failed. false_alarm_rate is the share of windows of the second half that are slow, erroring or missing
@@ -48,7 +48,7 @@ def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thr
 
 
 def drift_objection(spans: pl.DataFrame, window: Window, thresholds: Thresholds | None = None) -> str:
-    """Return in words that the second half of *window* is unlike the first; '' when it is like it.
+    """Return how the second half of *window* differs from the first, in words; '' when it does not.
 
     *spans* have the columns of a datapack's table traces. The calls are the spans of kind Server.
     """
@@ -72,14 +72,14 @@ MINIMUM_WINDOWS = 5
 
 
 def _with_pauses(nodes: pl.DataFrame, entries: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Add *pauses*: traffic comes in bursts, and an operation that paused in its baseline is not missing in a pause."""
+    """Return *entries* with the column *pauses*: whether the operation had pauses in its baseline."""
     counted = windows(entries, nodes, start_ns, end_ns).group_by("node")
     steady = counted.agg(pauses=(pl.col("now") == 0).any() | (pl.len() < MINIMUM_WINDOWS))
     return nodes.join(steady, on="node", how="left").with_columns(pl.col("pauses").fill_null(value=True))
 
 
 def describe(entries: pl.DataFrame, seconds: float) -> pl.DataFrame:
-    """Return per node what its calls look like over *seconds* of wall clock.
+    """Return the statistics of each node's calls over *seconds* of wall clock.
 
     Columns: node, n (calls), mean_ms, sd_ms (ddof 1, 0 for one call), log_mean and log_sd (of ln of the duration in ms,
     at least 0.001), failed_share in [0, 1], rate_per_s = n / *seconds*.

@@ -31,7 +31,7 @@ class Sources:
 
     @staticmethod
     def merged(parts: Iterable[Sources]) -> Sources:
-        """Return the union; times of the same place add up."""
+        """Return the union of *parts*; times of the same place are added."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         entries: frozenset[int] = frozenset()
@@ -44,7 +44,7 @@ class Sources:
 
     @staticmethod
     def united(parts: Iterable[Sources]) -> Sources:
-        """Return the union of what several places of one fault saw: a link between two of them is one link."""
+        """Return the union of what several places of one fault saw, links between them counted once."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         every = list(parts)
@@ -85,23 +85,23 @@ class EvidenceContext:
 
     @property
     def own(self) -> pl.DataFrame:
-        """Entries of the root."""
+        """The requests that the root service served (entries)."""
         return self.calls.entries.filter(pl.col("service") == self.root)
 
     @property
     def inbound(self) -> pl.DataFrame:
-        """Synchronous exits of others (also of load generators) that the root serves or should have served."""
+        """The synchronous calls of others, load generators included, to the root."""
         to_root = (pl.col("callee_service") == self.root) & (pl.col("caller_service") != self.root)
         return self.calls.exits.filter(to_root & ~pl.col("asynchronous"))
 
     @property
     def outbound(self) -> pl.DataFrame:
-        """Exits of the root, to services and stores."""
+        """The calls of the root to services and stores."""
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
 def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
-    """Return the rows of `added_time` that rose clearly: in certainty, in milliseconds and in proportion.
+    """Return the rows of `added_time` in which the time rose clearly: significant, by enough ms and enough percent.
 
     *backed*: something else shows the fault already, so less certainty is asked.
     z > limits.z (z_backed when *backed*), added_ms > limits.added_ms, and added_ms > (limits.ratio - 1) * before_ms.
@@ -114,23 +114,23 @@ def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -
 BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | pl.col("served_well"))
 
 
-def with_outcome(scene: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
-    """Add *served_well*: there is a callee, and it did not fail."""
-    entries, callee = scene.calls.entries, index_of(exits.get_column("callee_entry"))
+def with_outcome(context: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
+    """Return *exits* with the column *served_well*: the callee was reached and did not fail."""
+    entries, callee = context.calls.entries, index_of(exits.get_column("callee_entry"))
     ids = entries.get_column("entry").to_numpy()
     well = np.zeros(int(max(ids.max(initial=-1), callee.max(initial=-1))) + 1, dtype=bool)
     well[ids] = ~entries.get_column("failed").to_numpy()
     return exits.with_columns(served_well=pl.Series(take_or_missing(well, callee, 0)))
 
 
-def beyond(scene: EvidenceContext, exits: pl.DataFrame, hit: pl.Expr, by: str, minimum: int = 2) -> frozenset[int]:
-    """Return the ids of abnormal exits with *hit*, in the groups *by* where they are beyond chance.
+def beyond(context: EvidenceContext, exits: pl.DataFrame, hit: pl.Expr, group: str, minimum: int = 2) -> frozenset[int]:
+    """Return the ids of abnormal exits with *hit* in those groups where hits are more than chance.
 
-    *hit* is an expression over *exits*, *by* a column of it, *minimum* the hits below which a group is none; the test
+    *hit* is an expression over *exits*, *group* a column of it, *minimum* the hits below which a group is none; the test
     is that of `beyond_chance`.
     """
     table = exits.with_columns(hit=hit)
     now, before = (table.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
-    thresholds = scene.thresholds.model_copy(update={"minimum_errors": minimum})
-    groups = sorted(beyond_chance(now, before, "hit", thresholds, by=by)) if now.height else []
-    return frozenset(now.filter(pl.col("hit") & pl.col(by).is_in(groups)).get_column("exit"))
+    thresholds = context.thresholds.model_copy(update={"minimum_errors": minimum})
+    groups = sorted(beyond_chance(now, before, "hit", thresholds, group=group)) if now.height else []
+    return frozenset(now.filter(pl.col("hit") & pl.col(group).is_in(groups)).get_column("exit"))

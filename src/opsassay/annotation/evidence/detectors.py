@@ -78,7 +78,7 @@ def percentile_severity(
 def adaptive_multiplier(
     mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR, constants: AdaptiveLatency | None = None
 ) -> Array:
-    """Return how many times its baseline mean a latency must reach to be slow; *mean_s* in seconds, never below *floor*.
+    """Return the factor over its baseline mean (*mean_s*, seconds) from which a latency is slow; at least *floor*.
 
     tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta.
     """

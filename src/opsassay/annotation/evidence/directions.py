@@ -56,11 +56,11 @@ class _Question:
     breaks: bool = False
 
     def table(self, added_ms: float) -> Links:
-        """Return the links, `count_by_link` with calls hit that wait *added_ms* more."""
+        """Return `count_by_link` where a call is hit that waits *added_ms* more."""
         return self.calls.count_by_link(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
-        """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
+        """Return the least added wait, ms, of a hit call on the links of *place* in the class *members*."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
@@ -90,8 +90,8 @@ def _is_caller(place: str) -> pl.Expr:
     return pl.col("caller_service") == place
 
 
-def _classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield the classes of *links*, those of *place*, the most general first; with *peer* named, that one alone."""
+def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield (name, filter) of the classes of the place's links, most general first; only *peer*'s if given."""
     if peer is not None:
         yield from _with_peer(links, peer)
         return
@@ -112,7 +112,7 @@ def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield the links with *peer*; a store that no link names speaks one of the protocols of stores."""
+    """Yield the class of the links with *peer*; for an unnamed store the links by store protocol."""
     called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
     called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
     if links.filter(called).height:
@@ -124,33 +124,38 @@ def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def best_hypothesis(
-    place: str, asked: _Question, *, peer: str | None = None, only: str | None = None, added_ms: float | None = None
+    place: str,
+    question: _Question,
+    *,
+    peer: str | None = None,
+    only_direction: str | None = None,
+    added_ms: float | None = None,
 ) -> Hypothesis | None:
-    """Return what the links of *place* support best; None when nothing is.
+    """Return the network fault that the links of *place* support best, None without support.
 
     A class is supported when most (*link_share*) of its links that tell are slow, as many outside it are not, and its
-    hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
+    hits together are no chance. *only_direction*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
-    links = asked.calls.kinds.filter(_calls_or_serves(place)).select(*ENDS, "protocol").unique()
-    for direction, members in _classes(place, links, peer):
-        if only not in (None, direction):
+    links = question.calls.kinds.filter(_calls_or_serves(place)).select(*ENDS, "protocol").unique()
+    for direction, members in _link_classes(place, links, peer):
+        if only_direction not in (None, direction):
             continue
-        found = _supported(place, asked, direction, members, added_ms)
+        found = _hypothesis_for(place, question, direction, members, added_ms)
         if found is not None and (best is None or found.support > best.support):
             best = found
     return best
 
 
-def _supported(
-    place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
+def _hypothesis_for(
+    place: str, question: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
-    """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
-    agree, limits = asked.calls.limits.link_share, asked.calls.thresholds
-    least_ms = asked.smallest(place, members) if added_ms is None else added_ms
-    mine = asked.table(least_ms).filter(_calls_or_serves(place))
+    """Return the hypothesis of a fault on the links *members* of *place*, None when they do not support it."""
+    agree, limits = question.calls.limits.link_share, question.calls.thresholds
+    least_ms = question.smallest(place, members) if added_ms is None else added_ms
+    mine = question.table(least_ms).filter(_calls_or_serves(place))
     inside = mine.filter(members.fill_null(value=False))
-    share = share_hit(inside, asked.least, limits)
+    share = share_hit(inside, question.least, limits)
     if share is None or chance(inside) > limits.chance:
         return None
     inside = with_support(inside, share, limits)
@@ -188,75 +193,74 @@ def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
-def _rivals(scene: EvidenceContext, found: Hypothesis, asked: _Question) -> Iterator[Hypothesis]:
-    """Yield what the other ends of the slow links explain by themselves; a load generator is no place of a fault."""
-    ends = {end for link in found.slow for end in link} - {found.place}
-    for other in sorted(ends & set(scene.calls.services)):
-        theirs = best_hypothesis(other, asked, added_ms=found.added_ms)
-        if theirs is not None and theirs.slow & found.slow:
+def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question: _Question) -> Iterator[Hypothesis]:
+    """Yield what the other ends of the slow links would explain; load generators are no candidates."""
+    ends = {end for link in hypothesis.slow for end in link} - {hypothesis.place}
+    for other in sorted(ends & set(context.calls.services)):
+        theirs = best_hypothesis(other, question, added_ms=hypothesis.added_ms)
+        if theirs is not None and theirs.slow & hypothesis.slow:
             yield theirs
 
 
-def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
-    """Return the best-supported direction of a network fault at the root of *scene* that no other end explains better.
+def direction_of(context: EvidenceContext, direction: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
+    """Return the best-supported direction of a network fault at the root that no other end explains better.
 
-    With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
+    With it come the calls, and in words what was seen or why there is none. *direction*: the one direction to ask for.
     """
-    calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
-    share = scene.fault.kind in _OF_A_SHARE
+    calls, peer, root = link_calls(context), context.fault.peer, context.root
+    share = context.fault.kind in _OF_A_SHARE
     least = 0.0 if share else calls.thresholds.least_hit_by_delay
-    least_ms = calls.thresholds.resent_ms if scene.fault.kind in _RESENT else 0.0
-    asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
-    named = scene.fault.parameters.get("direction")
-    called = str(named) if only is None and named in _OF_CALLS else only
-    found = best_hypothesis(root, asked, peer=peer, only=called) or best_hypothesis(root, asked, peer=peer, only=only)
+    least_ms = calls.thresholds.resent_ms if context.fault.kind in _RESENT else 0.0
+    asked = _Question(calls, least, least_ms, alike=context.fault.kind not in _UNLIKE)
+    named = context.fault.parameters.get("direction")
+    called = str(named) if direction is None and named in _OF_CALLS else direction
+    found = best_hypothesis(root, asked, peer=peer, only_direction=called) or best_hypothesis(
+        root, asked, peer=peer, only_direction=direction
+    )
     if found is None:
         mine = asked.table(0.0).filter(_calls_or_serves(root))
         shown = with_support(mine, calls.thresholds.most_hit, calls.thresholds).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
-    better, equal = _contest(scene, found, asked) if peer is None else (None, None)
+    better, equal = _compare_rivals(context, found, asked) if peer is None else (None, None)
     if better is not None:
         words = f"the links of {root} that show it are links of {better.place}, which explains {len(better.slow)}"
         return None, calls, words
-    if equal is not None and not _names_direction(scene, found, calls):
+    if equal is not None and not _is_late_as_recorded(context, found, calls):
         return None, calls, f"what shows is between {root} and {equal.place}, and either could be the cause"
-    if found.stores and not scene.fault.parameters.get("direction") and peer is None:
+    if found.stores and not context.fault.parameters.get("direction") and peer is None:
         return None, calls, f"only stores of {root} are slower, which may be slow themselves"
     words = f"{len(found.slow)} of {found.tells} links of {root} that tell show it, direction {found.direction}"
     return found, calls, words
 
 
-def _contest(
-    scene: EvidenceContext, found: Hypothesis, asked: _Question
+def _compare_rivals(
+    context: EvidenceContext, hypothesis: Hypothesis, question: _Question
 ) -> tuple[Hypothesis | None, Hypothesis | None]:
-    """Return a rival that explains more than *found*, and one that explains the same; None where there is none.
-
-    One that has callers waiting beside explains no more, unless packets are late: those would be so on all of its links.
-    """
-    rivals = list(_rivals(scene, found, asked))
-    packets = scene.fault.parameters.get("direction") in _OF_PACKETS
-    same = {rival for rival in rivals if found.slow in (rival.slow, rival.slow if packets else _own(rival))}
-    mine = (len(found.slow), found.support)
+    """Return a rival that explains more than the hypothesis, and one that explains the same; None for none."""
+    rivals = list(_rival_hypotheses(context, hypothesis, question))
+    packets = context.fault.parameters.get("direction") in _OF_PACKETS
+    same = {rival for rival in rivals if hypothesis.slow in (rival.slow, rival.slow if packets else _own_links(rival))}
+    mine = (len(hypothesis.slow), hypothesis.support)
     more = (rival for rival in rivals if rival not in same and (len(rival.slow), rival.support) > mine)
     return next(more, None), next(iter(same), None)
 
 
-def _own(found: Hypothesis) -> frozenset[tuple[str, str]]:
-    """Return what *found* explains but for calls to its place, where calls that it makes wait: callers wait along."""
-    made = frozenset(link for link in found.slow if link[0] == found.place)
-    return made or found.slow
+def _own_links(hypothesis: Hypothesis) -> frozenset[tuple[str, str]]:
+    """Return the links that the hypothesis explains, without calls to its place when its own calls wait."""
+    made = frozenset(link for link in hypothesis.slow if link[0] == hypothesis.place)
+    return made or hypothesis.slow
 
 
-def who_breaks(scene: EvidenceContext, only: str) -> tuple[bool, str | None]:
-    """Tell whether calls of the root break on all of its links in one direction, more than any other end explains.
+def who_breaks(context: EvidenceContext, direction: str) -> tuple[bool, str | None]:
+    """Return whether most calls of the root in *direction* break on all its links, as no other end explains better.
 
-    *only*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
+    *direction*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
     """
-    asked = _Question(link_calls(scene), breaks=True)
-    found = best_hypothesis(scene.root, asked, peer=scene.fault.peer, only=only)
+    asked = _Question(link_calls(context), breaks=True)
+    found = best_hypothesis(context.root, asked, peer=context.fault.peer, only_direction=direction)
     if found is None:
         return False, None
-    better, equal = _contest(scene, found, asked)
+    better, equal = _compare_rivals(context, found, asked)
     return better is None, equal.place if equal is not None else None
 
 
@@ -275,27 +279,27 @@ _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LI
 """Kinds by which one call waits for long and another hardly: what is large."""
 
 
-def _names_direction(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
-    """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
+def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls: LinkCalls) -> bool:
+    """Return whether packets are late in the direction that the fault's record names.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
     connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they move.
     """
-    named = scene.fault.parameters.get("direction")
+    named = context.fault.parameters.get("direction")
     if named in _OF_CALLS:
-        return str(named) == found.direction
+        return str(named) == hypothesis.direction
     if named not in _OF_PACKETS:
         return False
-    after = _after_share(calls, found)
+    after = _after_share(calls, hypothesis)
     if named == "both" or after is None:
         return True
     answers_late = after >= calls.thresholds.one_way
-    return bool(answers_late == ((named == "from") == (found.direction == "inbound")))
+    return bool(answers_late == ((named == "from") == (hypothesis.direction == "inbound")))
 
 
-def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
-    """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
-    parts = calls.calls_of(_is_one_of_links(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+def _after_share(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
+    """Return the share of the added time after the callee ended; None when clocks do not allow it."""
+    parts = calls.calls_of(_is_one_of_links(hypothesis.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
     least = calls.limits.added_ms
@@ -306,9 +310,9 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     return 1 - before / whole if whole > least and -least < before < whole + least else None
 
 
-def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
-    """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
-    now = calls.calls_of(_is_one_of_links(found.links)).filter(pl.col("period") == "abnormal")
+def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
+    """Return what the fault adds to the traffic: added time and broken calls on the links it may hit."""
+    now = calls.calls_of(_is_one_of_links(hypothesis.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
     each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
@@ -318,11 +322,11 @@ def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
 
 def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
     @at_usual_pace
-    def check(scene: EvidenceContext) -> SignatureCheck:
-        found, calls, words = direction_of(scene, only)
+    def check(context: EvidenceContext) -> SignatureCheck:
+        found, calls, words = direction_of(context, only)
         if found is None:
             return SignatureCheck(passed=False, sentence=words)
-        return SignatureCheck(passed=True, sentence=words, sources=_sources(found, calls), direction=found.direction)
+        return SignatureCheck(passed=True, sentence=words, sources=_sources_of(found, calls), direction=found.direction)
 
     return check
 

@@ -23,41 +23,51 @@ COVERAGE = 0.5
 
 
 def added_time(
-    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False, few: bool = False
+    frame: pl.DataFrame,
+    value: str,
+    keys: list[str],
+    strata: list[str],
+    *,
+    unmatched_too: bool = False,
+    small_groups_too: bool = False,
 ) -> pl.DataFrame:
-    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms; of the logarithm z and error.
+    """Return per group of *keys* how much the mean of *value* rose: n, n_before, before_ms, added_ms, z and error.
 
-    *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
-    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
+    *frame* has a column `period`. Rows are compared within the same *strata* as well and then averaged with the
+    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *unmatched_too*,
     groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape. With
-    *few*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
-    *value* is in milliseconds. Over the groups g of one *by* (equal in *within*), with n_g calls now and n0_g before,
+    *small_groups_too*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
+    *value* is in milliseconds. Over the groups g of one *keys* (equal in *strata*), with n_g calls now and n0_g before,
     and w_g = n_g / sum n_g:
         added_ms = sum w_g (mean_g - mean0_g)      before_ms = sum w_g mean0_g
         error    = sqrt(sum w_g^2 (s_g^2 / n_g + s0_g^2 / n0_g))      z = sum w_g (log_g - log0_g) / error
     *log_g* and s_g^2 are mean and variance (ddof 1) of ln max(value, LOG_FLOOR_MS); s_g^2 is 0.01 at least, with less
     than MINIMUM_MATCHED calls UNKNOWN_SPREAD at least. This is direct standardisation, with Welch's error per group.
     """
-    matched = _added_latency(frame, value, by, within, few=few)
-    if not whole:
+    matched = _added_latency(frame, value, keys, strata, small_groups_too=small_groups_too)
+    if not unmatched_too:
         return matched
     all_now = (
         frame.lazy()
         .filter((pl.col("period") == "abnormal") & pl.col(value).is_not_null())
-        .group_by(by)
+        .group_by(keys)
         .len("all_now")
         .collect()
     )
-    enough = all_now.join(matched.select(*by, "n"), on=by, nulls_equal=True).filter(
+    enough = all_now.join(matched.select(*keys, "n"), on=keys, nulls_equal=True).filter(
         pl.col("n") >= COVERAGE * pl.col("all_now")
     )
-    slim = frame.select("period", *by, value)
-    rest = _added_latency(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [], few=few)
-    return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
+    slim = frame.select("period", *keys, value)
+    rest = _added_latency(
+        slim.join(enough, on=keys, how="anti", nulls_equal=True), value, keys, [], small_groups_too=small_groups_too
+    )
+    return pl.concat([matched.join(enough, on=keys, how="semi", nulls_equal=True), rest]).sort(keys)
 
 
-def _added_latency(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, few: bool) -> pl.DataFrame:
-    keys = [*by, *within]
+def _added_latency(
+    frame: pl.DataFrame, value: str, group_by: list[str], strata: list[str], *, small_groups_too: bool
+) -> pl.DataFrame:
+    keys = [*group_by, *strata]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
     each = (
@@ -74,7 +84,7 @@ def _added_latency(frame: pl.DataFrame, value: str, by: list[str], within: list[
         stats.filter(pl.col("period") == "abnormal")
         .drop("period")
         .join(normal, on=keys, how="inner", suffix="_before", nulls_equal=True)
-        .filter(pl.lit(few) | ((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED)))
+        .filter(pl.lit(small_groups_too) | ((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED)))
         .sort(keys)
     )
     weight = pl.col("n") / pl.col("n").sum()
@@ -86,7 +96,7 @@ def _added_latency(frame: pl.DataFrame, value: str, by: list[str], within: list[
         for side in ("", "_before")
     )
     return (
-        both.group_by(by)
+        both.group_by(group_by)
         .agg(
             n=pl.col("n").sum(),
             n_before=pl.col("n_before").sum(),
@@ -97,12 +107,12 @@ def _added_latency(frame: pl.DataFrame, value: str, by: list[str], within: list[
         )
         .with_columns(z=pl.col("shift") / pl.col("variance").sqrt(), error=pl.col("variance").sqrt())
         .drop("shift", "variance")
-        .sort(by)
+        .sort(group_by)
     )
 
 
 def since(calls: Calls, start_ns: int | None) -> Calls:
-    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault.
+    """Return *calls* without those of the abnormal window that ended before the fault, *start_ns*.
 
     *start_ns* is UTC; *calls* come back as they are where it is None or lies outside of that window.
     """

@@ -50,26 +50,26 @@ class Links:
     kinds: pl.DataFrame
 
     def calls_of(self, kinds: pl.Expr) -> pl.DataFrame:
-        """Return the calls of the kinds for which *kinds*, an expression over the columns of `kinds`, is true."""
+        """Return the calls whose kind satisfies *kinds*, an expression over the columns of `kinds`."""
         flags = self.kinds.select(kinds.fill_null(value=False)).to_series()
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
 
 
-def real_links(scene: EvidenceContext, among: pl.Expr | None = None) -> Links:
-    """Return the synchronous exits of *scene*, *among* which it is asked, by the links that they take.
+def real_links(context: EvidenceContext, selection: pl.Expr | None = None) -> Links:
+    """Return the synchronous exits of the context (*selection* of them) by the network link they take.
 
     The services of a host are one end, called like it, and calls between them are on no link of it.
     """
     real = ~pl.col("asynchronous") & ~pl.col("virtual")
     key = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(c).hash(i) for i, c in enumerate(_KIND)])
-    exits = scene.calls.exits.lazy().filter(real if among is None else real & among)
+    exits = context.calls.exits.lazy().filter(real if selection is None else real & selection)
     calls = exits.select(*_OF_CALL, *_KIND[:-1], key=key).collect()
     caller, callee = (pl.col(c).cast(pl.String) for c in _KIND[:2])
     to = pl.when("store").then(pl.concat_str(pl.lit("store:"), "name")).otherwise(callee)
     kinds = calls.filter(pl.col("key").is_first_distinct())
     kinds = kinds.select("key", caller, *_KIND[2:], peer=to, to=to)
-    if scene.members:
-        root, members = pl.lit(scene.root), sorted(scene.members)
+    if context.members:
+        root, members = pl.lit(context.root), sorted(context.members)
         ends = [pl.when(pl.col(end).is_in(members)).then(root).otherwise(end).alias(end) for end in ENDS]
         kinds = kinds.with_columns(ends).filter(pl.col("caller_service").ne_missing(pl.col("peer")))
     kinds = kinds.with_row_index("kind").with_columns(link=pl.col("kind").first().over(ENDS))
@@ -91,7 +91,7 @@ class LinkCalls(Links):
     thresholds: LinkThresholds
 
     def hit(self, added_ms: float = 0.0, kinds: pl.Expr | None = None) -> pl.DataFrame:
-        """Return the calls (of *kinds*) that can tell: kind, period, waited_ms and *hit*.
+        """Return the calls that can tell whether the fault hit them: kind, period, waited_ms and *hit*.
 
         A call is hit that is broken, or for which waited_ms > max(ratio * usual_ms, usual_ms + max(*added_ms*,
         limits.added_ms)), with the limits of SignatureThresholds. A call that is not broken and whose waiting is not
@@ -104,7 +104,7 @@ class LinkCalls(Links):
         return calls.select("kind", "period", "waited_ms", hit=pl.col("broken") | late).drop_nulls("hit")
 
     def count_by_link(self, hits: pl.DataFrame) -> pl.DataFrame:
-        """Return one row per link: caller_service, peer, link, protocol, n, k (calls and *hits* now), n0, k0 (before), p.
+        """Return per link how many calls are hit, now and before, and how likely that is by chance.
 
         What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that
         was rarely called can tell: n0 + prior_calls and k0 + round(prior_calls * rate), rate being hits over calls of
@@ -134,23 +134,23 @@ class LinkCalls(Links):
         return table.with_columns(p=pl.Series(hypergeometric_at_least(k, n + n0, k + k0, n), dtype=pl.Float64))
 
 
-def link_calls(scene: EvidenceContext) -> LinkCalls:
-    """Return the calls over all links of *scene*. A call without a server span under it waited for all of its time."""
+def link_calls(context: EvidenceContext) -> LinkCalls:
+    """Return the calls over all links; a call without a server span below it waited for its whole time."""
     among = pl.col("store") | pl.col("callee_service").is_not_null()
-    if scene.fault.end_ns > scene.fault.start_ns:
-        among &= (pl.col("period") == "normal") | (pl.col("time_ns") <= scene.fault.end_ns)
-    links = real_links(scene, among)
+    if context.fault.end_ns > context.fault.start_ns:
+        among &= (pl.col("period") == "normal") | (pl.col("time_ns") <= context.fault.end_ns)
+    links = real_links(context, among)
     waited = pl.when(pl.col("absent") | pl.col("store")).then("duration_ms").otherwise("gap_ms")
-    calls = with_outcome(scene, links.calls)
+    calls = with_outcome(context, links.calls)
     calls = calls.select("kind", "exit", "period", "lead_ms", "gap_ms", waited_ms=waited, broken=BROKEN)
     statement = pl.col("name").cast(pl.String).str.contains(SQL_NAME)
     stores = pl.when(statement).then(pl.lit(SQL)).otherwise(pl.lit(COMMAND))
     kinds = links.kinds.with_columns(protocol=pl.when("store").then(stores).otherwise(pl.lit(CALL)))
-    return LinkCalls(calls, _with_usual(kinds, calls), scene.thresholds.signature, scene.thresholds.links)
+    return LinkCalls(calls, _with_usual(kinds, calls), context.thresholds.signature, context.thresholds.links)
 
 
 def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Add usual_ms and before_ms, the median and the mean of what *calls* in the baseline waited, to *kinds*.
+    """Return *kinds* with usual_ms and before_ms, median and mean of the waiting of *calls* in the baseline.
 
     They are those of the calls of one operation at one place, of the link where that had none, of all links of that
     protocol where this had none.
@@ -173,7 +173,7 @@ def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
-    """Add *support* to the rows of `count_by_link`, and *slow* and *spared* where that *tells*.
+    """Return the rows of `count_by_link` with *support*, *tells*, *slow* and *spared*.
 
     It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate,
     natural logarithms: k ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*,
@@ -190,7 +190,7 @@ def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> p
 
 
 def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
-    """Return the share of calls that the fault hits, from the links of `count_by_link` that suggest one.
+    """Return the share of calls that the fault hits, from the suspicious links of `count_by_link`.
 
     It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*, else of all with a higher rate
     than before when these together are no chance. None when there are none, or when that share is below *least*.
@@ -205,7 +205,7 @@ def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> floa
 
 
 def chance(table: pl.DataFrame) -> float:
-    """Return Fisher's exact p of as many hits on all links of `count_by_link` together as there are now."""
+    """Return the p-value of Fisher's exact test for all hits in `count_by_link` together."""
     n, k, n0, k0 = (float(table[c].sum()) for c in ("n", "k", "n0", "k0"))
     one = [np.array([value]) for value in (k, n + n0, k + k0, n)]
     return float(hypergeometric_at_least(*one)[0]) if n else 1.0

@@ -17,49 +17,44 @@ PERIODS = ("normal", "abnormal")
 
 
 def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callable[[EvidenceContext], SignatureCheck]:
-    """Have *check* see no moment in which more requests reach the root than in any moment before, when they grew.
-
-    Requests are counted as traces: who calls again because it was failed does not send more work.
-    """
+    """Return *check* limited to times with no more requests than before, if the load grew."""
 
     @wraps(check)
-    def check_normalised(scene: EvidenceContext) -> SignatureCheck:
-        busy = _busy(scene)
+    def check_normalised(context: EvidenceContext) -> SignatureCheck:
+        busy = _is_busy(context)
         if busy is None:
-            return check(scene)
-        calls = scene.calls
+            return check(context)
+        calls = context.calls
         quiet = replace(calls, entries=calls.entries.filter(~busy), exits=calls.exits.filter(~busy))
-        found = check(replace(scene, calls=quiet))
+        found = check(replace(context, calls=quiet))
         if found.passed:
             return found
-        words = (
-            f"{_growth(scene):.1f} times as many requests as before reach {scene.root}; when no more did than then, "
-        )
-        return replace(found, sentence=words + found.sentence)
+        words = f"{_growth(context):.1f} times as many requests as before reach {context.root}"
+        return replace(found, sentence=f"{words}; when no more did than then, {found.sentence}")
 
     return check_normalised
 
 
-def _growth(scene: EvidenceContext) -> float:
-    """Return how many times as many requests as before reach the root, 1 when none did."""
-    requests = dict(scene.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
-    before, now = (requests.get(p, 0) / scene.calls.seconds(p) for p in PERIODS)
+def _growth(context: EvidenceContext) -> float:
+    """Return the ratio of requests that reach the root now and before, 1 when none did before."""
+    requests = dict(context.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
+    before, now = (requests.get(p, 0) / context.calls.seconds(p) for p in PERIODS)
     return now / before if before else 1.0
 
 
-def _busy(scene: EvidenceContext) -> pl.Expr | None:
-    """Return which calls began in a busy moment of the abnormal window; None when there is none.
+def _is_busy(context: EvidenceContext) -> pl.Expr | None:
+    """Return the expression for calls that began in a busy interval of the abnormal window; None without one.
 
     In a busy moment more requests came than in any one before, and they keep the root busy for more than *idle* of it:
     the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
     """
-    calls, own, limits = scene.calls, scene.own, scene.thresholds.pace
-    if _growth(scene) < limits.grew:
+    calls, own, limits = context.calls, context.own, context.thresholds.pace
+    if _growth(context) < limits.grew:
         return None
     rates = {}
     for period in PERIODS:
         came = own.filter(pl.col("period") == period).select("trace", moment=moment_of(calls, period, limits)).unique()
-        length_s = _length_s(calls, period) / _moments(calls, period, limits)
+        length_s = _period_seconds(calls, period) / _count_intervals(calls, period, limits)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
     before = own.filter(pl.col("period") == "normal")
@@ -73,22 +68,22 @@ def _busy(scene: EvidenceContext) -> pl.Expr | None:
     )
 
 
-def _moments(calls: Calls, period: str, limits: LoadThresholds) -> int:
-    """Return into how many moments of equal length *period* is parted: a queue outlives the second that filled it."""
-    return max(int(_length_s(calls, period) / limits.moment_s), 1)
+def _count_intervals(calls: Calls, period: str, limits: LoadThresholds) -> int:
+    """Return into how many equal intervals *period* is divided."""
+    return max(int(_period_seconds(calls, period) / limits.moment_s), 1)
 
 
-def _length_s(calls: Calls, period: str) -> float:
-    """Return the length of *period* with its gaps: moments lie side by side."""
+def _period_seconds(calls: Calls, period: str) -> float:
+    """Return the length of *period* in seconds, gaps included."""
     return max((calls.end_ns[period] - calls.start_ns[period]) / NANO, 1.0)
 
 
 def moment_of(calls: Calls, period: str, limits: LoadThresholds) -> pl.Expr:
-    """Return in which moment of *period* a call began.
+    """Return the expression for the number of the interval of *period* in which a call began.
 
     An expression over rows with time_ns that gives a number from 0 on; moments of a period are equally long.
     """
-    count, start_ns = _moments(calls, period, limits), calls.start_ns[period]
+    count, start_ns = _count_intervals(calls, period, limits), calls.start_ns[period]
     length_ns = max(calls.end_ns[period] - start_ns, NANO)
     # In whole numbers: in floats a call on the first nanosecond of a moment may be in the one before.
     width_ns = -(-length_ns // count)

@@ -54,14 +54,14 @@ class Raised:
     used_up: bool = False
 
 
-def _least(family: str, limits: ResourceThresholds) -> tuple[float, float]:
-    """Return the rise and the ratio from which on *family* counts."""
+def _least_rise(family: str, limits: ResourceThresholds) -> tuple[float, float]:
+    """Return the absolute rise and the ratio from which a rise of *family* counts."""
     if family == "cpu":
         return limits.cpu_cores, limits.cpu_ratio
     return limits.memory_mb * 2**20, limits.memory_ratio
 
 
-def _levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
+def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
     """Return per *owner*, service and metric the levels before and now, the largest rise first.
 
     *before* is the median, *deviation* the sd that the median absolute deviation tells: one odd reading moves neither.
@@ -92,7 +92,7 @@ def _select_host_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThresholds, growth: float = 1.0) -> Raised:
-    """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
+    """Return whether *family* (cpu, memory, restart, unready) of *service* rose.
 
     *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
     *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (median)
@@ -104,19 +104,19 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     """
     if family in _COUNTED:
         return _detect_counter(metrics, service, family)
-    levels = _levels(_select_family(metrics, family), _POD, family)
+    levels = _metric_levels(_select_family(metrics, family), _POD, family)
     mine = levels.filter(pl.col("service_name") == service).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no {family} metric of {service}")
-    used_up = growth < _least(family, limits)[1] and _saturated(
+    used_up = growth < _least_rise(family, limits)[1] and _is_saturated(
         metrics, mine.item(0, "owner"), FAMILIES[family].utilisation, limits.utilisation
     )
     return _judge_level(mine, levels, family, service, limits, growth=growth, used_up=used_up)
 
 
 def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
-    """Return whether the processor use of *host*, in cores, rose by the rule of `raised`, among all hosts."""
-    levels = _levels(_select_host_metrics(metrics), pl.col("attr.k8s.node.name"), "cpu")
+    """Return whether the CPU use of *host*, cores, rose, by the rule of `raised` among all hosts."""
+    levels = _metric_levels(_select_host_metrics(metrics), pl.col("attr.k8s.node.name"), "cpu")
     mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no processor metric of {host}")
@@ -124,7 +124,7 @@ def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) ->
 
 
 def _judge_level(
-    mine: pl.DataFrame,
+    level_rows: pl.DataFrame,
     levels: pl.DataFrame,
     family: str,
     name: str,
@@ -133,8 +133,8 @@ def _judge_level(
     growth: float = 1.0,
     used_up: bool = False,
 ) -> Raised:
-    """Return whether the level *mine* rose far beyond its noise, much, and as one of the largest of *levels*."""
-    row, (least, ratio) = mine.row(0, named=True), _least(family, limits)
+    """Return whether the level in *level_rows* rose beyond noise, by enough, and among the most of *levels*."""
+    row, (least, ratio) = level_rows.row(0, named=True), _least_rise(family, limits)
     usual = row["before"] * growth
     much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
     first = row["rise"] >= limits.dominance * levels.item(0, "rise")
@@ -157,13 +157,13 @@ def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresh
         ("memory", _select_family(metrics, "memory"), _POD, ("pod", "container")),
         ("cpu", _select_host_metrics(metrics), pl.col("attr.k8s.node.name"), ("node",)),
     ):
-        for service, name, first_ns, width_ns in _onsets(rows, owner, family, start_ns, limits).iter_rows():
+        for service, name, first_ns, width_ns in _first_deviations(rows, owner, family, start_ns, limits).iter_rows():
             for kind in kinds:
                 component = f"{kind}|{service if kind == 'container' else name}"
                 onsets, state = found.setdefault(component, {}), FAMILIES[family].state
                 onsets[state] = min(first_ns, onsets.get(state, first_ns))
                 widths[component] = max(width_ns, widths.get(component, 0))
-    for service, pod, first_ns in _restarts(metrics).iter_rows():
+    for service, pod, first_ns in _restarted_pods(metrics).iter_rows():
         for component in (f"pod|{pod}", f"container|{service}"):
             onsets = found.setdefault(component, {})
             onsets["restart"] = min(first_ns, onsets.get("restart", first_ns))
@@ -171,9 +171,11 @@ def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresh
     return {name: NodeState(dict(sorted(o.items())), widths.get(name, usual_ns)) for name, o in sorted(found.items())}
 
 
-def _onsets(rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limits: ResourceThresholds) -> pl.DataFrame:
+def _first_deviations(
+    rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limits: ResourceThresholds
+) -> pl.DataFrame:
     """Return the owners that deviate: service_name, owner, first_ns (start of the first such window), width_ns."""
-    least, ratio = _least(family, limits)
+    least, ratio = _least_rise(family, limits)
     by = ["service_name", "owner", "metric"]
     now = rows.filter(_PERIODS["abnormal"]).with_columns(owner=owner, at_ns=pl.col("time").dt.epoch("ns")).sort("at_ns")
     apart = now.group_by(by).agg(apart_ns=pl.col("at_ns").diff().median().fill_null(0).cast(pl.Int64))
@@ -184,15 +186,15 @@ def _onsets(rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limi
         .group_by(*by, "width_ns", "first_ns")
         .agg(level=pl.col("value").mean())
     )
-    usual = _levels(rows, owner, family).select(*by, "before", "deviation")
+    usual = _metric_levels(rows, owner, family).select(*by, "before", "deviation")
     far = pl.col("level") - pl.col("before") > limits.z_levels[2] * pl.col("deviation")
     much = (pl.col("level") >= pl.col("before") + least) & (pl.col("level") >= ratio * pl.col("before"))
     high = windows.join(usual, on=by).filter(much & far)
     return high.group_by("service_name", "owner").agg(pl.col("first_ns").min(), pl.col("width_ns").max()).sort("owner")
 
 
-def _restarts(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the pods that restarted, with the first sample that says so: service_name, owner, first_ns."""
+def _restarted_pods(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the pods that restarted: service_name, owner, first_ns (first sample that says so)."""
     rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & pl.col("value").is_finite())
     rows = rows.with_columns(owner=_POD, at_ns=pl.col("time").dt.epoch("ns"))
     before = pl.coalesce(
@@ -202,8 +204,8 @@ def _restarts(metrics: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("service_name", "owner").agg(first_ns=first).drop_nulls().sort("owner")
 
 
-def _saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
-    """Tell whether the share of its limit that *pod* uses went above *limit*."""
+def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
+    """Return whether the share of its resource limit that *pod* uses exceeded *limit*."""
     rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
     now, before = (rows.filter(_PERIODS[period]).get_column("value") for period in ("abnormal", "normal"))
     return bool(now.len() and before.len() and now.quantile(0.75) > limit >= before.median())  # type: ignore[operator]
@@ -228,7 +230,7 @@ def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
 
 
 def kept_running(metrics: pl.DataFrame, service: str) -> bool:
-    """Tell whether the metrics speak against a restart of *service*: its restarts are counted, and none is.
+    """Return whether metrics show that *service* did not restart: restarts are counted, and there is none.
 
     False when they are not counted in both windows, when a count rose, and when there is a pod that was not there before.
     """

@@ -15,7 +15,7 @@ from opsassay.annotation.reading.graph import SystemGraph
 
 
 def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple[str, ...]]:
-    """Return the spans of other services in a pod of *root*'s, by span of the root; empty when it has its pods alone."""
+    """Return the spans of other services in the root's pods, by span of the root; empty without shared pods."""
     pods = set(graph.pods_of(root))
     others = sorted(s for s in calls.services if s != root and pods & set(graph.pods_of(s)))
     if not others:
@@ -28,7 +28,7 @@ def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple
 def crowded_spans(
     graph: SystemGraph, root: str, calls: Calls, states: Mapping[str, NodeState]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the spans of services on the hosts of *root*, by host, where the processor of the host itself is strained."""
+    """Return the spans of services on the root's hosts, by host, where the host's CPU itself is overloaded."""
     strained = [h for h in graph.hosts_of(root) if "cpu" in states.get(f"node|{h}", NodeState()).reasons]
     nodes = calls.entries.select("service", "node").unique()
 
@@ -39,11 +39,11 @@ def crowded_spans(
     return {host: on(host) for host in strained}
 
 
-def with_siblings(sources: Sources, calls: Calls, beside: Collection[str], limits: SignatureThresholds) -> Sources:
-    """Return *sources* with the own time that the pressure adds to the nodes *beside* the root."""
-    if not beside:
+def with_siblings(sources: Sources, calls: Calls, neighbours: Collection[str], limits: SignatureThresholds) -> Sources:
+    """Return *sources* with the own time that the pressure adds to the *neighbours* of the root."""
+    if not neighbours:
         return sources
-    entries = calls.entries.filter(pl.col("node").is_in(sorted(beside)) & ~pl.col("any_failed_exit"))
+    entries = calls.entries.filter(pl.col("node").is_in(sorted(neighbours)) & ~pl.col("any_failed_exit"))
     rose = added_time(entries, "own_ms", ["node"], ["shape"]).filter(
         (pl.col("z") > limits.z) & (pl.col("added_ms") > limits.added_ms)
     )

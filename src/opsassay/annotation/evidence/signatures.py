@@ -40,8 +40,8 @@ OTHER_TIME = 2.0
 """A request that skips its calls takes this many times as long or as short; one whose spans were lost does not."""
 
 
-def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
-    """Look for an operation of the root that answers without any call, where its requests always needed some.
+def calls_skipped(context: EvidenceContext) -> SignatureCheck:
+    """Return whether an operation of the root answers without calls that its requests always needed.
 
     No service below can be the cause, since it was not called. Of an operation k0 of n0 requests made no call before, and
     k of n do now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often calls are missing at
@@ -49,39 +49,36 @@ def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
     requests take another time than those that call; and when they came in place of those, not in addition to
     them, which would be another mix of requests. A service whose calls fail, or show at their callees alone, has none.
     """
-    nodes = _nodes(scene.calls)
-    limits = scene.thresholds.statements
+    nodes = _calling_operations(context.calls)
+    limits = context.thresholds.statements
     more = _sum_share("k", "n") - _sum_share("k0", "n0")
-    others = nodes.filter(pl.col("service") != scene.root).group_by("service").agg(more=more).get_column("more")
+    others = nodes.filter(pl.col("service") != context.root).group_by("service").agg(more=more).get_column("more")
     rate = max(float(np.median(others.to_list() or [0.0])), limits.least_rate)
-    mine = nodes.filter(pl.col("service") == scene.root)
+    mine = nodes.filter(pl.col("service") == context.root)
     n0, k0, n, k = (mine.get_column(name).to_numpy().astype(float) for name in ("n0", "k0", "n", "k"))
     chance = beta_binomial_at_least(k, n, k0 + limits.prior_spans * rate, n0 - k0 + limits.prior_spans * (1 - rate))
-    longer = scene.calls.seconds("abnormal") / scene.calls.seconds("normal")
-    fewer = binomial_at_most(n - k, n - k + n0 - k0, longer / (1 + longer)) < scene.thresholds.chance
+    longer = context.calls.seconds("abnormal") / context.calls.seconds("normal")
+    fewer = binomial_at_most(n - k, n - k + n0 - k0, longer / (1 + longer)) < context.thresholds.chance
     replaced = fewer & (n >= AS_MANY * n0 * longer) & (n - k < FEWER * (n0 - k0) * longer)
     ratio = pl.col("bare_ms") / pl.col("usual_ms")
     found = mine.filter(
         pl.Series((chance * nodes.height < limits.chance) & (k / n - k0 / n0 > MORE) & replaced, dtype=pl.Boolean)
         & ((ratio > OTHER_TIME) | (ratio * OTHER_TIME < 1))
     )
-    if not found.height or _blames_others(scene):
-        return SignatureCheck(passed=False, sentence=f"requests of {scene.root} make the calls that they did")
-    skipped = found.join(_requests(scene.calls).filter(~_NORMAL & pl.col("bare")), on="node").get_column("entry")
+    if not found.height or _blames_others(context):
+        return SignatureCheck(passed=False, sentence=f"requests of {context.root} make the calls that they did")
+    skipped = found.join(_bare_requests(context.calls).filter(~_NORMAL & pl.col("bare")), on="node").get_column("entry")
     worst = found.sort(pl.col("k") / pl.col("n"), descending=True).row(0, named=True)
     words = f"{worst['k'] / worst['n']:.0%} of {worst['node']} make no call, before {worst['k0'] / worst['n0']:.0%}"
     return SignatureCheck(passed=True, sentence=words, sources=Sources(entries=frozenset(skipped)))
 
 
-def _sum_share(part: str, whole: str) -> pl.Expr:
-    return pl.col(part).sum() / pl.col(whole).sum()
+def _sum_share(part: str, total: str) -> pl.Expr:
+    return pl.col(part).sum() / pl.col(total).sum()
 
 
-def _requests(calls: Calls) -> pl.DataFrame:
-    """Return the entries, and whether each is *bare*: no call is in it, or no span at all, as most of its operation have.
-
-    One is left out when a call of it is bare too, or failed: the deepest place explains those above it.
-    """
+def _bare_requests(calls: Calls) -> pl.DataFrame:
+    """Return the entries with *bare*: whether no call is made, or no span is below it."""
     entries, callers = calls.entries, index_of(calls.exits.get_column("caller_entry"))
     ids, callees = entries.get_column("entry").to_numpy(), index_of(calls.exits.get_column("callee_entry"))
     size = int(max(ids.max(initial=-1), callers.max(initial=-1), callees.max(initial=-1))) + 1
@@ -106,11 +103,11 @@ def _requests(calls: Calls) -> pl.DataFrame:
     return table.filter(~pl.Series(odd[ids]))
 
 
-def _nodes(calls: Calls) -> pl.DataFrame:
-    """Return the operations most of whose requests called before: counts n0, k0, n, k and median times."""
+def _calling_operations(calls: Calls) -> pl.DataFrame:
+    """Return the operations most of whose requests made calls before: counts n0, k0, n, k and median times."""
     bare, ms = pl.col("bare"), pl.col("duration_ms")
     return (
-        _requests(calls)
+        _bare_requests(calls)
         .group_by("service", "node")
         .agg(
             n0=_NORMAL.sum(),
@@ -125,23 +122,20 @@ def _nodes(calls: Calls) -> pl.DataFrame:
     )
 
 
-def _blames_others(scene: EvidenceContext) -> bool:
-    """Tell whether calls of the root fail more than before, or are seen at their callees alone."""
-    failed = dict(scene.outbound.group_by("period").agg(pl.col("failed").mean()).iter_rows())
-    virtual = scene.outbound.filter(_NORMAL).get_column("virtual").mean()
+def _blames_others(context: EvidenceContext) -> bool:
+    """Return whether calls of the root fail more than before, or only their callees have spans."""
+    failed = dict(context.outbound.group_by("period").agg(pl.col("failed").mean()).iter_rows())
+    virtual = context.outbound.filter(_NORMAL).get_column("virtual").mean()
     worse = (failed.get("abnormal") or 0.0) - (failed.get("normal") or 0.0)
-    return worse > scene.thresholds.error_share or float(virtual or 0.0) > 0.5  # type: ignore[arg-type]
+    return worse > context.thresholds.error_share or float(virtual or 0.0) > 0.5  # type: ignore[arg-type]
 
 
-def way_changed(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a statement of the root after which its code no longer goes on as it always did.
-
-    This shows a changed method, and nothing of it enters the traffic: only what its callers suffer could.
-    """
-    broken = scene.statements.broken(scene.root)
+def way_changed(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the root's code no longer continues as before after one of its log statements."""
+    broken = context.statements.broken(context.root)
     if broken is None:
-        return SignatureCheck(passed=False, sentence=f"{scene.root} logs as before")
-    words = f"after {_quote_statement(broken.statement)} {scene.root} logs {_quote_statement(broken.usual)}"
+        return SignatureCheck(passed=False, sentence=f"{context.root} logs as before")
+    words = f"after {_quote_statement(broken.statement)} {context.root} logs {_quote_statement(broken.usual)}"
     shares = f"in {broken.now:.0%} of its spans, before in {broken.before:.0%}"
     return SignatureCheck(passed=True, sentence=f"{words} {shares}")
 
@@ -150,9 +144,9 @@ def _quote_statement(text: str) -> str:
     return text if text.startswith("(") else repr(text.strip()[:60])
 
 
-def payload_changed(scene: EvidenceContext) -> SignatureCheck:
-    """Look for answers of a size that the baseline never had: most of an operation's that did not fail."""
-    sized = scene.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
+def payload_changed(context: EvidenceContext) -> SignatureCheck:
+    """Return whether most successful answers of an operation have sizes never seen in the baseline."""
+    sized = context.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
     before = sized.filter(pl.col("period") == "normal").group_by("node")
     known = before.agg(n=pl.len(), low=pl.col("response_bytes").min(), high=pl.col("response_bytes").max())
     now = sized.filter(pl.col("period") == "abnormal").join(known.filter(pl.col("n") >= 5), on="node", how="inner")
@@ -160,56 +154,53 @@ def payload_changed(scene: EvidenceContext) -> SignatureCheck:
     share = odd.group_by("node").len("odd").join(now.group_by("node").len("all"), on="node")
     nodes = sorted(share.filter((pl.col("odd") >= 5) & (pl.col("odd") * 2 > pl.col("all"))).get_column("node"))
     entries = frozenset(odd.filter(pl.col("node").is_in(nodes)).get_column("entry"))
-    words = f"answers of {', '.join(nodes)} changed size" if nodes else f"answers of {scene.root} look as before"
+    words = f"answers of {', '.join(nodes)} changed size" if nodes else f"answers of {context.root} look as before"
     return SignatureCheck(passed=bool(nodes), sentence=words, sources=Sources(entries=entries))
 
 
-def _growth(scene: EvidenceContext) -> float:
-    """Return how many times as many calls as before the root serves, at least 1: work that came is no stress."""
-    served = dict(scene.own.group_by("period").len().iter_rows())
-    rates = [served.get(period, 0) / scene.calls.seconds(period) for period in ("abnormal", "normal")]
+def _call_growth(context: EvidenceContext) -> float:
+    """Return the ratio of calls that the root serves now and before, at least 1."""
+    served = dict(context.own.group_by("period").len().iter_rows())
+    rates = [served.get(period, 0) / context.calls.seconds(period) for period in ("abnormal", "normal")]
     return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
 
 
-def cpu_raised(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a rise in processor use, among the largest of the system.
-
-    Few readings leave it uncertain; a processor at its limit whose service answers late is a sign as well.
-    """
-    found = raised(scene.metrics, scene.root, "cpu", scene.thresholds.resources, _growth(scene))
-    late = starved_time(scene) if found.used_up and not found.passed else None
+def cpu_raised(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the root's CPU use rose, among the most in the system."""
+    found = raised(context.metrics, context.root, "cpu", context.thresholds.resources, _call_growth(context))
+    late = starved_time(context) if found.used_up and not found.passed else None
     if late is not None and late.passed:
         words = f"{found.sentence}, all that it may use, and {late.sentence}"
         return SignatureCheck(passed=True, sentence=words)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
-def host_cpu_raised(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a rise in the processor use of the host itself."""
-    found = host_raised(scene.metrics, scene.root, scene.thresholds.resources)
+def host_cpu_raised(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the CPU use of the host itself rose."""
+    found = host_raised(context.metrics, context.root, context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
-def memory_raised(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a rise in memory, among the largest of the system."""
-    found = raised(scene.metrics, scene.root, "memory", scene.thresholds.resources)
+def memory_raised(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the root's memory use rose, among the most in the system."""
+    found = raised(context.metrics, context.root, "memory", context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
-def gc_raised(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a garbage collector that works more than twice as long per second.
+def gc_raised(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the garbage collector works more than twice as long per second.
 
     And by more than 0.01 s per second, by the sums of histograms (s) whose name has "gc" in it.
     """
-    rows = scene.histograms.filter(
+    rows = context.histograms.filter(
         pl.col("metric").str.contains("gc", literal=True)
-        & (pl.col("service_name") == scene.root)
+        & (pl.col("service_name") == context.root)
         & pl.col("sum").is_finite()
     )
     total = dict(rows.group_by("period").agg(pl.col("sum").max() - pl.col("sum").min()).iter_rows())
-    now = (total.get("abnormal") or 0.0) / scene.calls.seconds("abnormal")
-    before = (total.get("normal") or 0.0) / scene.calls.seconds("normal")
-    words = f"garbage collection of {scene.root} takes {now:.3f} s per second, {before:.3f} before"
+    now = (total.get("abnormal") or 0.0) / context.calls.seconds("abnormal")
+    before = (total.get("normal") or 0.0) / context.calls.seconds("normal")
+    words = f"garbage collection of {context.root} takes {now:.3f} s per second, {before:.3f} before"
     return SignatureCheck(passed=now > 2 * before and now - before > 0.01, sentence=words)
 
 
@@ -291,16 +282,16 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 """Every kind of Table 6; a kind without a row here could never be attributed, and a test says so."""
 
 
-def check_signature(kind: FaultKind, scene: EvidenceContext) -> Signature:
-    """Return the signature of *kind* at the root of *scene*."""
+def check_signature(kind: FaultKind, context: EvidenceContext) -> Signature:
+    """Check whether the signature of a fault of *kind* shows at the root of the context."""
     rule = SIGNATURES[kind]
-    shown = {check: check(scene) for check in rule.shows}
+    shown = {check: check(context) for check in rule.shows}
     seen = any(e.passed for e in shown.values())
     words = [e.sentence for e in shown.values() if e.passed] or [e.sentence for e in shown.values()]
-    sent = [shown[check] if check in shown else check(scene) for check in rule.sends] if seen else []
+    sent = [shown[check] if check in shown else check(context) for check in rule.sends] if seen else []
     sources = Sources.merged([e.sources for e in sent if e.passed])
     direction = next((e.direction for e in sent if e.passed and e.direction), None) if rule is _LINKS else None
-    component = f"{rule.component}|{scene.root}"
+    component = f"{rule.component}|{context.root}"
     return Signature(seen, "; ".join(words), component, rule.reason, sources, direction=direction)
 
 
@@ -308,21 +299,23 @@ _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRES
 """Kinds that a host shows in metrics of its own."""
 
 
-def check_host(kind: FaultKind, whole: EvidenceContext, each: Sequence[EvidenceContext]) -> Signature:
-    """Return the signature of *kind* at a host: *whole* is the scene with its services as one, *each* with one of them.
+def check_host(
+    kind: FaultKind, host_context: EvidenceContext, service_contexts: Sequence[EvidenceContext]
+) -> Signature:
+    """Check whether the signature of *kind* shows at a host: as one unit, and at each of its services.
 
     On links the host is one end. Anything else shows at its services, or in a metric of the host itself; what enters the
     traffic enters it at them.
     """
-    rule, root = SIGNATURES[kind], f"node|{whole.root}"
-    parts = tuple(f"{rule.component}|{scene.root}" for scene in each)
+    rule, root = SIGNATURES[kind], f"node|{host_context.root}"
+    parts = tuple(f"{rule.component}|{scene.root}" for scene in service_contexts)
     if rule is _LINKS:
-        found = check_signature(kind, whole)
+        found = check_signature(kind, host_context)
         return replace(found, component=root, parts=parts)
-    checked = [check_signature(kind, scene) for scene in each]
-    own = _HOST_METRICS[kind](whole) if kind in _HOST_METRICS else None
+    checked = [check_signature(kind, scene) for scene in service_contexts]
+    own = _HOST_METRICS[kind](host_context) if kind in _HOST_METRICS else None
     if own is not None and own.passed:
-        sent = [check(scene) for scene in each for check in rule.sends]
+        sent = [check(scene) for scene in service_contexts for check in rule.sends]
         sources = Sources.united(e.sources for e in sent if e.passed)
         return Signature(
             seen=True, sentence=own.sentence, component=root, reason=rule.reason, sources=sources, parts=parts
@@ -330,6 +323,7 @@ def check_host(kind: FaultKind, whole: EvidenceContext, each: Sequence[EvidenceC
     shown = [signature for signature in checked if signature.seen]
     parts = tuple(signature.component for signature in shown)
     words = (
-        "; ".join(signature.sentence for signature in shown or checked) or f"nothing of {whole.root} is in the traces"
+        "; ".join(signature.sentence for signature in shown or checked)
+        or f"nothing of {host_context.root} is in the traces"
     )
     return Signature(bool(shown), words, root, rule.reason, Sources.united(s.sources for s in shown), parts)

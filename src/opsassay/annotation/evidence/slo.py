@@ -41,7 +41,7 @@ class SurfaceSlo(Written):
 
 
 def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
+    """Return what users notice: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
 
     The surface is where requests enter and where messages are consumed. A request that was never served (the load
     generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
@@ -86,14 +86,16 @@ class Alarms:
 
 
 def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
-    """Return the alarms of the surface of *calls*.
+    """Return the violations of *slo* that users notice: latency, errors and silence.
 
     With the numbers of *slo*: latency by `added_time` with z > z (suspects: z_directed), added_ms > latency_added_ms
     and added_ms > (latency_factor - 1) * before_ms; errors by `beyond_chance`; silence of a consumer that handled less
     than missing_share of its messages per second, where missing_calls at least were expected.
     """
     felt = surface_entries(calls, slo.surface)
-    slower = added_time(felt.filter(~pl.col("ended_early")), "felt_ms", ["node"], ["shape"], whole=True, few=True)
+    slower = added_time(
+        felt.filter(~pl.col("ended_early")), "felt_ms", ["node"], ["shape"], unmatched_too=True, small_groups_too=True
+    )
     found: dict[str, dict[str, int | None]] = {}
     strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
@@ -101,7 +103,7 @@ def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Ala
         found.setdefault(node, {})["errors"] = first
     for node in _slow_nodes(slower, slo, slo.z):
         found.setdefault(node, {})["latency"] = None
-    for node in _silent(calls, felt, slo):
+    for node in _silent_consumers(calls, felt, slo):
         found.setdefault(node, {})["silence"] = None
     return Alarms(dict(sorted(found.items())), frozenset(_slow_nodes(slower, slo, slo.z_directed)))
 
@@ -115,8 +117,8 @@ def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
     return sorted(slow.get_column("node"))
 
 
-def _silent(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
-    """Return consumers that handle far fewer messages than before."""
+def _silent_consumers(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
+    """Return the consumers that handle far fewer messages than before."""
     rates = (
         felt.filter(pl.col("kind") == "consumer")
         .group_by("node")

@@ -64,17 +64,17 @@ class NodeState:
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The paper's names of what is wrong; empty when healthy."""
+        """The paper's names for what is wrong; empty when healthy."""
         return frozenset(self.onsets)
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Our coarser states, sorted."""
+        """The coarser states of OpsAssay, sorted."""
         return tuple(sorted({STATE_OF_REASON[r].value for r in self.onsets})) or (OperationState.HEALTHY.value,)
 
 
 def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: int, samples: int = 5) -> pl.DataFrame:
-    """Return one row per node and window, sorted: the columns of *nodes* and what the calls of each window were.
+    """Return one row per node and time window, sorted: the columns of *nodes*, and the statistics of the window's calls.
 
     *nodes* are those of `describe`. Added are width_ns, expected (calls by the baseline's rate), window (from 0 on),
     from_ns (its start), now (calls in it), mean_now_ms, log_mean_now (of ln of the duration in ms, at least 0.001),
@@ -159,7 +159,7 @@ def node_states(
     span: tuple[int, int],
     thresholds: Thresholds,
 ) -> dict[str, NodeState]:
-    """Return the state of every node that deviates.
+    """Return the state of every node that deviates from its baseline.
 
     *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
     baseline, *slower* the added time of what is felt at each node. A node is slow or missing when windows or the whole
@@ -190,17 +190,14 @@ def node_states(
     for reason, column in (("err", "felt_failed"), ("log_err", "logged_error")):
         for node, first in erring(entries, normal, column, thresholds).items():
             onsets.setdefault(node, {})[reason] = first
-    for node, first in _tails(entries, normal, thresholds).items():
+    for node, first in _critical_tails(entries, normal, thresholds).items():
         onsets.setdefault(node, {}).setdefault("p99", first)
     fallback = span[1] - span[0]  # judged over the whole window, so its onset is known no better
     return {node: NodeState(dict(sorted(o.items())), widths.get(node, fallback)) for node, o in sorted(onsets.items())}
 
 
 def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
-    """Return nodes that failed because they gave up waiting, beyond chance, with the first time (ns).
-
-    Giving up shows where spans carry a status: a call fails, and its callee works on when it ends.
-    """
+    """Return (node, first time in ns) for nodes that gave up waiting for a callee more often than by chance."""
     if not calls.status_known:
         return {}
     worked_on = (pl.col("gap_ms") < pl.col("lead_ms")).fill_null(value=False)
@@ -214,10 +211,7 @@ def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
 
 
 def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return nodes that are slow over the whole window, as those feel it who wait for them.
-
-    Rare operations never fill a window of seconds; callers outside and senders of messages feel more than spans show.
-    """
+    """Return (node, onset in ns) for nodes that are slow over the whole window, as their callers feel it."""
     t = thresholds
     table = slower.filter(
         (pl.col("z") > t.z_critical)
@@ -231,9 +225,9 @@ def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thres
 
 
 def beyond_chance(
-    entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds, by: str = "node"
+    entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds, group: str = "node"
 ) -> dict[str, int]:
-    """Return the groups in which *column* is true more often than *normal* foretells, with its first time (ns).
+    """Return (group, first time in ns) for groups where *column* is true more often than *normal* predicts.
 
     The forecast is beta-binomial: the group's own baseline, drawn towards that of the whole system by a prior worth
     *prior_calls* calls, so that a rare operation of a system that never failed needs few failures to stand out. With
@@ -241,24 +235,24 @@ def beyond_chance(
     *chance* for X of n draws with probability Beta(hits0 + prior_calls * pooled, n0 - hits0 + prior_calls * (1 -
     pooled)), and hits >= minimum_errors.
     """
-    now = entries.group_by(by).agg(
+    now = entries.group_by(group).agg(
         n=pl.len(), hits=pl.col(column).sum().cast(pl.Int64), first=pl.col("time_ns").filter(column).min()
     )
-    before = normal.group_by(by).agg(n_before=pl.len(), hits_before=pl.col(column).sum().cast(pl.Int64))
-    both = now.join(before, on=by, how="left").filter(pl.col("hits") >= thresholds.minimum_errors)
-    both = both.with_columns(pl.col("n_before", "hits_before").fill_null(0)).sort(by)
+    before = normal.group_by(group).agg(n_before=pl.len(), hits_before=pl.col(column).sum().cast(pl.Int64))
+    both = now.join(before, on=group, how="left").filter(pl.col("hits") >= thresholds.minimum_errors)
+    both = both.with_columns(pl.col("n_before", "hits_before").fill_null(0)).sort(group)
     n, hits, n0, hits0 = (both.get_column(c).to_numpy().astype(float) for c in ("n", "hits", "n_before", "hits_before"))
     pooled = (float(normal.get_column(column).sum()) + 0.5) / (normal.height + 1.0)
     prior = thresholds.prior_calls
     chance = beta_binomial_at_least(hits, n, hits0 + prior * pooled, n0 - hits0 + prior * (1 - pooled))
     keep = chance < thresholds.chance
-    return {g: f for g, f, k in zip(both.get_column(by), both.get_column("first"), keep, strict=True) if k}
+    return {g: f for g, f, k in zip(both.get_column(group), both.get_column("first"), keep, strict=True) if k}
 
 
 def beyond_percentiles(
     entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds
 ) -> dict[str, int]:
-    """Return the nodes of which a window counts more *column* than the baseline's percentiles, with the first time (ns).
+    """Return (node, first time in ns) for nodes with more *column* per window than the baseline's percentiles.
 
     The paper's detector of error counts (D.8), any severity: above P90 or 1.2 x P99 of the counts of the baseline's windows
     of SPAN_WINDOW_S in which the node was called.
@@ -276,8 +270,8 @@ def beyond_percentiles(
     return dict(flagged.group_by("node").agg(pl.col("first").min()).sort("node").iter_rows())
 
 
-def _tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return nodes whose P99 is critical against their baseline's tail; both windows must hold enough calls for a P99."""
+def _critical_tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
+    """Return (node, onset in ns) for nodes whose P99 latency is critical; both windows need enough calls."""
     duration = pl.col("duration_ms")
     tails = {name: duration.quantile(share) for name, share in TAILS}
     before = normal.group_by("node").agg(n=pl.len(), **tails).filter(pl.col("n") >= thresholds.tail_samples)

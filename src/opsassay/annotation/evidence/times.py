@@ -9,48 +9,52 @@ from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
-def _check_own_time(scene: EvidenceContext, value: pl.Expr, what: str) -> SignatureCheck:
+def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> SignatureCheck:
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
-    undisturbed = scene.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
-    table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), scene.thresholds)
+    undisturbed = context.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
+    table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), context.thresholds)
     own = dict(table.select("node", "added_ms").iter_rows())
     if not own:
-        return SignatureCheck(passed=False, sentence=f"{scene.root} spends no more {what} than before")
+        return SignatureCheck(passed=False, sentence=f"{context.root} spends no more {activity} than before")
     worst = max(own, key=lambda n: (own[n], n))
     return SignatureCheck(
-        passed=True, sentence=f"{worst} spends {own[worst]:.0f} ms more {what} per call", sources=Sources(own_ms=own)
+        passed=True,
+        sentence=f"{worst} spends {own[worst]:.0f} ms more {activity} per call",
+        sources=Sources(own_ms=own),
     )
 
 
 @at_usual_pace
-def own_time(scene: EvidenceContext) -> SignatureCheck:
-    """Look for added time in the root itself, not waiting for anyone."""
-    return _check_own_time(scene, pl.col("own_ms"), "time of its own")
+def own_time(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the root itself takes longer, not waiting for anyone."""
+    return _check_own_time(context, pl.col("own_ms"), "time of its own")
 
 
 @at_usual_pace
-def store_time(scene: EvidenceContext) -> SignatureCheck:
-    """Look for added time in which the root waits for its stores."""
-    return _check_own_time(scene, pl.col("store_ms"), "time in its stores")
+def store_time(context: EvidenceContext) -> SignatureCheck:
+    """Return whether the root waits longer for its stores."""
+    return _check_own_time(context, pl.col("store_ms"), "time in its stores")
 
 
-def starved_time(scene: EvidenceContext) -> SignatureCheck:
-    """Look for added time that no callee spent, at the root and on the way to it: a starved process is late everywhere.
+def starved_time(context: EvidenceContext) -> SignatureCheck:
+    """Return whether time is added that no callee spent, in the root and on the way to it, as for a starved process.
 
     What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
     separated into the root's own time and the time between the callers' spans and the root's.
     """
     unserved = pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms")
-    entries = scene.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)
-    own = added_time(entries, "own_part", ["node"], ["shape"], whole=True)
-    late = rose(own, scene.thresholds, backed=True)
+    entries = context.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)
+    own = added_time(entries, "own_part", ["node"], ["shape"], unmatched_too=True)
+    late = rose(own, context.thresholds, backed=True)
     parts = entries.select(callee_entry="entry", own_part="own_part")
-    waits = scene.inbound.join(parts, on="callee_entry").with_columns(
+    waits = context.inbound.join(parts, on="callee_entry").with_columns(
         waited=pl.col("own_part") + pl.col("gap_ms").fill_null(0.0), gap_ms=pl.col("gap_ms").fill_null(0.0)
     )
     ends = ["caller_node", "callee_service", "callee_node"]
-    slow = rose(added_time(waits, "waited", ends, ["name"], whole=True), scene.thresholds, backed=True).select(ends)
-    gaps = added_time(waits, "gap_ms", ends, ["name"], whole=True).join(slow, on=ends, how="semi")
+    slow = rose(
+        added_time(waits, "waited", ends, ["name"], unmatched_too=True), context.thresholds, backed=True
+    ).select(ends)
+    gaps = added_time(waits, "gap_ms", ends, ["name"], unmatched_too=True).join(slow, on=ends, how="semi")
     nodes = {*late.get_column("node"), *slow.get_column("callee_node")}
     own_ms = {n: ms for n, ms in own.select("node", "added_ms").iter_rows() if n in nodes and ms > 0}
     link_ms = {
@@ -62,19 +66,19 @@ def starved_time(scene: EvidenceContext) -> SignatureCheck:
         if ms > 0
     }
     if not nodes:
-        return SignatureCheck(passed=False, sentence=f"{scene.root} answers as fast as before")
+        return SignatureCheck(passed=False, sentence=f"{context.root} answers as fast as before")
     worst = max([*own_ms.values(), *link_ms.values()], default=0.0)
     return SignatureCheck(
         passed=True,
-        sentence=f"answers of {scene.root} take {worst:.0f} ms more that no callee spends",
+        sentence=f"answers of {context.root} take {worst:.0f} ms more that no callee spends",
         sources=Sources(own_ms=own_ms, link_ms=link_ms),
     )
 
 
-def clock_shift(scene: EvidenceContext) -> SignatureCheck:
-    """Look for server spans that begin 100 ms or more nearer to or farther from their client spans than before."""
-    lead = scene.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
+def clock_shift(context: EvidenceContext) -> SignatureCheck:
+    """Return whether server spans moved by 100 ms or more relative to their client spans."""
+    lead = context.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
     shift = {period: value for period, n, value in lead.iter_rows() if n >= 5}
     moved = shift["abnormal"] - shift["normal"] if len(shift) == 2 else 0.0
-    words = f"the clock of {scene.root} moved by {moved:.0f} ms against its callers'"
+    words = f"the clock of {context.root} moved by {moved:.0f} ms against its callers'"
     return SignatureCheck(passed=abs(moved) >= 100.0, sentence=words)

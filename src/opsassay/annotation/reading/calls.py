@@ -27,7 +27,7 @@ LONG_NS, TIMES_USUAL = 15_000_000_000, 10
 
 
 def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[int, int], ...]:
-    """Return the gaps of *period* within *window*, (from, to) in ns.
+    """Return the gaps without spans of *period* within *window*, as (from, to) in ns.
 
     *spans*: period, trace, time_ns, end_ns, those of load generators included: they go on when a system is down. What
     precedes the first span of the normal window, or follows its last, is a gap too; at the ends of the abnormal window
@@ -48,7 +48,7 @@ def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[
 
 
 def about_gaps(period: str, gaps: tuple[tuple[int, int], ...], window: Window) -> str:
-    """Return in a sentence how much of *window* was observed."""
+    """Return a sentence on how much of *window* was observed."""
     whole, lost = window.seconds, sum(end - start for start, end in gaps) / 1e9
     seen = f"Of the {whole:.0f} s of the {period} window {whole - lost:.0f} s were observed"
     return f"{seen}: for {lost:.0f} s there are no spans."
@@ -91,7 +91,7 @@ class Calls:
     gaps: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def seconds(self, period: str) -> float:
-        """Return how long *period* was observed, at least one second: what rates are over."""
+        """Return how many seconds of *period* were observed, at least 1, for use in rates."""
         start, end = self.start_ns[period], self.end_ns[period]
         lost = sum(max(min(b, end) - max(a, start), 0) for a, b in self.gaps.get(period, ()))
         return max((end - start - lost) / 1e9, 1.0)
@@ -104,7 +104,7 @@ def read_calls(pack: Datapack) -> Calls:
     """
     generators = pack.load_generators()
     spans = read_spans(pack)
-    entries, entry_of = _entries(spans)
+    entries, entry_of = _read_entries(spans)
     exits = find_exits(spans, entries, entry_of)
     status_known = spans.status_known
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
@@ -115,7 +115,7 @@ def read_calls(pack: Datapack) -> Calls:
     )
     del spans, entry_of  # memory is highest from here on
     with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
-        cut_short = beside.submit(_cut_short, entries, exits)
+        cut_short = beside.submit(_lacks_callees, entries, exits)
         waited, exits = with_waits(entries, exits)
         entries = waited.with_columns(cut_short=cut_short.result())
     entries, exits = _split_wildcards(entries, exits)
@@ -132,8 +132,8 @@ def read_calls(pack: Datapack) -> Calls:
     )
 
 
-def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
-    """Return the entries and, per span row, the dense id of the entry at that row (-1: none)."""
+def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
+    """Return the entries (server spans), and the id of the entry at each span row, -1 for none."""
     rows = np.flatnonzero(spans.is_entry & ~spans.generator)
     entry_of = np.full(spans.parent.size, -1, dtype=np.int64)
     entry_of[rows] = np.arange(rows.size)
@@ -167,11 +167,8 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     return entries.drop("error", "key", strict=False), entry_of
 
 
-def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
-    """Return whether a callee is missing that the operation's baseline calls (nearly) all had.
-
-    Null where the baseline is too thin to say so, unless the operation calls no one.
-    """
+def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
+    """Return per entry whether a callee is missing that (nearly) all baseline calls of the operation had."""
     node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
     reached = exits.get_column("callee_entry").is_not_null().to_numpy()
     caller, callee = distinct_pairs(
@@ -211,7 +208,7 @@ def usual_callees(calls: Calls) -> pl.DataFrame:
 
 
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
+    """Return entries and exits with requests of a wildcard route `/*` separated by their first call."""
     operations = entries.get_column("operation")
     routes = [name for name in known_names(operations) if "*" in name]
     wild = operations.is_in(routes)
@@ -236,11 +233,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
 
 
 def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
-
-    A message has been waited for since it was sent.
-    Without status codes a request that was cut short counts as failed: nothing else tells.
-    """
+    """Return *entries* with what the outside caller felt: its client span, else the entry itself."""
     outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
     waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
     failed = np.zeros(entries.height, dtype=np.bool_)
@@ -259,7 +252,7 @@ def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_know
 
 
 def _ended_early(entries: pl.DataFrame) -> pl.Series:
-    """Return which requests failed in less than the mean time of their node's baseline: they tell nothing of its pace."""
+    """Return per request whether it failed faster than its node's baseline mean."""
     failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
     usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
     early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()

@@ -17,10 +17,7 @@ from opsassay.annotation.reading.spans import Flags, take_or_missing
 
 
 def refused_requests(calls: Calls) -> pl.DataFrame:
-    """Return per request that gave a callee up: caller_entry, and the exit of the last call made to it, which failed.
-
-    Known only where spans carry a status, and in the abnormal window.
-    """
+    """Return for each request that gave up a callee: caller_entry, and the exit of the last, failed call to it."""
     nothing = pl.DataFrame(schema={"caller_entry": pl.Int64, "exit": pl.UInt32})
     alone = calls.entries.filter(
         (pl.col("period") == "abnormal") & pl.col("failed") & ~pl.col("any_failed_exit") & pl.col("cut_short")
@@ -63,7 +60,7 @@ ROUNDS = 12
 
 
 def disturbed(calls: Calls) -> Flags:
-    """Return per entry (dense id) whether anything failed below it, however deep and whatever it made of that."""
+    """Return per entry, by id, whether anything failed below it at any depth."""
     ids, exits = calls.entries.get_column("entry").to_numpy(), calls.exits
     size = int(max(ids.max(initial=-1), exits.get_column("callee_entry").max() or 0)) + 1
     failed = np.zeros(size, dtype=bool)

@@ -31,8 +31,8 @@ class _Places:
 
 
 def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataFrame:
-    """Return the exits (the columns of Calls.exits but for critical): exit spans, calls without one, and span links."""
-    found = [*_pairs(spans), *_linked(spans)]
+    """Return the exits (Calls.exits without critical): client spans, calls without a client span, span links."""
+    found = [*_exit_pairs(spans), *_linked_exits(spans)]
     places = [
         np.concatenate([getattr(p, name) for p in found]) for name in ("span", "caller", "callee", "virtual", "linked")
     ]
@@ -40,14 +40,11 @@ def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataF
     order = np.argsort(places[0] * (spans.parent.size + 1) + places[2], kind="stable")
     at_ = _Places(*(column[order] for column in places))
     caller = nullable(take_or_missing(entry_of, take_or_missing(spans.entry, at_.caller, -1), -1))
-    return _expected(_frame(spans, at_), entries, caller, nullable(take_or_missing(entry_of, at_.callee, -1)))
+    return _with_ends(_exit_table(spans, at_), entries, caller, nullable(take_or_missing(entry_of, at_.callee, -1)))
 
 
-def _pairs(spans: Spans) -> list[_Places]:
-    """Return the exits that have a span, and the calls that have none: entries right under a span that is no exit.
-
-    An exit with several callees (one message, many consumers) comes once per callee.
-    """
+def _exit_pairs(spans: Spans) -> list[_Places]:
+    """Return the exits with a client span, and the calls without: entries directly below a non-exit span."""
     child = np.flatnonzero(spans.is_entry & (spans.parent >= 0) & ~spans.generator)
     parent = spans.parent[child]
     outermost = top_exit(spans)
@@ -65,8 +62,8 @@ def _pairs(spans: Spans) -> list[_Places]:
     return [_Places(exits, exits, callees, no, no), _Places(direct, parent[~by_exit], direct, yes, ~yes)]
 
 
-def _linked(spans: Spans) -> list[_Places]:
-    """Return asynchronous exits: a consumer's *links* name the producer spans, in another trace."""
+def _linked_exits(spans: Spans) -> list[_Places]:
+    """Return asynchronous exits: producer spans that a consumer's *links* name, in another trace."""
     if "links" not in spans.frame.columns:
         return []
     pairs = (
@@ -87,8 +84,8 @@ def _linked(spans: Spans) -> list[_Places]:
     return [_Places(row, row, callee, yes, yes)]
 
 
-def _frame(spans: Spans, places: _Places) -> pl.DataFrame:
-    """Return the exits at *places*; where there is no exit span (*virtual*), the callee's stands in."""
+def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
+    """Return the table of exits at *places*; without an exit span (*virtual*) the callee's stands in."""
     frame = spans.frame.select("period", "time_ns", "end_ns", "operation", "kind", failed="error")[places.span]
     return frame.with_columns(
         span=pl.Series(places.span),
@@ -99,8 +96,8 @@ def _frame(spans: Spans, places: _Places) -> pl.DataFrame:
     ).drop("kind")
 
 
-def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
-    """Return *exits* with both ends, the expected callee where it is absent, and the times between them."""
+def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
+    """Return *exits* with caller and callee, the expected callee where it is missing, and the times between."""
     nodes = entries.get_column("node")
     reached = entries.select(
         callee_node="node",
@@ -155,10 +152,7 @@ def _expected(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, cal
 
 
 def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return *exits* with a row for each of several usual consumers that did not get a message.
-
-    One publication has a row per consumer; who is not there has none, and the others hide that something is absent.
-    """
+    """Return *exits* with a row for each usual consumer that did not receive a message."""
     sent = exits.filter(pl.col("producer"))
     if not sent.height:
         return exits
@@ -191,7 +185,7 @@ def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _usual_callee(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return per *place* (an exit operation of a node) the callee that its baseline had, and whether it never had one."""
+    """Return for each exit operation its callee in the baseline, and whether it never had one."""
     by = ["place"]
     normal = exits.filter(pl.col("period") == "normal")
     per_callee = normal.group_by(*by, "callee_node", "callee_service").len("calls")

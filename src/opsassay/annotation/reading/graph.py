@@ -67,7 +67,7 @@ class SystemGraph:
 
 
 def infer_graph(calls: Calls, metrics: pl.DataFrame) -> SystemGraph:
-    """Return the graph that *calls* and the labels of *metrics* show; load generators are no part of it.
+    """Return the graph of services, pods, containers and hosts that *calls* and the labels of *metrics* show.
 
     *metrics* is the metrics table: service_name and the attributes k8s.pod.name, k8s.container.name and k8s.node.name.
     """

@@ -87,14 +87,14 @@ class Statements:
     limits: StatementThresholds
 
     def broken(self, service: str) -> BrokenHabit | None:
-        """Return the habit of *service* that broke most clearly, by itself; None when none did.
+        """Return the logging habit of *service* that was broken most clearly by itself; None without one.
 
         Spans of requests in which another service broke a habit, or blamed a third, earlier are left out: that may be
         the cause.
         """
         events = pl.concat(
             [
-                self._breaks.select(_EVENT),
+                self._significant_breaks.select(_EVENT),
                 self._log_lines.filter("blames").select(*_EVENT[:3], "time_ns").rename({"time_ns": "broke_ns"}),
             ]
         )
@@ -102,7 +102,9 @@ class Statements:
         earlier = others.group_by("period", "trace").agg(first_ns=pl.col("broke_ns").min())
         own = self._followed.filter(pl.col("service") == service).join(earlier, on=["period", "trace"], how="left")
         led = (pl.col("first_ns") < pl.col("broke_ns")).fill_null(value=False)
-        found = _beyond_chance(own.filter(~led), self._elsewhere(service), self.limits).sort("p", "statement", "usual")
+        found = _broken_habits(own.filter(~led), self._usual_share(service), self.limits).sort(
+            "p", "statement", "usual"
+        )
         if not found.height:
             return None
         row = found.row(0, named=True)
@@ -110,46 +112,48 @@ class Statements:
 
     @cached_property
     def _log_lines(self) -> pl.DataFrame:
-        return _read(self.pack)
+        return _read_log_lines(self.pack)
 
     @cached_property
     def _followed(self) -> pl.DataFrame:
-        """One row per habit and span or request: the columns _COLUMNS, of habits of the baseline alone."""
+        """One row for each baseline habit and span or request: the columns _COLUMNS."""
         served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
         lines = self._log_lines.join(ends, on=request, how="inner")
         misled = _misled(lines, served.select(request).unique(), self.limits.usual)
         lines = lines.join(misled, on=request, how="anti")
-        rows = pl.concat([_in_spans(lines), _in_requests(lines, served.join(misled, on=request, how="anti"))])
+        rows = pl.concat(
+            [_habits_in_spans(lines), _habits_in_requests(lines, served.join(misled, on=request, how="anti"))]
+        )
         normal = rows.filter(pl.col("period") == "normal").group_by(_HABIT).agg(pl.col("kept").mean())
         habits = normal.filter(pl.col("kept") >= self.limits.usual).select(_HABIT)
         return rows.join(habits, on=_HABIT, how="semi").sort(_COLUMNS)
 
     @cached_property
-    def _shares(self) -> dict[str, float]:
-        """Return per service which share of its habits' spans broke since the fault began."""
+    def _broken_shares(self) -> dict[str, float]:
+        """The share, per service, of its habits' spans that broke since the fault began."""
         now = self._followed.filter(pl.col("period") == "abnormal")
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 
-    def _elsewhere(self, service: str) -> float:
-        """Return how often habits of services other than *service* break: the median of their shares."""
-        return float(np.median([share for name, share in self._shares.items() if name != service] or [0.0]))
+    def _usual_share(self, service: str) -> float:
+        """Return the median share of broken habits over the services other than *service*."""
+        return float(np.median([share for name, share in self._broken_shares.items() if name != service] or [0.0]))
 
     @cached_property
-    def _breaks(self) -> pl.DataFrame:
-        """The rows of `_followed` that broke a habit that its service broke beyond chance."""
+    def _significant_breaks(self) -> pl.DataFrame:
+        """The rows of `_followed` that broke a habit that its service broke more than by chance."""
         now = self._followed.filter((pl.col("period") == "abnormal") & ~pl.col("kept"))
         broken = [
-            _beyond_chance(part, self._elsewhere(service), self.limits).select(*_HABIT)
+            _broken_habits(part, self._usual_share(service), self.limits).select(*_HABIT)
             for (service,), part in self._followed.group_by("service", maintain_order=True)
             if isinstance(service, str)
         ]
         return now.join(pl.concat(broken), on=_HABIT, how="semi") if broken else now
 
 
-def _read(pack: Datapack) -> pl.DataFrame:
-    """Return the lines that name their trace: service, period, trace (hash), span, time_ns, error, blames, statement.
+def _read_log_lines(pack: Datapack) -> pl.DataFrame:
+    """Return the log lines with a trace: service, period, trace (hash), span, time_ns, error, blames, statement.
 
     *blames*: the line is an error that names another service.
     """
@@ -185,7 +189,7 @@ def _read(pack: Datapack) -> pl.DataFrame:
     return pack.collect(rows, "logs")
 
 
-def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual: float) -> pl.DataFrame:
+def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
     """Return the *requests* that say nothing about habits: period, trace, service.
 
     Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
@@ -199,7 +203,7 @@ def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual: float) -> pl.Dat
         .group_by("service", "statement")
         .len()
         .join(served, on="service")
-        .filter(pl.col("len") >= usual * pl.col("all"))
+        .filter(pl.col("len") >= usual_share * pl.col("all"))
         .select("service", "statement")
     )
     odd = errors.filter(normal).join(always, on=["service", "statement"], how="anti")
@@ -208,8 +212,8 @@ def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual: float) -> pl.Dat
     return pl.concat([part.select(request) for part in (odd, blaming, cured)]).unique()
 
 
-def _in_spans(lines: pl.DataFrame) -> pl.DataFrame:
-    """Return for each statement in a span whether what usually follows it did: the next statement, or END."""
+def _habits_in_spans(lines: pl.DataFrame) -> pl.DataFrame:
+    """Return for each statement in a span whether its usual successor followed: a statement, or END."""
     span = ["service", "period", "trace", "span"]
     following = pl.col("statement", "time_ns", "error").shift(-1).over(span).name.prefix("next_")
     pairs = lines.sort("time_ns", maintain_order=True).with_columns(following)
@@ -234,8 +238,8 @@ def _in_spans(lines: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
-    """Return for each operation and each statement that its requests logged before whether they did."""
+def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
+    """Return for each operation and usual statement whether its requests logged it."""
     request = ["service", "period", "trace"]
     requests = served.group_by(*request, "node").agg(broke_ns=pl.col("end_ns").max(), at_ns=pl.col("end_ns").min())
     logged = lines.filter(~pl.col("error")).select(*request, usual="statement").unique()
@@ -248,11 +252,8 @@ def _in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
     return asked.with_columns(broke_ns=pl.when(~pl.col("kept")).then("broke_ns")).select(_COLUMNS)
 
 
-def _beyond_chance(followed: pl.DataFrame, elsewhere: float, limits: StatementThresholds) -> pl.DataFrame:
-    """Return the habits of one service that broke beyond chance: _HABIT, before and now (shares kept), p.
-
-    The forecast is beta-binomial: the habit's own baseline, drawn towards how often habits break *elsewhere*.
-    """
+def _broken_habits(followed: pl.DataFrame, usual_share: float, limits: StatementThresholds) -> pl.DataFrame:
+    """Return the habits of one service broken more than by chance: _HABIT, before and now (shares kept), p."""
     normal = pl.col("period") == "normal"
     at = pl.col("at_ns")
     broken = ~normal & ~pl.col("kept")
@@ -270,7 +271,7 @@ def _beyond_chance(followed: pl.DataFrame, elsewhere: float, limits: StatementTh
         .sort(_HABIT)
     )
     n0, k0, n, k = (table.get_column(c).to_numpy().astype(float) for c in ("n0", "k0", "n", "k"))
-    rate = max(elsewhere, limits.least_rate)
+    rate = max(usual_share, limits.least_rate)
     prior = limits.prior_spans
     chance = beta_binomial_at_least(n - k, n, n0 - k0 + prior * rate, k0 + prior * (1 - rate))
     shares = {"before": pl.col("k0") / pl.col("n0"), "now": pl.col("k") / pl.col("n")}

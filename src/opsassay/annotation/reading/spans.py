@@ -65,12 +65,12 @@ def take_or_missing(values: NDArray[T], index: Index, missing: int) -> NDArray[T
 
 
 def nullable(index: Index) -> pl.Series:
-    """Return *index* as a Series in which -1 is null: what polars gathers with."""
+    """Return *index* as a polars series with null for -1, to gather with."""
     return pl.select(pl.when(pl.lit(pl.Series(index)) >= 0).then(pl.lit(pl.Series(index)))).to_series()
 
 
 def index_of(series: pl.Series) -> Index:
-    """Return the index that *series* holds, -1 for its nulls: the reverse of `nullable`."""
+    """Return the index in *series*, -1 for nulls: the reverse of `nullable`."""
     return series.fill_null(-1).to_numpy()
 
 
@@ -79,8 +79,8 @@ def read_spans(pack: Datapack) -> Spans:
     found = read(pack)
     frame, parent, notes = found.frame, found.parent, list(found.notes)
     generator = frame.get_column("service").is_in(sorted(pack.load_generators())).to_numpy()
-    is_entry, is_exit = _roles(frame, parent)
-    owner = _climb(np.where(is_entry, -1, parent))
+    is_entry, is_exit = _find_roles(frame, parent)
+    owner = _find_roots(np.where(is_entry, -1, parent))
     entry = np.where(is_entry.take(owner), owner, -1)
     looped = int((entry < 0).sum())
     notes += [f"{looped} spans are their own ancestors; they are left out."] if looped else []
@@ -92,8 +92,8 @@ def read_spans(pack: Datapack) -> Spans:
     return Spans(frame.drop(done), parent, entry, generator, is_entry, is_exit, found.status_known, tuple(notes))
 
 
-def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
-    """Return which spans are entries and which are exits."""
+def _find_roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
+    """Return which spans are entries (server side) and which are exits (client side)."""
     service, kind = codes(frame.get_column("service")), frame.get_column("kind").to_physical().to_numpy()
     serving = (kind == _SERVER) | (kind == _CONSUMER)
     foreign = take_or_missing(service, parent, -1) != service
@@ -120,8 +120,8 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
     return is_entry, is_exit | (untold & ~is_entry & (by_habit | store))
 
 
-def _climb(parent: Index) -> Index:
-    """Return for each row the last one on its way up *parent*, by pointer doubling: log2(depth) gathers."""
+def _find_roots(parent: Index) -> Index:
+    """Return for each row the last row on its way up *parent*, by pointer doubling."""
     up, rows = np.arange(parent.size), np.flatnonzero(parent >= 0)
     up[rows] = parent.take(rows)
     for _ in range(32):
@@ -136,6 +136,6 @@ def _climb(parent: Index) -> Index:
 
 
 def top_exit(spans: Spans) -> Index:
-    """Return for each exit the outermost one of those that it lies directly in: clients wrap clients."""
+    """Return for each exit the outermost exit directly around it, since clients wrap clients."""
     inside = spans.is_exit & take_or_missing(spans.is_exit, spans.parent, 0)
-    return _climb(np.where(inside, spans.parent, -1))
+    return _find_roots(np.where(inside, spans.parent, -1))

@@ -28,8 +28,8 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
     )
     rows = np.flatnonzero(waiting.to_numpy())
     caller = exits.get_column("caller_entry").fill_null(-1).to_numpy()[rows]
-    begin, finish = _inside(entries, exits, rows, caller)
-    critical_ns = _critical(caller, begin, finish)
+    begin, finish = _clip_to_entry(entries, exits, rows, caller)
+    critical_ns = _critical_ns(caller, begin, finish)
     store = exits.get_column("store").to_numpy()[rows]
     gap = np.nan_to_num(exits.get_column("gap_ms").fill_null(0.0).to_numpy()[rows]).clip(min=0.0)
     failed = exits.get_column("failed").to_numpy()[rows]
@@ -46,12 +46,12 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
         store_ms=pl.Series(total(np.where(store, critical_ns, 0.0)) / 1e6),
         exit_gap_ms=pl.Series(total(gap)),
         any_failed_exit=pl.Series(total(failed.astype(float)) > 0),
-        shape=pl.Series(_shapes(exits, rows, caller, size)),
+        shape=pl.Series(_request_shapes(exits, rows, caller, size)),
     ), exits.with_columns(critical=pl.Series(critical))
 
 
-def _inside(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, caller: Index) -> tuple[Index, Index]:
-    """Return begin and finish of exits in ns since their entry began, cut to it."""
+def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, caller: Index) -> tuple[Index, Index]:
+    """Return start and end of exits in ns since their entry began, clipped to it."""
     from_, to = (entries.get_column(c).to_numpy()[caller] for c in ("time_ns", "end_ns"))
     begin, finish = (exits.get_column(c).to_numpy()[rows] - from_ for c in ("time_ns", "end_ns"))
     lasted = np.maximum(to - from_, 0)
@@ -59,11 +59,11 @@ def _inside(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, caller: Ind
     return begin, np.clip(finish, begin, lasted)
 
 
-def _critical(caller: Index, begin: Index, finish: Index) -> Floats:
-    """Return per exit the nanoseconds in which its caller waits for it and for nothing that ends later."""
+def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
+    """Return per exit the ns in which its caller waits for it and for nothing that ends later."""
     if not caller.size:
         return np.zeros(0)
-    order = _latest_first(caller, begin, finish)
+    order = _order_latest_first(caller, begin, finish)
     group, start, stop = caller[order], begin[order], finish[order]
     first = np.r_[True, group[1:] != group[:-1]]
     # A running minimum per group in one pass: each group is shifted below all values of the one before.
@@ -78,8 +78,8 @@ def _critical(caller: Index, begin: Index, finish: Index) -> Floats:
     return critical
 
 
-def _latest_first(caller: Index, begin: Index, finish: Index) -> Index:
-    """Return the order of exits by their caller, the last to finish first, then the last to begin."""
+def _order_latest_first(caller: Index, begin: Index, finish: Index) -> Index:
+    """Return the order of exits by caller, the last to finish first, then the last to begin."""
     bits = int(finish.max()).bit_length()
     if bits + int(caller.max()).bit_length() < _KEY_BITS:
         key = (caller << bits) | ((1 << bits) - 1 - finish)
@@ -91,8 +91,8 @@ def _latest_first(caller: Index, begin: Index, finish: Index) -> Index:
     return by.select(pl.arg_sort_by("caller", "finish", "begin")).to_series().to_numpy()
 
 
-def _shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArray[np.uint64]:
-    """Return per entry a hash of the set of its callees: what kind of request it was."""
+def _request_shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArray[np.uint64]:
+    """Return per entry a hash of the set of its callees, the kind of the request."""
     names = exits.get_column("callee_node")
     entry, callee = distinct_pairs(caller, codes(names)[rows])
     shapes = np.zeros(size, dtype=np.uint64)

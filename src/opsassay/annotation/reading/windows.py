@@ -58,7 +58,7 @@ class _Window:
 
 
 def span_key() -> pl.Expr:
-    """Return the 64-bit key of a span within both periods: ids are long texts, and joins on them are slow."""
+    """Return the expression for the 64-bit key of a span, unique over both periods and fast to join on."""
     return _span_key(pl.col("trace_id").hash(1), "span_id")
 
 
@@ -68,7 +68,7 @@ def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
 
 
 def read(pack: Datapack) -> Read:
-    """Return the spans of *pack*; raises DatapackError."""
+    """Return the raw spans of *pack*; raises DatapackError."""
     with ThreadPoolExecutor(len(PERIODS) + 1) as lanes:  # parents are in the same window: each is read by itself
         logged = lanes.submit(_logged_errors, pack)
         normal, abnormal = windows = list(lanes.map(partial(_read_window, pack), PERIODS))
@@ -105,7 +105,7 @@ def _read_window(pack: Datapack, period: str) -> _Window:
         response_bytes=pl.col("attr.http.response.content_length").cast(pl.Float64),
         **links,
     )
-    frame = _in_order(_coded(pack.collect(columns, "traces")))
+    frame = _sort_by_time(_encode_names(pack.collect(columns, "traces")))
     frame = frame.with_columns(end_ns=pl.col("time_ns") + pl.col("duration_ns")).drop("duration_ns")
     window = pack.incident.normal if period == PERIODS[0] else pack.incident.abnormal
     inside = pl.col("time_ns").is_between(window.start_ns - _STRAY_NS, window.end_ns + _STRAY_NS)
@@ -121,8 +121,8 @@ def _read_window(pack: Datapack, period: str) -> _Window:
     return _Window(within.drop("parent_key"), parent, strayed, repeated)
 
 
-def _coded(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return *frame* with its names as Enums, and its kinds as KIND."""
+def _encode_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return *frame* with names as Enums and kinds as KIND."""
     given = coded(frame.get_column("kind"))
     lowered = [kind.lower() for kind in known_names(given)]
     kinds = pl.Series([kind if kind in KIND.categories else "internal" for kind in lowered], dtype=KIND)
@@ -130,8 +130,7 @@ def _coded(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(*names, kind=kinds.gather(given.to_physical()))
 
 
-def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return *frame* sorted by time, whatever the order of its rows was; mostly they are sorted already."""
+def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
     by = frame.select("time_ns", "key", "duration_ns")
     time = by.get_column("time_ns").to_numpy()
     if np.any(time[1:] < time[:-1]):
@@ -169,7 +168,7 @@ def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_kno
 
 
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
-    """Return key, logged_error, new_words and own_words of spans with errors in their logs.
+    """Return key, logged_error, new_words and own_words of the spans with errors in their logs.
 
     *new_words*: the normal window has no such message. *own_words*: and the message names no other service. All errors
     of the normal window count as new there, so that its rate of failures is rather over- than understated, except

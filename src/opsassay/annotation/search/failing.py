@@ -71,7 +71,7 @@ class _Traffic:
 def carry_errors(
     calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
 ) -> PropagatedErrors:
-    """Return which failures the *sources* at *roots* explain; *slow* nodes, made slow by them, callers give up on.
+    """Return which failures the *sources* at *roots* explain; callers give up on the *slow* nodes.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
     counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit, more
@@ -88,16 +88,16 @@ def carry_errors(
     touched[of_root[~traffic.failed[of_root]]] = True
     gave_up = pl.col("failed") & pl.col("overrun") & pl.col("callee_node").is_in(sorted(slow))
     by_root = exits.select(pl.col("exit").is_in(sorted(sources.exits)) | gave_up).to_series().fill_null(value=False)
-    bad = _spread(traffic, carried, by_root.to_numpy())
-    bypasses = _bypasses(traffic, carried, bad, touched, bypass_chance)
+    bad = _propagate_failures(traffic, carried, by_root.to_numpy())
+    bypasses = _find_bypasses(traffic, carried, bad, touched, bypass_chance)
     if bypasses:
-        bad = _spread(traffic, carried, by_root.to_numpy())
-    hit = exits.filter(pl.Series(_hit(traffic, bad)))
+        bad = _propagate_failures(traffic, carried, by_root.to_numpy())
+    hit = exits.filter(pl.Series(_failed_callers(traffic, bad)))
     cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").cast(pl.String).fill_null(""))
     pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
     at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & pl.col("callee_service").is_in(sorted(roots)))
     return PropagatedErrors(
-        nodes=_failures(calls, carried),
+        nodes=_count_failures(calls, carried),
         edges={(c, p): n for c, p, n in pairs.iter_rows()},
         bypasses=bypasses,
         changed=frozenset(traffic.node.gather(pl.Series(np.flatnonzero(touched)))),
@@ -137,41 +137,43 @@ def _collect_traffic(calls: Calls) -> _Traffic:
     )
 
 
-def _hit(traffic: _Traffic, bad: Flags) -> Flags:
-    """Tell which bad exits failed their caller."""
+def _failed_callers(traffic: _Traffic, bad: Flags) -> Flags:
+    """Return which *bad* exits made their caller fail."""
     return bad & take_or_missing(traffic.failed & traffic.blameless, traffic.caller, 0)
 
 
-def _spread(traffic: _Traffic, carried: Flags, by_root: Flags) -> Flags:
-    """Mark in *carried* every request that a bad exit failed, round by round up the calls; return the bad exits."""
-    bad = by_root
+def _propagate_failures(traffic: _Traffic, failed: Flags, hit_by_root: Flags) -> Flags:
+    """Mark in *failed* all requests that a bad exit made fail, up the calls; return the bad exits."""
+    bad = hit_by_root
     for _ in range(ROUNDS):
-        below = take_or_missing(carried, traffic.callee, 0) & (
+        below = take_or_missing(failed, traffic.callee, 0) & (
             traffic.exit_failed | take_or_missing(traffic.failed, traffic.callee, 0)
         )
-        bad = by_root | (below & traffic.synchronous)
-        before = int(carried.sum())
-        carried[traffic.caller[_hit(traffic, bad)]] = True
-        if int(carried.sum()) == before:
+        bad = hit_by_root | (below & traffic.synchronous)
+        before = int(failed.sum())
+        failed[traffic.caller[_failed_callers(traffic, bad)]] = True
+        if int(failed.sum()) == before:
             break
     return bad
 
 
-def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, most_chance: float) -> tuple[Bypass, ...]:
-    """Return failures that passed through a healthy node, and mark their requests in *carried*.
+def _find_bypasses(
+    traffic: _Traffic, failed: Flags, bad: Flags, changed: Flags, most_chance: float
+) -> tuple[Bypass, ...]:
+    """Return failures that passed through a healthy node, and mark their requests in *failed*.
 
     A healthy request is touched when its answer was changed, or a call of its own was bad and it went on regardless.
     Requests that fail by themselves right above are put down to that only when they fail there and hardly elsewhere.
     """
-    through = touched.copy()
-    lower = bad | (take_or_missing(touched, traffic.callee, 0) & traffic.synchronous)
+    through = changed.copy()
+    lower = bad | (take_or_missing(changed, traffic.callee, 0) & traffic.synchronous)
     through[traffic.caller[lower & ~take_or_missing(traffic.failed, traffic.caller, 1)]] = True
     above = traffic.synchronous & take_or_missing(through, traffic.callee, 0) & (traffic.caller >= 0)
-    suspect = np.zeros(carried.size, dtype=bool)
+    suspect = np.zeros(failed.size, dtype=bool)
     suspect[traffic.caller[above]] = True
     if not suspect.any():
         return ()
-    alone = traffic.failed & traffic.undisturbed & traffic.blameless & ~carried
+    alone = traffic.failed & traffic.undisturbed & traffic.blameless & ~failed
     table = (
         pl.DataFrame({"node": traffic.node, "suspect": suspect, "alone": alone, "now": traffic.now})
         .filter("now")
@@ -194,15 +196,15 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, mos
     if not nodes.len():
         return ()
     made = suspect & alone & traffic.node.is_in(nodes.implode()).fill_null(value=False).to_numpy()
-    carried[made] = True
+    failed[made] = True
     upper = traffic.exits.with_columns(hit=pl.Series(above & take_or_missing(made, traffic.caller, 0))).filter("hit")
-    return _bypasses_by_names(traffic, upper, lower, touched)
+    return _bypasses_by_names(traffic, upper, lower, changed)
 
 
-def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
-    """Return the bypasses by names: *upper* are calls of failed requests to healthy ones, *lower* what these called."""
+def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, changed: Flags) -> tuple[Bypass, ...]:
+    """Return the bypasses by node names: failed requests' calls (*upper*) to healthy ones, and those one's (*lower*)."""
     direct = upper.filter(
-        pl.Series(take_or_missing(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0))
+        pl.Series(take_or_missing(changed, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0))
     )
     below = traffic.exits.filter(pl.Series(lower)).select(
         callee_entry=pl.col("caller_entry"), source=pl.col("callee_node")
@@ -220,9 +222,11 @@ def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, tou
     )
 
 
-def _failures(calls: Calls, carried: Flags) -> dict[str, FailureCount]:
-    """Return the failures of each node that has carried ones; requests that nobody served count where they were sent."""
-    entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
+def _count_failures(calls: Calls, failed_requests: Flags) -> dict[str, FailureCount]:
+    """Return the failures of each node with explained ones; unserved requests count at their sender."""
+    entries = calls.entries.with_columns(
+        carried=pl.Series(failed_requests[calls.entries.get_column("entry").to_numpy()])
+    )
     now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
     unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
     table = entries.group_by("node").agg(
@@ -233,7 +237,7 @@ def _failures(calls: Calls, carried: Flags) -> dict[str, FailureCount]:
     )
     outside = dict(unserved.group_by("callee_node").len().iter_rows())
     return {
-        node: FailureCount(carried + extra, failed - served * rate + extra, served + extra)
-        for node, carried, failed, served, rate in table.sort("node").iter_rows()
-        if (extra := outside.get(node, 0)) or carried
+        node: FailureCount(failed_requests + extra, failed - served * rate + extra, served + extra)
+        for node, failed_requests, failed, served, rate in table.sort("node").iter_rows()
+        if (extra := outside.get(node, 0)) or failed_requests
     }

@@ -63,7 +63,7 @@ class Terrain:
     gates_off: frozenset[str] = frozenset()
 
     def onset_ns(self, place: Place) -> int:
-        """Return when *place* began; the root and what looks healthy began with the fault."""
+        """Return when the deviation of *place* began, ns; the fault's start for the root and healthy places."""
         state = self.states.get(place[0].removeprefix("span|"))
         return self.began_ns if place == self.root or state is None else state.onsets.get(place[1], self.began_ns)
 
@@ -74,10 +74,10 @@ class Terrain:
 
 
 def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield every hop that leads on from *place*, and for each that is refused the first gate that it failed."""
+    """Yield every hop from *place*, and for each refused one the first gate that it failed."""
     kind, _, name = place[0].partition("|")
     if kind == "node":
-        yield from _downwards(terrain, place)
+        yield from _steps_from_host(terrain, place)
         return
     if kind != "span":
         for node in terrain.own.get(place[0], ()):
@@ -94,12 +94,12 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
                 yield from _hops_to_starved_callee(terrain, place, name, callee)
         for sibling in terrain.shared.get(name, ()):
             yield from _hops_to_pod_sibling(terrain, place, sibling)
-    for bypass in _bypasses(terrain, name):
+    for bypass in _bypasses_of(terrain, name):
         yield from _hops_past_failed_callee(terrain, place, bypass)
 
 
-def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
-    """Yield the failures that passed through a healthy caller of *name*; without the carried gate, all that could have."""
+def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
+    """Yield the failures that passed through a healthy caller of *name*, all possible ones without the gate."""
     if "carried" not in terrain.gates_off:
         yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
         return
@@ -109,8 +109,8 @@ def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
                 yield Bypass(name, healthy, target, 0)
 
 
-def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield the steps from a host to what it runs, where the fault shows."""
+def _steps_from_host(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
+    """Yield the steps from a host down to what it runs, where the fault shows."""
     rules = _select_rules(terrain, place, "node")
     for part in terrain.parts:
         admitting = [r for r in rules if r.destination == part.partition("|")[0] and place[1] in r.effects]
@@ -136,7 +136,7 @@ def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -
     changed = [r for r in rules if HEALTHY in r.effects]
     if changed and node in carriage.changed:
         yield Hop(place, (f"span|{node}", HEALTHY), changed[0], {"answers": "changed"})
-    yield from _gates(terrain, place, f"span|{node}", rules, carries)
+    yield from _apply_gates(terrain, place, f"span|{node}", rules, carries)
 
 
 def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
@@ -155,7 +155,7 @@ def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) ->
         return None
 
     plain = [r for r in _select_rules(terrain, place, "span") if r.path == ()]
-    yield from _gates(terrain, place, f"span|{target}", plain, carries)
+    yield from _apply_gates(terrain, place, f"span|{target}", plain, carries)
 
 
 def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
@@ -164,26 +164,28 @@ def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target:
     def carries(_: str) -> Evidence | None:
         return {"missing_share": round(share, 3)} if share >= terrain.carriage.limits.starved_share else None
 
-    yield from _gates(terrain, place, f"span|{target}", _select_rules(terrain, place, "span", forward=True), carries)
+    yield from _apply_gates(
+        terrain, place, f"span|{target}", _select_rules(terrain, place, "span", forward=True), carries
+    )
 
 
 def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
     beside = [r for r in _select_rules(terrain, place, "span") if "pod" in r.path]
-    yield from _gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
+    yield from _apply_gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
 
 
 def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
     rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
-    yield from _gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
+    yield from _apply_gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
 
 
-def _strained(terrain: Terrain, node: str, **where: str) -> Carries:
-    """Return the carried test of pressure: *node*, which nobody called, is slow by the root's part."""
+def _strained(terrain: Terrain, node: str, **evidence: str) -> Carries:
+    """Return the test that *node*, which nobody called, is slow because of the root's resource pressure."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
         slow = reason in LATENCY and carriage.slow(node)
-        return {"explained_share": round(carriage.latency[node], 3), **where} if slow else None
+        return {"explained_share": round(carriage.latency[node], 3), **evidence} if slow else None
 
     return carries
 
@@ -200,7 +202,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
         for r in _select_rules(terrain, place, "span")
         if r.through_healthy == (bypass.healthy is not None) and (r.through_healthy or HEALTHY in r.states)
     ]
-    yield from _gates(terrain, place, f"span|{bypass.target}", rules, carries)
+    yield from _apply_gates(terrain, place, f"span|{bypass.target}", rules, carries)
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
@@ -211,10 +213,10 @@ def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = 
     ]
 
 
-def _gates(
+def _apply_gates(
     terrain: Terrain, place: Place, target: str, rules: Sequence[Rule], carries: Carries
 ) -> Iterator[Hop | Refusal]:
-    """Yield the hops that some rule admits and that are carried, or else the first gate that refused."""
+    """Yield the hops that a rule admits and that carry the fault, else the first gate that refused."""
     node = terrain.states.get(target.removeprefix("span|"))
     if node is None or not node.onsets:
         if "deviation" not in terrain.gates_off:

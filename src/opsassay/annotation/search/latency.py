@@ -82,7 +82,7 @@ def carry_latency(
     roots: frozenset[str],
     least_added_ms: float,
 ) -> PropagatedLatency:
-    """Return which share of the added time of each node the *sources* at the services *roots* explain.
+    """Return the share of each node's added time that the *sources* at the services *roots* explain.
 
     *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that became
     slower by less than *least_added_ms* have nothing to explain.
@@ -93,7 +93,7 @@ def carry_latency(
     own = {node: sources.own_ms.get(node, 0.0) / time.added_ms for node, time in added.items()}
     edges: dict[NodePair, float] = {}
     at_links: set[str] = set()
-    for rate, link_ms in _on_links(rates, sources, roots):
+    for rate, link_ms in _calls_on_slow_links(rates, sources, roots):
         if (time := added.get(rate.caller_node)) is None:
             continue
         share = rate.waited_times * link_ms / time.added_ms
@@ -102,19 +102,21 @@ def carry_latency(
             callee = rate.callee_node
             at_links.add(callee)
             edges[callee, rate.caller_node] = edges.get((callee, rate.caller_node), 0.0) + share
-    for callee, link_ms in _from_outside(calls, sources).items():
+    for callee, link_ms in _waiting_outside(calls, sources).items():
         at_links.add(callee)
         if callee in added:
             own[callee] += link_ms / added[callee].added_ms
     weights = _weigh_calls(rates, added)
-    shares = _shares(own, weights)
+    shares = _solve_shares(own, weights)
     for callee, caller, weight in weights:
         edges[callee, caller] = min(edges.get((callee, caller), 0.0) + weight * shares.get(callee, 0.0), 1.0)
     return PropagatedLatency(shares, added, edges, frozenset(at_links))
 
 
-def _on_links(rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]) -> Iterator[tuple[CallRate, float]]:
-    """Yield the calls over links that the fault slowed down, one end being a root, with the milliseconds per call."""
+def _calls_on_slow_links(
+    rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
+) -> Iterator[tuple[CallRate, float]]:
+    """Yield (call, ms per call) for calls over links that the fault slowed, with a root at one end."""
     for rate in rates:
         peer = f"store:{rate.store_name}" if rate.store_name else rate.callee_service
         link_ms = sources.link_ms.get((rate.caller_node, peer), 0.0)
@@ -122,21 +124,23 @@ def _on_links(rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
             yield rate, link_ms
 
 
-def _weigh_calls(rates: Iterable[CallRate], added: Mapping[str, LatencyDelta]) -> list[CallWeight]:
+def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyDelta]) -> list[CallWeight]:
     return [
         CallWeight(
-            r.callee_node, r.caller_node, r.made_times * max(r.added_ms or 0.0, 0.0) / added[r.caller_node].added_ms
+            r.callee_node,
+            r.caller_node,
+            r.made_times * max(r.added_ms or 0.0, 0.0) / delta_by_node[r.caller_node].added_ms,
         )
         for r in rates
-        if r.callee_node and r.caller_node in added
+        if r.callee_node and r.caller_node in delta_by_node
     ]
 
 
-def _shares(own: Mapping[str, float], weights: Sequence[CallWeight]) -> dict[str, float]:
-    """Return the fixed point of share(p) = min(1, own(p) + sum over c of w(p, c) * share(c)) by node."""
-    shares = {node: min(share, 1.0) for node, share in own.items()}
+def _solve_shares(own_shares: Mapping[str, float], weights: Sequence[CallWeight]) -> dict[str, float]:
+    """Return by node the fixed point of share(p) = min(1, own(p) + sum over c of w(p, c) * share(c))."""
+    shares = {node: min(share, 1.0) for node, share in own_shares.items()}
     for _ in range(ROUNDS):
-        flow = dict(own)
+        flow = dict(own_shares)
         for callee, caller, weight in weights:
             flow[caller] += weight * shares.get(callee, 0.0)
         shares = {node: min(share, 1.0) for node, share in flow.items()}
@@ -144,7 +148,7 @@ def _shares(own: Mapping[str, float], weights: Sequence[CallWeight]) -> dict[str
 
 
 def calls_per_entry(calls: Calls) -> pl.DataFrame:
-    """Return per caller and callee how often it calls and waits per entry, and the milliseconds added per call.
+    """Return for each caller and callee the calls and waiting per entry, and the added ms per call.
 
     Columns as in `CallRate`, one row per (caller_node, callee_node, callee_service, store_name); `added_ms` compares
     calls of the same operation with `added_time`. Only what is on the critical path counts: of parallel calls the
@@ -184,8 +188,8 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
     )
 
 
-def _from_outside(calls: Calls, sources: Sources) -> dict[str, float]:
-    """Return per entrance of the root the time that the load generator waited on the faulted link."""
+def _waiting_outside(calls: Calls, sources: Sources) -> dict[str, float]:
+    """Return for each entry operation of the root how long the load generator waited on the faulted link, ms."""
     outside = calls.exits.lazy().filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
     pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node").collect()
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}

@@ -56,18 +56,18 @@ class _Explored:
 
 
 def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> Found:
-    """Return accepted hops on a way from the root to one of *alarms* (spans in a state), the paths, and the refusals."""
+    """Return the accepted hops from the root to *alarms* (spans in a state), the paths, and the refused hops."""
     seen = _explore(terrain, limits)
-    kept = _towards(seen.hops, {p for p in seen.depth if p in alarms}, seen.depth, limits)
-    paths = tuple(_paths(terrain.root, kept, alarms, limits))
+    kept = _hops_towards(seen.hops, {p for p in seen.depth if p in alarms}, seen.depth, limits)
+    paths = tuple(_enumerate_paths(terrain.root, kept, alarms, limits))
     on_paths = {pair for path in paths for pair in pairwise(path)}
-    rejected = (*_list_refused_paths(seen), *_unfelt(seen, {p for path in paths for p in path}, limits))
+    rejected = (*_list_refused_paths(seen), *_paths_without_users(seen, {p for path in paths for p in path}, limits))
     hops = tuple(h for h in kept if (h.source, h.target) in on_paths)
     return Found(hops, paths, rejected, capped=seen.capped or len(paths) >= limits.paths)
 
 
 def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
-    """Expand every place once, nearest first, within the bounds."""
+    """Expand every place once, nearest first, within *limits*."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refusals: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}
@@ -90,38 +90,38 @@ def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
     return _Explored(hops, depth, came, tuple(refusals.values()), capped=bool(queue))
 
 
-def _route(seen: _Explored, place: Place) -> tuple[str, ...]:
-    """Return the components on the first way found to *place*."""
+def _route_to(explored: _Explored, place: Place) -> tuple[str, ...]:
+    """Return the components on the first path found to *place*."""
     route = [place]
-    while route[-1] in seen.came:
-        route.append(seen.came[route[-1]])
+    while route[-1] in explored.came:
+        route.append(explored.came[route[-1]])
     return tuple(dict.fromkeys(component for component, _ in reversed(route)))
 
 
-def _list_refused_paths(seen: _Explored) -> Iterator[Rejected]:
-    reached = {component for component, _ in seen.depth}
-    for refusal in seen.refusals:
+def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
+    reached = {component for component, _ in explored.depth}
+    for refusal in explored.refusals:
         if refusal.component not in reached:
-            yield Rejected((*_route(seen, refusal.source), refusal.component), refusal.gate, refusal.reason)
+            yield Rejected((*_route_to(explored, refusal.source), refusal.component), refusal.gate, refusal.reason)
 
 
-def _unfelt(seen: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
-    """Yield the paths that passed every gate and ended where no user is: nobody felt them."""
-    leads_on = {source for source, _ in seen.hops}
+def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
+    """Yield the paths that passed every gate and ended where no user notices."""
+    leads_on = {source for source, _ in explored.hops}
     named: set[str] = {component for component, _ in on_paths}
-    for place in seen.depth:
-        if place in leads_on or place[0] in named or place not in seen.came:
+    for place in explored.depth:
+        if place in leads_on or place[0] in named or place not in explored.came:
             continue
         named.add(place[0])
-        full = seen.depth[place] >= limits.hops
+        full = explored.depth[place] >= limits.hops
         gate, why = ("hops", f"the limit of {limits.hops} hops") if full else ("surface", "no user felt it there")
-        yield Rejected(_route(seen, place), gate, f"the way ends at {place[0]} ({place[1]}): {why}")
+        yield Rejected(_route_to(explored, place), gate, f"the way ends at {place[0]} ({place[1]}): {why}")
 
 
-def _towards(
+def _hops_towards(
     hops: Mapping[tuple[Place, Place], Hop], ends: set[Place], depth: Mapping[Place, int], limits: SearchLimits
 ) -> tuple[Hop, ...]:
-    """Return the hops from which an end can be reached within the hop limit."""
+    """Return the hops from which one of *ends* can be reached within the hop limit."""
     into: dict[Place, list[Place]] = {}
     for source, target in hops:
         into.setdefault(target, []).append(source)
@@ -137,10 +137,10 @@ def _towards(
     return tuple(sorted(within, key=lambda h: (h.source, h.target)))
 
 
-def _paths(
+def _enumerate_paths(
     root: Place, hops: Sequence[Hop], alarms: frozenset[Place], limits: SearchLimits
 ) -> Iterator[tuple[Place, ...]]:
-    """Yield simple paths from the root to alarms, depth first in sorted order, up to the cap."""
+    """Yield simple paths from the root to alarms, depth first in sorted order, up to the limit."""
     after: dict[Place, list[Place]] = {}
     for hop in hops:
         after.setdefault(hop.source, []).append(hop.target)

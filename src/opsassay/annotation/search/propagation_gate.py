@@ -65,11 +65,11 @@ class Carriage:
     limits: PropagationLimits
 
     def slow(self, node: str) -> bool:
-        """Whether most of the added time of *node* is the root's, or the root's part alone makes it slow."""
+        """Return whether most of the node's added time, or enough to be slow by itself, is due to the root."""
         return self.latency.get(node, 0.0) >= self.limits.node_share or self.enough(node)
 
     def enough(self, node: str) -> bool:
-        """Whether the root's part of the added time of *node* alone makes it slow.
+        """Return whether the root's part of the node's added time alone makes it slow.
 
         share * added_ms >= max(sufficient_added_ms, sufficient_rise * before_ms).
         """
@@ -78,7 +78,7 @@ class Carriage:
         return carried_ms >= max(self.limits.sufficient_added_ms, self.limits.sufficient_rise * added.before_ms)
 
     def failing(self, node: str) -> bool:
-        """Whether most of the failures of *node* are the root's, or the root's alone are many.
+        """Return whether most of the node's failures, or many by themselves, are due to the root.
 
         carried >= node_share * beyond_baseline, or carried >= max(sufficient_failures, sufficient_failed * calls).
         """
@@ -100,14 +100,14 @@ class Flows:
 
 
 def find_flows(calls: Calls, limits: PropagationLimits) -> Flows:
-    """Return what changed along *calls*."""
-    return Flows(calls_per_entry(calls), _starved(calls, limits))
+    """Return the calls per entry and the shares of missing calls along *calls*, for use with any root."""
+    return Flows(calls_per_entry(calls), _missing_call_shares(calls, limits))
 
 
 def carry(
     calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str], limits: PropagationLimits
 ) -> Carriage:
-    """Return what the *sources* at the services *roots* explain of everything that happened.
+    """Return what the *sources* at the services *roots* explain of all slowness and failures.
 
     *slower*: the added time of each node, with columns node, added_ms and before_ms.
     """
@@ -128,8 +128,8 @@ def carry(
     )
 
 
-def _starved(calls: Calls, limits: PropagationLimits) -> dict[NodePair, float]:
-    """Return, for callees that lost most of their calls, each caller's share of what is missing.
+def _missing_call_shares(calls: Calls, limits: PropagationLimits) -> dict[NodePair, float]:
+    """Return, for callees that lost most of their calls, each caller's share of the missing ones.
 
     missing(p, c) = max(normal calls(p, c) * abnormal seconds / normal seconds - abnormal calls(p, c), 0); the share is
     missing(p, c) over the sum of all callers p. Callees count that lost more than starved_share of their expected calls

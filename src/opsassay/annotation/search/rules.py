@@ -74,15 +74,15 @@ RULES = tuple(_parse_rule(id_, **row) for id_, row in packaged_yaml(__package__,
 def active_rules(
     *,
     extensions: bool = True,
-    off: frozenset[str] = frozenset(),
+    disabled: frozenset[str] = frozenset(),
     confidence: Mapping[str, float] | None = None,
-    least: float = 0.0,
+    min_confidence: float = 0.0,
 ) -> tuple[Rule, ...]:
-    """Return the rules in force, without those in *off* and, on request, without our extensions.
+    """Return the propagation rules in force, without *disabled* ones and, on request, without extensions.
 
-    *confidence* replaces that of single rules; rules with less than *least* are left out.
+    *confidence* replaces that of single rules; rules with less than *min_confidence* are left out.
     """
     given = confidence or {}
-    kept = (r for r in RULES if r.id not in off and (extensions or not r.extension))
+    kept = (r for r in RULES if r.id not in disabled and (extensions or not r.extension))
     rules = (r.model_copy(update={"confidence": given.get(r.id, r.confidence)}) for r in kept)
-    return tuple(r for r in rules if r.confidence >= least)
+    return tuple(r for r in rules if r.confidence >= min_confidence)

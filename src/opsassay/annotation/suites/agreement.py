@@ -39,7 +39,7 @@ class CaseVerdict(Artefact):
 
     @property
     def agree(self) -> bool:
-        """Agree only when no stage produced a flag."""
+        """Whether the annotator agrees: no stage has a flag."""
         return not (self.nodes or self.edges or self.missing)
 
 
@@ -57,7 +57,7 @@ class KindAgreement:
 
 
 def edge_name(graph: CausalGraph, index: int) -> str:
-    """Return how the edge at *index* is named in verdicts."""
+    """Return the name, in verdicts, of the edge at *index*."""
     edge = graph.edges[index]
     return f"{edge.source} -> {edge.target}"
 
@@ -70,21 +70,21 @@ def sample(ids: Sequence[str], count: int | None, seed: int) -> list[str]:
 
 
 def audit_file(suite: Path, annotator: str) -> Path:
-    """Return where verdicts of *annotator* stand; raises UserError for a name that cannot be a file's."""
+    """Return the file with the verdicts of *annotator*; raises UserError for a name unfit for a file."""
     if not _NAME.fullmatch(annotator):
         raise UserError(f"{annotator!r} cannot name an annotator: use up to 40 letters, digits, dots and dashes.")
     return suite / "audit" / f"{annotator}.jsonl"
 
 
 def save_verdict(suite: Path, verdict: CaseVerdict) -> None:
-    """Append *verdict* to those of its annotator; the last one on a case counts."""
+    """Append *verdict* to its annotator's file; the last one on a case counts."""
     file = audit_file(suite, verdict.annotator)
     file.parent.mkdir(parents=True, exist_ok=True)
     append_line(file, verdict)
 
 
 def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
-    """Return the verdicts of *annotator* by case; a torn last line is dropped. Raises DatapackError for other damage."""
+    """Return the verdicts of *annotator* by case; raises DatapackError for a damaged file."""
     file = audit_file(suite, annotator)
     if not file.exists():
         return {}
@@ -100,7 +100,7 @@ def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
 
 
 def annotators(suite: Path) -> list[str]:
-    """Return who judged cases of *suite*, sorted."""
+    """Return the names of those who judged cases of *suite*, sorted."""
     return sorted(file.stem for file in (suite / "audit").glob("*.jsonl"))
 
 
@@ -138,7 +138,7 @@ def agreement(suite: Path) -> KindAgreement:
 
 
 def cohens_kappa(table: np.ndarray) -> float | None:
-    """Return Cohen's kappa; when both gave one and the same answer throughout, chance explains all and it is undefined."""
+    """Return Cohen's kappa of a confusion table, None (undefined) when all answers are the same."""
     total = table.sum()
     observed, expected = np.trace(table) / total, table.sum(axis=0) @ table.sum(axis=1) / total**2
     return None if expected == 1 else float((observed - expected) / (1 - expected))

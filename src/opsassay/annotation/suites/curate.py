@@ -21,18 +21,18 @@ SUITE, CHECKSUMS = "suite.json", "SHA256SUMS"
 
 
 def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = None) -> Selection:
-    """Return which of *cases* make a suite; raises UserError when none of them is annotated."""
+    """Return the selection of *cases* for a suite; raises UserError when none is annotated."""
     annotated = _require_annotated(cases)
     candidates = [
-        SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _calm(c))
+        SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _disturbance_of(c))
         for id_, c in annotated.items()
         if c.annotation
     ]
     return curate(candidates, per_stratum=per_stratum, size=size)
 
 
-def _calm(case: Case) -> str:
-    """Return what was done in a case in which nothing was broken, '' where something was."""
+def _disturbance_of(case: Case) -> str:
+    """Return the disturbance in a fault-free case, '' for a case with a fault."""
     faults = case.truth.faults if case.truth else ()
     if not faults or any(fault.type != NO_FAULT for fault in faults):
         return ""
@@ -46,20 +46,20 @@ def _require_annotated(cases: Sequence[Case]) -> dict[str, Case]:
     return annotated
 
 
-def write_suite(cases: Sequence[Case], chosen: Selection, out: Path, *, name: str | None = None) -> Suite:
-    """Write the *chosen* of *cases* to the new folder *out*, whole or not at all.
+def write_suite(cases: Sequence[Case], selection: Selection, out: Path, *, name: str | None = None) -> Suite:
+    """Write the *selection* of *cases* to the new folder *out*, whole or not at all.
 
     Holds incidents/, truth/, suite.json (items with content hashes, canary, datasheet) and SHA256SUMS, which
     `sha256sum -c` checks. Raises UserError when none is chosen, DatapackError when *out* exists.
     """
     annotated = _require_annotated(cases)
-    if not chosen.taken:
-        why = "; ".join(f"{n} because {reason}" for reason, n in Counter(chosen.left_out.values()).most_common(4))
+    if not selection.taken:
+        why = "; ".join(f"{n} because {reason}" for reason, n in Counter(selection.left_out.values()).most_common(4))
         raise UserError(f"None of the {len(annotated)} annotated cases is fit for a suite: {why}.")
-    suite = _build_suite(name or out.name, chosen, annotated)
+    suite = _build_suite(name or out.name, selection, annotated)
     with whole_folder(out) as partial:
         tree = Tree(partial)
-        for candidate in chosen.taken:
+        for candidate in selection.taken:
             copy_case(annotated[candidate.id], tree)
         write_noun(partial / SUITE, suite)
         write_checksums(partial)
@@ -67,7 +67,7 @@ def write_suite(cases: Sequence[Case], chosen: Selection, out: Path, *, name: st
 
 
 def copy_case(case: Case, tree: Tree) -> None:
-    """Copy *case*, which has a truth, with all that is known of it into *tree*."""
+    """Copy *case*, with its truth and annotation, into *tree*."""
     assert case.truth is not None
     copy_incident(case, tree.incident_path(case.datapack.incident.id))
     id_ = case.datapack.incident.id
@@ -80,7 +80,7 @@ def copy_case(case: Case, tree: Tree) -> None:
 
 
 def copy_incident(case: Case, target: Path) -> None:
-    """Copy what a solver may see of *case* to the new folder *target*."""
+    """Copy the part of *case* that solvers may see to the new folder *target*."""
     target.mkdir(parents=True)
     for file in (*TABLES, ENV, INCIDENT):
         if (case.datapack.path / file).exists():
@@ -89,28 +89,30 @@ def copy_incident(case: Case, target: Path) -> None:
         write_noun(target / INCIDENT, case.datapack.incident.model_copy(update={"content_hash": ""}))
 
 
-def _build_suite(name: str, chosen: Selection, annotated: dict[str, Case]) -> Suite:
+def _build_suite(name: str, selection: Selection, annotated: dict[str, Case]) -> Suite:
     items = tuple(
         SuiteItem(id=c.id, system=c.system, content_hash=annotated[c.id].datapack.incident.content_hash)
-        for c in chosen.taken
+        for c in selection.taken
     )
     mark = hashlib.sha256("\n".join([name, *(f"{i.id} {i.content_hash}" for i in items)]).encode()).hexdigest()
-    return Suite(name=name, canary=f"opsassay-canary-{mark[:32]}", items=items, datasheet=_datasheet(chosen, annotated))
+    return Suite(
+        name=name, canary=f"opsassay-canary-{mark[:32]}", items=items, datasheet=_datasheet(selection, annotated)
+    )
 
 
-def _datasheet(chosen: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
-    """Return the fields of the paper's datasheet (Appendix A) as far as they follow from the data."""
-    truths = [annotated[candidate.id].truth for candidate in chosen.taken]
+def _datasheet(selection: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
+    """Return the paper's datasheet fields (Appendix A) that follow from the data."""
+    truths = [annotated[candidate.id].truth for candidate in selection.taken]
     kinds = Counter(f.kind.value for t in truths if t for f in t.faults if f.kind)
     return {
         "motivation": "process-level grading of diagnoses: the answer, and whether a verified path grounds it",
         "composition": {
-            "instances": len(chosen.taken),
-            "per_system": dict(sorted(Counter(c.system for c in chosen.taken).items())),
-            "per_family": dict(sorted(Counter(c.stratum[1] for c in chosen.taken).items())),
+            "instances": len(selection.taken),
+            "per_system": dict(sorted(Counter(c.system for c in selection.taken).items())),
+            "per_family": dict(sorted(Counter(c.stratum[1] for c in selection.taken).items())),
             "per_kind": dict(sorted(kinds.items())),
-            "longest_paths": dict(sorted(Counter(c.size[0] for c in chosen.taken).items())),
-            "left_out": dict(sorted(Counter(chosen.left_out.values()).items())),
+            "longest_paths": dict(sorted(Counter(c.size[0] for c in selection.taken).items())),
+            "left_out": dict(sorted(Counter(selection.left_out.values()).items())),
             "instance": "telemetry of a normal and an abnormal window, the fault, the verified causal graph",
             "personal_data": "none: synthetic load",
             "splits": "none",

@@ -48,29 +48,29 @@ class Allowance:
         self.most, self.left = most_bytes, most_bytes
 
     def take(self, size: int) -> None:
-        """Take *size* bytes off."""
+        """Use *size* bytes of the allowance; raises DatapackError when it is exceeded."""
         self.left -= size
         if self.left < 0:
             raise too_large(self.most)
 
 
 def too_large(most_bytes: int) -> DatapackError:
-    """Return the error for what is larger than *most_bytes*."""
+    """Return the error for data larger than *most_bytes*."""
     return DatapackError(
         f"It is larger than {most_bytes / 2**30:.3g} GiB; allow more with --most-gib, or get a part of it."
     )
 
 
 def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
-    """Bring the data set at *source* into the new folder *out*; return its files, and how many were fetched now.
+    """Copy the data set at *source* into the new folder *out*; return its number of files, and of those fetched now.
 
     *source* is a folder, a tar, a URL of either, a page of the Hub, or OWNER/NAME on it. A folder *out* that holds the
     same files is left as it is. Raises UserError for a source that is none, DatapackError for one that is not what its
     checksums say or holds what is not a plain file, OperationError when a server fails: what was checked is kept then.
     """
     allowance = Allowance(most_bytes)
-    with _opened(source, allowance) as open_:
-        sums = _sums(_read_checksums(open_, source), source)
+    with _open_source(source, allowance) as open_:
+        sums = _parse_checksums(_read_checksums(open_, source), source)
         if out.exists():
             _require_same(out, sums)
             return len(sums), 0
@@ -91,28 +91,28 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _opened(source: str, allowance: Allowance) -> Iterator[Open]:
-    """Yield what opens the files of *source*."""
+def _open_source(source: str, allowance: Allowance) -> Iterator[Open]:
+    """Yield a function that opens a file of *source* by name."""
     path = Path(source)
     if path.is_dir():
-        yield lambda name: open_plain(_inside(path, name))
+        yield lambda name: open_plain(_path_inside(path, name))
     elif path.exists():
-        with _in_tar(path, allowance.most) as open_:
+        with _open_tar(path, allowance.most) as open_:
             yield open_
     elif source.endswith(_TARS) and "://" in source:
         with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
             packed = Path(folder) / "packed.tar"
             with _open_url(source) as stream, packed.open("wb") as file:
-                _copy(stream, file, Allowance(allowance.most))
-            with _in_tar(packed, allowance.most) as open_:
+                _copy_stream(stream, file, Allowance(allowance.most))
+            with _open_tar(packed, allowance.most) as open_:
                 yield open_
     else:
-        base = _base(source)
+        base = _base_url(source)
         yield lambda name: _open_url(f"{base}/{quote(name)}")
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """Return the file *name* of *folder*; raises DatapackError when a folder on the way to it is a link."""
+def _path_inside(folder: Path, name: str) -> Path:
+    """Return the path of *name* in *folder*; raises DatapackError when a folder on the way is a link."""
     for parent in list(PurePosixPath(name).parents)[:-1]:
         if (folder / parent).is_symlink():
             raise DatapackError(
@@ -121,8 +121,8 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _base(source: str) -> str:
-    """Return the URL below which the files of *source* are; raises UserError for what is no source."""
+def _base_url(source: str) -> str:
+    """Return the URL of the folder of the files of *source*; raises UserError when it is invalid."""
     hub = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
     if _HUB_NAME.fullmatch(source):
         return f"{hub}/datasets/{source}/resolve/main"
@@ -142,7 +142,7 @@ def _base(source: str) -> str:
 
 
 def _open_url(url: str) -> BinaryIO:
-    """Open *url*; the token of the Hub goes to the Hub alone. Raises OperationError."""
+    """Open *url*, with the Hub's token for the Hub only. Raises OperationError."""
     request = urllib.request.Request(url, headers={"User-Agent": "opsassay"})  # noqa: S310 - http or https, as checked
     token = os.environ.get("HF_TOKEN")
     if token and url.startswith(os.environ.get("HF_ENDPOINT", HUB).rstrip("/") + "/"):
@@ -171,8 +171,8 @@ def _read_checksums(open_: Open, source: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _sums(text: str, source: str) -> Mapping[str, str]:
-    """Return the digest of every file by its name; raises DatapackError for a name that leads elsewhere."""
+def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
+    """Return the digests by file name; raises DatapackError for a name outside the folder."""
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = _LINE.fullmatch(line)
@@ -194,7 +194,7 @@ def _is_safe(name: str) -> bool:
 
 
 def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:
-    """Bring every file that is not there already into *partial*, and take away what does not belong there."""
+    """Fetch the missing files into *partial*, and delete files that do not belong; return how many were fetched."""
     fetched = 0
     for name, digest in sums.items():
         file = partial / name
@@ -204,7 +204,7 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: A
         file.unlink(missing_ok=True)
         try:
             with open_(name) as stream, file.open("xb") as copy:
-                found = _copy(stream, copy, allowance)
+                found = _copy_stream(stream, copy, allowance)
         except (FileNotFoundError, UserError) as error:
             if isinstance(error, OperationError | DatapackError):
                 raise
@@ -222,8 +222,8 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: A
     return fetched
 
 
-def _copy(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
-    """Copy *stream* within *allowance* and return the SHA-256 of what came."""
+def _copy_stream(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
+    """Copy *stream* to *file* within *allowance*; return the SHA-256 of the content."""
     total = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
         allowance.take(len(chunk))
@@ -237,17 +237,17 @@ def _copy(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
 def _require_same(out: Path, sums: Mapping[str, str]) -> None:
     """Raise DatapackError unless *out* holds the files of *sums*."""
     there = out / CHECKSUMS
-    same = is_plain(there) and _sums(read_plain(there, _MOST_SUMS_BYTES).decode("utf-8", "replace"), str(out)) == sums
+    same = (
+        is_plain(there)
+        and _parse_checksums(read_plain(there, _MOST_SUMS_BYTES).decode("utf-8", "replace"), str(out)) == sums
+    )
     if not same or not all(is_plain(out / name) and file_digest(out / name) == digest for name, digest in sums.items()):
         raise DatapackError(f"{out} exists already and is something else; remove it or choose another folder.")
 
 
 @contextmanager
-def _in_tar(path: Path, most_bytes: int) -> Iterator[Open]:
-    """Yield what opens the plain files of the tar *path*, or of the one folder in it; raises DatapackError.
-
-    One that is packed is expanded into a file beside others that are temporary, to *most_bytes* at most.
-    """
+def _open_tar(path: Path, most_bytes: int) -> Iterator[Open]:
+    """Yield a function that opens a plain file in the tar *path*; raises DatapackError."""
     with tempfile.TemporaryFile(prefix="opsassay-") as made, open_plain(path) as given:
         try:
             pieces = expanded(given)

@@ -44,7 +44,7 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
                 copy_case(case, tree)
             else:
                 copy_incident(case, tree.incident_path(case.datapack.incident.id))
-        write_table(partial / INDEX, _index(chosen))
+        write_table(partial / INDEX, _incident_table(chosen))
         if suite is not None:
             write_noun(partial / SUITE, suite)
         (partial / "README.md").write_text(
@@ -54,8 +54,8 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
     return len(chosen)
 
 
-def _index(cases: Sequence[Case]) -> pl.DataFrame:
-    """Return a row for each incident: what a solver knows of it beside the tables."""
+def _incident_table(cases: Sequence[Case]) -> pl.DataFrame:
+    """Return a row for each incident with its description, alerts and other public fields."""
     rows = [
         {
             "id": incident.id,
@@ -82,7 +82,7 @@ def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, 
         "license": license_,
         "tags": ["observability", "root-cause-analysis", "opsassay"],
         "size_categories": [size],
-        "configs": _configs(cases),
+        "configs": _dataset_configs(cases),
     }
     truth = (
         "`truth/ID/` holds the faults and the verified cascade: keep it from whoever is graded."
@@ -97,8 +97,8 @@ def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, 
     )  # fmt: skip
 
 
-def _configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """Return what `load_dataset` can load: the index, and each kind of table with a split for each incident."""
+def _dataset_configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Return the configurations for `load_dataset`: the index, and each kind of table, split by incident."""
     found: list[dict[str, Any]] = [{"config_name": "incidents", "data_files": INDEX, "default": True}]
     for table in TABLES:
         files = [

@@ -18,7 +18,7 @@ class Overlap:
 
     @property
     def jaccard(self) -> float | None:
-        """Return the share of all items that both have; None when neither graph has any."""
+        """Return the Jaccard index of both sets; None when both are empty."""
         every = self.both + self.ours_alone + self.published_alone
         return self.both / every if every else None
 
@@ -38,13 +38,13 @@ class Agreement:
 
     @property
     def note(self) -> str:
-        """What is odd about the published graph, in a sentence; empty when nothing is."""
+        """A sentence on oddities of the published graph, '' without any."""
         named = ", ".join(self.unknown)
         return f"The published graph names services that the telemetry lacks: {named}." if self.unknown else ""
 
 
 def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[str]) -> Agreement:
-    """Return how far *ours* and *published* agree; *services* are those of the telemetry."""
+    """Return how far the graphs *ours* and *published* agree; *services* are those in the telemetry."""
     named = published.services() | published.root_services()
     return Agreement(
         roots=_count_overlap(ours.root_services(), published.root_services()),

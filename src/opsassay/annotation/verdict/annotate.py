@@ -34,10 +34,10 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import one_sided
 
 
-def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen: str = "") -> tuple[Label, str]:
-    """Return the label and its reason in a sentence; *drifted*: the normal window was not normal.
+def decide(*, drifted: bool, signature: str | None, alarms: int, paths: int, instead: str = "") -> tuple[Label, str]:
+    """Return the label of a fault and the reason in a sentence; *drifted*: the normal window was not stable.
 
-    *shown* says how the fault's own signature was seen (None: it was not, and *unseen* says what was found instead),
+    *signature* says how the fault's own signature was seen (None: it was not, and *instead* says what was found instead),
     *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
     """
     if drifted:
@@ -45,18 +45,18 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
             Label.DRIFTED,
             "The normal window was not normal: its second half raises too many alarms against its first.",
         )
-    if shown is not None and alarms and paths:
-        return Label.ATTRIBUTED, f"The fault shows ({shown}) and {_count_paths_in_words(paths)} it to the surface."
-    if shown is not None and alarms:
+    if signature is not None and alarms and paths:
+        return Label.ATTRIBUTED, f"The fault shows ({signature}) and {_count_paths_in_words(paths)} it to the surface."
+    if signature is not None and alarms:
         return (
             Label.UNEXPLAINED,
-            f"The fault shows ({shown}) and the surface is violated, but no path carries it there.",
+            f"The fault shows ({signature}) and the surface is violated, but no path carries it there.",
         )
-    if shown is not None:
-        return Label.ABSORBED, f"The fault shows ({shown}), but nobody at the surface feels it."
+    if signature is not None:
+        return Label.ABSORBED, f"The fault shows ({signature}), but nobody at the surface feels it."
     if alarms:
-        return Label.UNEXPLAINED, f"The surface is violated, but the fault does not show at its place: {unseen}."
-    return Label.NO_EFFECT, f"Nothing happened that the telemetry shows: {unseen}."
+        return Label.UNEXPLAINED, f"The surface is violated, but the fault does not show at its place: {instead}."
+    return Label.NO_EFFECT, f"Nothing happened that the telemetry shows: {instead}."
 
 
 def _count_paths_in_words(count: int) -> str:
@@ -75,13 +75,13 @@ class Opened:
     baseline: OperationBaseline
 
     def since(self, start_ns: int | None, settings: AnnotateSettings) -> ObservedPack:
-        """Return what is seen from the beginning of the fault on (None: the whole abnormal window)."""
+        """Return what is observed from the start of the fault on (None: in the whole abnormal window)."""
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
             flows = beside.submit(find_flows, window, settings.carried)
             served = window.entries.filter(~pl.col("ended_early"))
-            slower = added_time(served, "felt_ms", ["node"], ["shape"], whole=True, few=True)
+            slower = added_time(served, "felt_ms", ["node"], ["shape"], unmatched_too=True, small_groups_too=True)
             states = _find_node_states(window, self.baseline, slower, settings.thresholds)
         begun_ns = window.start_ns["abnormal"]
         metrics = self.metrics.filter((pl.col("period") == "normal") | (pl.col("time").dt.epoch("ns") >= begun_ns))
@@ -142,31 +142,36 @@ def annotate(
 def annotate_opened(
     opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings | None = None
 ) -> Annotation:
-    """Return what `annotate` returns, for a datapack that was read before."""
+    """Return the result of `annotate` for a datapack that is already read."""
     settings = settings or AnnotateSettings()
     seen = opened.since(min((f.start_ns for f in faults if f.kind is not None), default=None), settings)
     return annotate_seen(opened, seen, faults, root=root, settings=settings)
 
 
 def annotate_seen(
-    opened: Opened, seen: ObservedPack, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings
+    opened: Opened,
+    observed: ObservedPack,
+    faults: Sequence[Fault],
+    *,
+    root: str | None = None,
+    settings: AnnotateSettings,
 ) -> Annotation:
-    """Return what `annotate` returns, for what was *seen* of *opened* since the faults began: to try many of them."""
+    """Return the result of `annotate` for what was *observed* since the faults began; to try many faults."""
     placed = place_faults(faults, root, opened.graph)
-    trials = [try_root(each, seen, settings) for each in placed]
-    label, reason = _label(trials, trials, opened.baseline, seen)
+    trials = [try_root(each, observed, settings) for each in placed]
+    label, reason = _label(trials, trials, opened.baseline, observed)
     accepted = [t for t in trials if t.paths] if label == "attributed" else []
     return Annotation(
         label=label,
         reason=reason,
-        graph=build_graph(accepted, seen.states, seen.graph),
+        graph=build_graph(accepted, observed.states, observed.graph),
         paths=tuple(route for trial in accepted for route in routes(trial)),
         rejected=rejected_paths(trials),
-        alarms=account(accepted, seen.alarms),
+        alarms=account(accepted, observed.alarms),
         thresholds={"settings": settings.model_dump(mode="json"), "rules": RULES_VERSION},
         false_alarm_rate=opened.baseline.false_alarm_rate,
-        faults=tuple(_judge_fault(trial, trials, opened.baseline, seen) for trial in trials),
-        roots=root_labels(accepted, seen.graph),
+        faults=tuple(_judge_fault(trial, trials, opened.baseline, observed) for trial in trials),
+        roots=root_labels(accepted, observed.graph),
         notes=opened.calls.notes,
     )
 
@@ -185,27 +190,27 @@ def _find_node_states(
 
 
 def _label(
-    judged: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
+    chosen: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> tuple[Label, str]:
-    """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
-    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen or t.found)
-    unseen = "; ".join(_explain_unseen(t, seen) for t in judged if not t.signature.seen)
-    paths = sum(len(routes(t)) for t in judged)
-    others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}
-    alarms = len({f"span|{node}" for node in seen.alarms} - others) if trials else 0
+    """Return label and reason of the *chosen* trials; alarms explained by other *trials* do not count."""
+    shown = "; ".join(t.signature.sentence for t in chosen if t.signature.seen or t.found)
+    unseen = "; ".join(_explain_unseen(t, observed) for t in chosen if not t.signature.seen)
+    paths = sum(len(routes(t)) for t in chosen)
+    others = {path[-1][0] for trial in trials if trial not in chosen for path in trial.paths}
+    alarms = len({f"span|{node}" for node in observed.alarms} - others) if trials else 0
     return decide(
         drifted=baseline.drifted,
-        shown=shown or None,
+        signature=shown or None,
         alarms=max(alarms, int(paths > 0)),
         paths=paths,
-        unseen=unseen or ("" if trials else "no fault was injected"),
+        instead=unseen or ("" if trials else "no fault was injected"),
     )
 
 
 def _judge_fault(
-    trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
+    trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> FaultVerdict:
-    label, reason = _label([trial], trials, baseline, seen)
+    label, reason = _label([trial], trials, baseline, observed)
     return FaultVerdict(
         type=trial.fault.type,
         place=trial.fault.place,
@@ -216,7 +221,7 @@ def _judge_fault(
     )
 
 
-def _explain_unseen(trial: Trial, seen: ObservedPack) -> str:
-    if not set(trial.services) & set(seen.calls.services):
+def _explain_unseen(trial: Trial, observed: ObservedPack) -> str:
+    if not set(trial.services) & set(observed.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

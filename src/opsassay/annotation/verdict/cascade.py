@@ -27,22 +27,22 @@ class Trial:
 
     @property
     def paths(self) -> tuple[tuple[Place, ...], ...]:
-        """The accepted paths, root first."""
+        """The accepted paths, each from the root on."""
         return self.found.paths if self.found else ()
 
 
 def public(component: str) -> str:
-    """Return the name of *component* without what tells requests behind a wildcard apart."""
+    """Return the name of *component* without the suffix that tells requests of a wildcard route apart."""
     return component.partition(BEHIND)[0]
 
 
 def routes(trial: Trial) -> tuple[tuple[str, ...], ...]:
-    """Return the distinct paths as components: one route may carry several states."""
+    """Return the distinct paths as components, since one route may carry several states."""
     return tuple(dict.fromkeys(tuple(public(place[0]) for place in path) for path in trial.paths))
 
 
 def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
-    """Return every rejected way of all trials with the first gate that it failed."""
+    """Return every rejected path of all trials, with the first gate that it failed."""
     rows: dict[tuple[str, ...], RejectedPath] = {}
     for trial in trials:
         if not trial.signature.seen:
@@ -54,7 +54,7 @@ def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
 
 
 def account(accepted: Sequence[Trial], alarms: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    """Return which alarms accepted paths end in (*explained*, directed ones included) and which remain."""
+    """Return the alarms at the end of accepted paths ("explained") and the others ("unexplained")."""
     explained = {path[-1][0] for trial in accepted for path in trial.paths}
     every = {f"span|{node}" for node in alarms}
     return {"explained": tuple(sorted(explained)), "unexplained": tuple(sorted(every - explained))}
@@ -87,7 +87,7 @@ class _GraphDraft:
 
 
 def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], system: SystemGraph) -> CausalGraph:
-    """Return the union of the accepted paths; no nodes at all when there are none.
+    """Return the causal graph that unites the accepted paths; it is empty without any.
 
     A hop stands with its inner components: from a container through pod and service to the span, and through the
     healthy span that rules H-04 and H-07 pass, which is marked.
@@ -121,7 +121,7 @@ def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
     if not is_host(signature.component):
         draft.services[signature.component] = _split_component(signature.component)[1]
     for hop in trial.found.hops if trial.found else ():
-        inner = list(_inner(hop, fault.pod, system))
+        inner = list(_inner_components(hop, fault.pod, system))
         pod = system.service_of(hop.target[0]) if hop.target[0].startswith("pod|") else None
         draft.add_node(hop.target[0], pod or _split_component(hop.target[0])[1], hop.target[1])
         for component, owner, state in inner:
@@ -130,8 +130,8 @@ def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
             draft.add_edge(source, target, hop)
 
 
-def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
-    """Return the components that *hop* passes inside, with their service and state."""
+def _inner_components(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
+    """Return (component, service, state) of the components that *hop* passes inside."""
     if "through" in hop.evidence:
         component = str(hop.evidence["through"])
         yield component, component.removeprefix("span|").partition("::")[0], HEALTHY

@@ -30,7 +30,7 @@ class SuiteCandidate:
 
     @property
     def stratum(self) -> tuple[str, str, str]:
-        """System, chaos families and root services; where nothing was broken, what was done instead."""
+        """System, chaos families and root services; for a fault-free case its disturbance."""
         if self.calm:
             return self.system, NOTHING_BROKEN, self.calm
         graph = self.annotation.graph
@@ -38,7 +38,7 @@ class SuiteCandidate:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Longest path (calls between services), edges, services."""
+        """Sort key: longest path (calls between services), edges, services."""
         graph = self.annotation.graph
         return depth(graph), len(graph.service_edges()), len(graph.services())
 
@@ -57,7 +57,7 @@ def families(graph: CausalGraph) -> str:
 
 
 def depth(graph: CausalGraph) -> int:
-    """Return the number of calls on the longest way between services, 0 when services cause each other in a cycle."""
+    """Return the number of calls on the longest path between services, 0 for a cyclic graph."""
     graph_ = _build_service_graph(graph)
     return rustworkx.dag_longest_path_length(graph_) if rustworkx.is_directed_acyclic_graph(graph_) else 0
 
@@ -71,7 +71,7 @@ def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
 
 
 def unfit(candidate: SuiteCandidate) -> str | None:
-    """Return why *candidate* cannot be graded on its path, or as one without a fault; None when it can."""
+    """Return why *candidate* cannot be graded, None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
     if candidate.calm:
         return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None
@@ -120,12 +120,12 @@ def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: 
 
 def _take_candidates(
     fit: Sequence[SuiteCandidate],
-    taken: dict[str, SuiteCandidate],
+    selected: dict[str, SuiteCandidate],
     counts: Counter[tuple[str, str, str]],
     cap: int,
     most: int,
 ) -> None:
     for candidate in fit:
-        if len(taken) < most and candidate.id not in taken and counts[candidate.stratum] < cap:
-            taken[candidate.id] = candidate
+        if len(selected) < most and candidate.id not in selected and counts[candidate.stratum] < cap:
+            selected[candidate.id] = candidate
             counts[candidate.stratum] += 1

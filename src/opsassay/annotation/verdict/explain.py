@@ -51,11 +51,13 @@ class Explanation:
 
 
 def explain(annotation: Annotation) -> Explanation:
-    """Return in words what *annotation* found and why."""
+    """Return the explanation of *annotation* in words: its result and the reasons."""
     edges = {(edge.source, edge.target): edge for edge in annotation.graph.edges}
-    onsets = _onsets(annotation.graph)
+    onsets = _onset_seconds(annotation.graph)
     accepted = tuple(
-        Reasoned(_format_path(path), tuple(_hop(annotation.graph, edges, onsets, a, b) for a, b in pairwise(path)))
+        Reasoned(
+            _format_path(path), tuple(_describe_hop(annotation.graph, edges, onsets, a, b) for a, b in pairwise(path))
+        )
         for path in annotation.paths
     )
     rejected = tuple(
@@ -90,17 +92,17 @@ def _format_component(component: str) -> str:
     return name if kind == "span" else f"host {name}" if kind == "node" else f"{kind} {name}"
 
 
-def _onsets(graph: CausalGraph) -> dict[str, float]:
-    """Return seconds since the root's fault began, by component."""
+def _onset_seconds(graph: CausalGraph) -> dict[str, float]:
+    """Return the onset of each component in seconds since the root's fault began."""
     times = {node.component: node.timestamp for node in (*graph.nodes, *graph.root_causes) if node.timestamp}
     began = min((node.timestamp for node in graph.root_causes if node.timestamp), default=0)
     return {component: (time - began) / 1e9 for component, time in times.items()}
 
 
-def _hop(
+def _describe_hop(
     graph: CausalGraph, edges: dict[tuple[str, str], CausalEdge], onsets: dict[str, float], source: str, target: str
 ) -> str:
-    """Return the sentence of one hop; the edge that says most of it ends at *target*."""
+    """Return the sentence on the hop from *source* to *target*."""
     into = edges.get((source, target)) or next((e for (_, t), e in edges.items() if t == target), None)
     states = next((", ".join(n.state) for n in graph.nodes if n.component == target), "")
     when = f" from {onsets[target]:+.0f} s on" if target in onsets else ""

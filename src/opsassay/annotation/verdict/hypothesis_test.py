@@ -53,7 +53,7 @@ class Placed:
 
 
 def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
-    """Return the distinct *faults* that broke something, with where they were, or at *root* where that is pretended.
+    """Return the distinct effective *faults*, each with its services, or moved to *root* when that is given.
 
     A fault on a host is one, whether it is reported once or once per service of it; without a service, its services
     are those whose pods the host is known to run.
@@ -75,26 +75,26 @@ def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) 
     return list(placed.values())
 
 
-def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
-    """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
+def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Trial:
+    """Test a fault as the root cause: its signature, what it carries, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
-    signature = _at_pods(_check_signature(placed, seen, settings), seen.graph)
+    signature = _move_to_pods(_check_signature(placed, observed, settings), observed.graph)
     if not signature.seen and "signature" not in settings.gates_off:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
-    shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
-    crowded = _crowded(signature, placed, seen) if settings.rule("A-X1") else {}
+    shared = {k: v for r in strained for k, v in shared_spans(observed.graph, r, observed.calls).items()}
+    crowded = _crowded_by(signature, placed, observed) if settings.rule("A-X1") else {}
     beside = {node for nodes in (*shared.values(), *crowded.values()) for node in nodes}
-    sources = with_siblings(signature.sources, seen.calls, beside, settings.thresholds.signature)
-    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots, settings.carried)
+    sources = with_siblings(signature.sources, observed.calls, beside, settings.thresholds.signature)
+    carriage = carry(observed.calls, observed.slower, observed.flows, sources, roots, settings.carried)
     below = signature.parts or (signature.component,)
     terrain = Terrain(
         root=(signature.component, signature.reason),
         parts=signature.parts,
-        own={part: _nodes_of_service(_find_service(part, seen.graph), seen.calls) for part in below},
-        states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
-        callers=_strip_span_prefixes(seen.graph.callers()),
-        callees=_strip_span_prefixes(seen.graph.callees()),
+        own={part: _nodes_of_service(_find_service(part, observed.graph), observed.calls) for part in below},
+        states=_with_faulted_ends(observed.states, carriage, signature.sources, observed.calls, fault),
+        callers=_strip_span_prefixes(observed.graph.callers()),
+        callees=_strip_span_prefixes(observed.graph.callees()),
         shared=shared,
         crowded=crowded,
         carriage=carriage,
@@ -102,48 +102,48 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
         began_ns=fault.start_ns,
         gates_off=settings.gates_off,
     )
-    directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
-    limits = _limits(settings.limits, signature)
+    directed = {node: {"latency": None} for node in observed.suspects if carriage.enough(node)}
+    limits = _limits_from_host(settings.limits, signature)
     return Trial(
         fault,
         placed.services,
         signature,
-        search(terrain, _places_of_alarms(seen.alarms) | _places_of_alarms(directed), limits),
+        search(terrain, _places_of_alarms(observed.alarms) | _places_of_alarms(directed), limits),
     )
 
 
-def _check_signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Signature:
+def _check_signature(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Signature:
     fault, kind = placed.fault, placed.fault.kind
     assert kind is not None
 
     def scene(root: str, members: frozenset[str] = frozenset()) -> EvidenceContext:
         of_root = fault if members else fault.model_copy(update={"service": root})
         return EvidenceContext(
-            calls=seen.calls,
-            metrics=seen.metrics,
-            histograms=seen.histograms,
+            calls=observed.calls,
+            metrics=observed.metrics,
+            histograms=observed.histograms,
             root=root,
             fault=of_root,
             thresholds=settings.thresholds,
-            statements=seen.statements,
+            statements=observed.statements,
             members=members,
         )
 
     if fault.host is None:
         return check_signature(kind, scene(placed.services[0]))
-    services = [service for service in placed.services if service in seen.calls.services]
+    services = [service for service in placed.services if service in observed.calls.services]
     return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
 
 
-def _crowded(signature: Signature, placed: Placed, seen: ObservedPack) -> dict[str, tuple[str, ...]]:
-    """Return the spans of other services on strained hosts of a container whose processor use rose, by host."""
+def _crowded_by(signature: Signature, placed: Placed, observed: ObservedPack) -> dict[str, tuple[str, ...]]:
+    """Return by host the spans of other services on overloaded hosts of a container with raised CPU use."""
     if signature.reason != "cpu" or is_host(signature.component):
         return {}
-    return crowded_spans(seen.graph, placed.services[0], seen.calls, seen.states)
+    return crowded_spans(observed.graph, placed.services[0], observed.calls, observed.states)
 
 
-def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:
-    """Return *signature* with the pods in place of the containers that a strained host runs, where pods are known."""
+def _move_to_pods(signature: Signature, graph: SystemGraph) -> Signature:
+    """Return *signature* with pods in place of the containers on an overloaded host, where pods are known."""
     if not is_host(signature.component):
         return signature
     pods = [graph.pods_of(p.removeprefix("container|")) if p.startswith("container|") else () for p in signature.parts]
@@ -156,8 +156,8 @@ def _find_service(part: str, graph: SystemGraph) -> str:
     return (graph.service_of(part) or name) if kind == "pod" else name
 
 
-def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:
-    """Return *limits*; the step from a host down to what it runs is not counted."""
+def _limits_from_host(limits: SearchLimits, signature: Signature) -> SearchLimits:
+    """Return *limits* with one more hop when the signature is at a host."""
     return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
 
 
@@ -176,7 +176,7 @@ def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tu
 def _with_faulted_ends(
     states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
 ) -> dict[str, NodeState]:
-    """Add what only callers see: operations at the faulted end (missing or affected), and starved callees."""
+    """Return *states* with what only callers see: missing operations at the faulted end, and starved callees."""
     failed_exits = calls.exits.filter(pl.col("exit").is_in(sorted(sources.exits)))
     unserved = dict(failed_exits.filter("absent").group_by("callee_node").agg(pl.col("time_ns").min()).iter_rows())
     result = dict(states)

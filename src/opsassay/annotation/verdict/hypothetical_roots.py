@@ -36,10 +36,7 @@ class HypotheticalRoot:
 
 
 def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
-    """Return one fault type of the catalogue per observable kind that may be at *service*, as its calls show it.
-
-    Faults of stores need calls to stores, faults of name look-ups any calls. Types of one kind have one signature.
-    """
+    """Return one fault type for each observable kind that is possible at *service*, judged by its calls."""
     out = calls.exits.filter(pl.col("caller_service") == service)
     stores, calls_out = bool(out.get_column("store").any()), out.height > 0
     first: dict[FaultKind, str] = {}
@@ -53,7 +50,7 @@ def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
 def pretend(
     opened: Opened, true: Fault, settings: AnnotateSettings, roots: Iterable[str]
 ) -> Iterator[HypotheticalRoot]:
-    """Yield what annotate says of *true* at each of *roots*, as its own type and as every other that may be there.
+    """Yield the annotation as if the fault *true* were at each of *roots*, with its own type and each possible one.
 
     Nothing of the record of *true* goes along but its times and parameters: neither peer, pod nor host.
     """
@@ -71,14 +68,14 @@ class Halves(Datapack):
     """The normal window of a datapack as an incident: its first half as normal, its second as abnormal."""
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the half of the normal table that stands for *period*."""
+        """Return the half of the normal table that is used as *period*."""
         at = pl.col("time").dt.epoch("ns")
         early = at < self.incident.normal.end_ns
         return super().scan("normal", modality).filter(early if period == "normal" else ~early)
 
 
 def halves(pack: Datapack) -> Halves:
-    """Return the normal window of *pack* halved; raises UserError when it is too short to be."""
+    """Return the normal window of *pack* split in halves; raises UserError when it is too short."""
     whole = pack.incident.normal
     if whole.seconds < 4:
         raise UserError(f"{pack.path}: the normal window of {whole.seconds:.1f} s is too short to be halved.")
@@ -92,7 +89,7 @@ def halves(pack: Datapack) -> Halves:
 
 
 def sham(pack: Datapack, truth: Truth | None, type_: str, service: str) -> tuple[Datapack, Fault]:
-    """Return what to annotate when *type_* at *service* is pretended where nothing was broken.
+    """Return a fault-free recording and a placebo fault of *type_* at *service* to annotate it with.
 
     A no-fault incident is taken as it is; of any other the normal window is halved, and the pretended fault begins with
     the second half. Raises NotFoundError for an unknown type, UserError for a normal window that is too short to be
@@ -119,8 +116,8 @@ class InferredKind:
     sentence: str
 
 
-def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: AnnotateSettings) -> InferredKind:
-    """Return the kind of fault at *service* that explains best what is *seen*.
+def infer_kind(opened: Opened, observed: ObservedPack, service: str, settings: AnnotateSettings) -> InferredKind:
+    """Return the kind of fault at *service* that best explains the observations.
 
     Of each kind: how often the outcome at *service* (carried, shown or unseen) comes with such a fault there, over how
     often it comes at the other services of this recording (with half a case more); as a share of the sum over all kinds
@@ -131,7 +128,7 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
 
     def outcome(type_: str, place: str) -> str:
         fault = Fault(type=type_, service=place, start_ns=window.start_ns, end_ns=window.end_ns)
-        found = annotate_seen(opened, seen, [fault], settings=settings)
+        found = annotate_seen(opened, observed, [fault], settings=settings)
         shown = any(verdict.shown for verdict in found.faults)
         return _CARRIED if found.label is Label.ATTRIBUTED else _SHOWN if shown else _UNSEEN
 

@@ -13,7 +13,7 @@ _METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set
 
 
 def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
-    """Return one label per accepted fault, of a host all its services; a level that does not apply to its type is empty."""
+    """Return one label for each accepted fault; levels that do not apply to its type are empty."""
     return tuple(_build_root_label(trial, graph) for trial in accepted)
 
 
@@ -29,7 +29,7 @@ def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
         container=tuple(c.removeprefix("container|") for c in graph.containers_of(pods)) if stopped else (),
         function=_read_operations(fault) if Level.FUNCTION in row.levels else (),
         span=tuple(sorted(_first_spans(trial))) if Level.SPAN in row.levels else (),
-        metric=_metrics(trial),
+        metric=_metrics_of_root(trial),
     )
 
 
@@ -44,8 +44,8 @@ def _first_spans(trial: Trial) -> set[str]:
     return {public(first).removeprefix("span|") for first in firsts if first}
 
 
-def _metrics(trial: Trial) -> tuple[str, ...]:
-    """Return the metric in which the root showed, or the channel in which its kind is seen (Table 6)."""
+def _metrics_of_root(trial: Trial) -> tuple[str, ...]:
+    """Return the metrics in which the root shows, else the channel in which its kind is seen (Table 6)."""
     kind = trial.fault.kind
     shown = _METRIC_OF.get(trial.signature.reason)
     return (shown,) if shown else (OBSERVATION[kind],) if kind else ()

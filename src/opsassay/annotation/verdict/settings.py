@@ -51,13 +51,13 @@ class AnnotateSettings(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _merge_over_profile(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or given.get("profile") != "paper":
-            return given
+    def _merge_over_profile(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("profile") != "paper":
+            return value
         both = {
-            k: {**v, **given[k]} for k, v in PAPER.items() if isinstance(v, dict) and isinstance(given.get(k), dict)
+            k: {**v, **value[k]} for k, v in PAPER.items() if isinstance(v, dict) and isinstance(value.get(k), dict)
         }
-        return {**PAPER, **given, **both}
+        return {**PAPER, **value, **both}
 
     @field_validator("rules_off", "confidence")
     @classmethod
@@ -71,13 +71,16 @@ class AnnotateSettings(Written):
         return sorted(value)  # the digest is of this
 
     def rule(self, id_: str) -> bool:
-        """Tell whether the rule *id_* is in force."""
+        """Return whether the rule *id_* is in force."""
         return any(rule.id == id_ for rule in self.rules())
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules in force."""
         return active_rules(
-            extensions=self.extensions, off=self.rules_off, confidence=self.confidence, least=self.minimum_confidence
+            extensions=self.extensions,
+            disabled=self.rules_off,
+            confidence=self.confidence,
+            min_confidence=self.minimum_confidence,
         )
 
 

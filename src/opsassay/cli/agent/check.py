@@ -95,7 +95,6 @@ def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task
 def _plan_part(
     domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the part of a plan that runs *agent* on *task* alone."""
     further = settings.model_dump(mode="json", include={"price", "sealing", "temperature"})
     if domain != "sre":
         return {"tasks": [task], "agents": [{"name": agent, "model": model}], "settings": {**further, "limits": limits}}

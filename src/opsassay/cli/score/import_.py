@@ -54,7 +54,7 @@ def command(
     known = resolve(cases or output, report_on)
     report = import_answers(source, known, output, form, solver)
     made = {one.run.cell for one in report.kept}
-    verdicts = grade_all(RunStore(output), known, chosen, report_on, only=lambda run: run.cell in made)
+    verdicts = grade_all(RunStore(output), known, chosen, report_on, run_filter=lambda run: run.cell in made)
     problems = [*report.problems, *unread]
     for one in report.kept:
         for note in one.notes:

@@ -163,10 +163,7 @@ def _judge_worlds(
 def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return whether *world* is admitted, and by which bypass if not directly; raises UnsupportedError.
-
-    One that violates must be kept out through every bypass, one that complies be let in whether it is made or changed.
-    """
+    """Return whether *world* is admitted, and by which bypass if not directly; raises UnsupportedError."""
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:

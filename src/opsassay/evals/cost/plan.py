@@ -37,28 +37,28 @@ class CostPlan(GeneratedPlan):
     )
 
     def chosen(self, folder: Path) -> list[CostTask]:
-        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret or a folder that is none."""
+        """Return the tasks that the plan chooses; raises NotFoundError, and UserError for an invalid secret or folder."""
         if self.own is not None:
             if self.held_out is not None:
                 raise UserError("held_out draws data by a secret, and own names costs that are there; leave one out.")
-            named = self._names(own_names())
+            named = self._chosen_names(own_names())
             return [one for one in own_tasks(folder / self.own) if one.name in named]
-        return self.seeded(CostTask, self._names(names()), folder)
+        return self.seeded(CostTask, self._chosen_names(names()), folder)
 
     def knobs(self) -> list[dict[str, str]]:
-        """Return the knobs of an arm for each prompt; the full one has none."""
+        """Return the settings of one arm for each prompt; empty for the full prompt."""
         return [{} if prompt == "full" else {"prompt": prompt} for prompt in dict.fromkeys(self.prompts)]
 
     def live(self) -> list[str]:
-        """Return the live tasks of the plan: `all` means those on cost data, which need no system."""
+        """Return the names of the live tasks that the plan chooses; `all` does not include any."""
         asked = {*self.tasks, *(LOCAL_TASKS if CLASS in self.tasks else ())}
         asked |= {*(TASKS[len(LOCAL_TASKS) :] if CLASS_ON_KUBERNETES in self.tasks else ())}
         return [one for one in TASKS if one in asked]
 
-    def _names(self, known: list[str]) -> list[str]:
-        there = [*known, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
+    def _chosen_names(self, task_names: list[str]) -> list[str]:
+        there = [*task_names, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
         for name in self.tasks:
             if name not in there:
                 raise NotFoundError("cost task", name, there)
         asked = {*self.tasks, *(("insight", "anomaly") if "all" in self.tasks else ())}
-        return [one for one in known if {one, class_of(one)} & asked]
+        return [one for one in task_names if {one, class_of(one)} & asked]

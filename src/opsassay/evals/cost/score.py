@@ -25,7 +25,7 @@ EFFORT = {"tokens": "tokens", "missed_names": "statements"}
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
-    """Return the metrics of answers, those to look at first at the front."""
+    """Return the definitions of the metrics of answers, the most important first."""
     shares = (MetricDefinition(name=name) for name in dict.fromkeys((*OF_INSIGHT, *OF_ANOMALY)))
     return (
         *shares,
@@ -35,7 +35,7 @@ def definitions() -> tuple[MetricDefinition, ...]:
 
 
 def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
-    """Return the metrics of the run in *run_dir*: every metric of its class, failed for a run without an answer."""
+    """Return every metric of the run in *run_dir*, failed for a run without an answer."""
     run = read_run(run_dir)
     try:
         found = _grade_body(task, read_object((run_dir / ANSWER).read_bytes()))
@@ -44,17 +44,17 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
         expected = OF_INSIGHT if isinstance(task.body, Question) else OF_ANOMALY
         failed = Metric(status=MetricStatus.FAILED, reason=why)
         found = dict.fromkeys(expected, failed)
-    return {**found, **_metrics_of_effort(run)}
+    return {**found, **_usage_metrics(run)}
 
 
-def _grade_body(task: CostTask, given: Mapping[str, object]) -> dict[str, Metric]:
+def _grade_body(task: CostTask, answer: Mapping[str, object]) -> dict[str, Metric]:
     body = task.body
     if isinstance(body, Question):
-        return grade_rows(body, read_rows(given, body.template.fields))
-    return grade_claims(body, read_claims(given, body.slices, ranked=body.ranked))
+        return grade_rows(body, read_rows(answer, body.template.fields))
+    return grade_claims(body, read_claims(answer, body.slices, ranked=body.ranked))
 
 
-def _metrics_of_effort(run: Run) -> dict[str, Metric]:
+def _usage_metrics(run: Run) -> dict[str, Metric]:
     spent = run.spent
     tokens = spent.get("input_tokens", 0.0) + spent.get("output_tokens", 0.0)
     absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="no model was asked")

@@ -43,11 +43,11 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
     baselines = tuple(oracles.BASELINES)
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the tools over the tables, submit the last."""
+        """Return the specifications of the tools over the tables, submit last."""
         return (*looking_specs(), submit_spec(self.task))
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Score the run in *run_dir*."""
+        """Return the metrics of the run in *run_dir*."""
         return grade_answer(run_dir, self.task)
 
     def environment(self, run_dir: Path, meter: Meter) -> CostTablesEnvironment:
@@ -55,7 +55,7 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return CostTablesEnvironment(self.task, run_dir, meter)
 
     def play(self, session: CostToolSession) -> str | None:
-        """Have the oracle or the baseline answer."""
+        """Submit the answer of the oracle or baseline; return why there is none."""
         if self.oracle is not None:
             oracles.play(self.oracle, self.task, session)
             return None
@@ -68,17 +68,17 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
 
     @property
     def goal(self) -> str:
-        """The task in words; in the arm ``terse`` without its conventions."""
+        """The text of the task; in the arm ``terse`` without its conventions."""
         body = self.task.body
         return body.terse_goal if self.arm.knob("prompt") == "terse" else body.goal
 
     def conversation(self, asker: Asker, session: CostToolSession) -> tuple[FinopsAgent, str]:
-        """Return the FinOps agent and the question."""
+        """Return the FinOps agent and its first message, the question."""
         agent = FinopsAgent(asker, session, session.specs(), lambda given: problem_of(self.task, given))
         return agent, self.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the question, and where the tables and, *with_tools*, the tools are."""
+        """Return the question with the paths of the tables and, with *with_tools*, of the tools."""
         tools = "The tools of the MCP server `opsassay` look at the tables; hand in the answer with submit.\n"
         files = f"The tables are parquet files in {places['view']}, described in its schema.md.\n"
         written = f"Write the answer to {places['answer']}" + (", or submit it.\n" if with_tools else ".\n")
@@ -89,7 +89,7 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return f"{WORK_INSIDE if sealed else work}/{ANSWER}"
 
     def take(self, end: Ended, work: Path, session: CostToolSession) -> str | None:
-        """Take the answer: by submit, else the answer file, else what was printed; return why there is none."""
+        """Accept the external agent's answer: submitted, else in the file, else printed; return why there is none."""
         if session.answer is not None:
             return None
         if not end.started or (end.limit is None and end.exit_code != 0):
@@ -111,7 +111,7 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return None
 
     def collect(self, environment: FolderEnvironment[CostToolSession], session: CostToolSession) -> str | None:
-        """Write the answer into the run folder."""
+        """Write the answer into the run folder; return why there is none."""
         if session.answer is None:
             return session.last_error()
         text = json.dumps(session.answer, indent=1, ensure_ascii=False)
@@ -119,5 +119,5 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return None
 
     def further_usage(self, session: CostToolSession) -> Mapping[str, float]:
-        """Return how many statements named what is not there."""
+        """Return the number of statements that named a missing table or column."""
         return {"missed_names": float(session.tools.misses)}

@@ -36,14 +36,14 @@ def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     return [_overview_table(solvers), _table_per_question(solvers), _table_per_anomaly(solvers), _live_table(solvers)]
 
 
-def _rows_of_tasks(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
-    """Return the rows of tasks called as *known*, whatever their seed."""
-    names = frozenset(known)
+def _rows_of_tasks(rows: Iterable[ResultRow], task_names: Iterable[str]) -> list[ResultRow]:
+    """Return the rows of the tasks *task_names*, of any seed."""
+    names = frozenset(task_names)
     return [row for row in rows if row.task.partition("@")[0] in names]
 
 
-def _outcomes(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
-    """Return by task which of its repeats succeeded."""
+def _outcomes_by_task(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
+    """Return the success of each repeat, by task."""
     per_task: dict[str, list[bool]] = {}
     for row in rows:
         if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
@@ -56,12 +56,12 @@ def _pass_rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
 
 
 def _pass_at(k: int, rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
-    outcomes = _outcomes(rows, metric)
+    outcomes = _outcomes_by_task(rows, metric)
     return f"{100 * mean_pass_at_k(outcomes, k):.1f}" if outcomes else None
 
 
-def _mean(rows: Sequence[ResultRow], metric: str) -> str | None:
-    """Return mean ± SD of *metric*; what failed to be graded counts as 0."""
+def _format_mean(rows: Sequence[ResultRow], metric: str) -> str | None:
+    """Return mean ± SD of *metric* as text, None without values; a failed grade counts as 0."""
     grades = (row.metrics.get(metric) for row in rows)
     values = [g.value or 0.0 for g in grades if g is not None and g.status is not MetricStatus.NOT_APPLICABLE]
     return f"{fmean(values):.2f} ± {stdev(values) if len(values) > 1 else 0.0:.2f}" if values else None
@@ -78,8 +78,8 @@ def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
         (
             name,
             _pass_rate(_rows_of_tasks(rows, QUESTIONS)),
-            _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "anomaly_f1"),
-            _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "rank_importance"),
+            _format_mean(_rows_of_tasks(rows, ANOMALY_TASKS), "anomaly_f1"),
+            _format_mean(_rows_of_tasks(rows, ANOMALY_TASKS), "rank_importance"),
             _pass_rate(_rows_of_tasks(rows, TASKS), "diagnosis_right"),
             _pass_rate(_rows_of_tasks(rows, TASKS)),
         )
@@ -108,7 +108,7 @@ def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTab
 def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     names = ("anomaly_f1", "rank_importance", "rank_relative", "detector_f1")
     found = tuple(
-        (name, _pass_rate(of), *(_mean(of, metric) for metric in names), _mean_tokens(of))
+        (name, _pass_rate(of), *(_format_mean(of, metric) for metric in names), _mean_tokens(of))
         for name, rows in sorted(solvers.items())
         if (of := _rows_of_tasks(rows, ANOMALY_TASKS))
     )
@@ -119,7 +119,7 @@ def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTabl
 def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
-        (name, *_rates(of), *(_mean(of, title) for title in titles))
+        (name, *_live_rates(of), *(_format_mean(of, title) for title in titles))
         for name, rows in sorted(solvers.items())
         if (of := _rows_of_tasks(rows, TASKS))
     )
@@ -132,8 +132,8 @@ def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Alert-driven tasks, by solver", columns, found, note, number=32)
 
 
-def _rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
-    """Return how often causes were named and mitigations passed, in one try and in as many as every task has."""
+def _live_rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
+    """Return pass@1 and pass@k of diagnoses and mitigations, k the fewest repeats of any task."""
     names = ("diagnosis_right", "passed")
-    k = min(map(len, _outcomes(rows, "passed").values()), default=1)
+    k = min(map(len, _outcomes_by_task(rows, "passed").values()), default=1)
     return (*(_pass_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))

@@ -52,12 +52,12 @@ class CostTask(GeneratedTask):
 
     @property
     def id(self) -> str:
-        """Its name, and its number among those on a team's own costs."""
+        """The task's name, with a number for a team's own costs."""
         return super().id if self.own is None else f"{self.name}{OWN}{self.own.number}"
 
     @cached_property
     def body(self) -> Body:
-        """What is asked; raises NotFoundError."""
+        """The question or anomaly task behind it; raises NotFoundError."""
         if self.own is not None and self.name == OWN_ANOMALIES:
             return OwnAnomalies(self.name, self.seed, self.own.data, self.own.percent, self.own.mistakes)
         if self.own is not None:
@@ -72,23 +72,23 @@ class CostTask(GeneratedTask):
 
     @property
     def task_class(self) -> TaskClass:
-        """What kind of task it is."""
+        """The class of the task."""
         return class_of(self.name)
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task: seed, words and the version of what makes its truth."""
+        """The digest of the whole task: seed, text and the version of the generator of its truth."""
         return self.committed(self.body.goal, *(() if self.own is None else (self.own.data.sha256,)))
 
     def keep(self, root: Path) -> None:
-        """Write it into the store at *root* under its commitment, with a team's own costs, if it is not there."""
+        """Write the task, and a team's own costs, into the store at *root* under its commitment, unless there."""
         if self.own is not None:
             self.own.data.keep(root)
         super().keep(root)
 
     @property
     def task_info(self) -> Task:
-        """What everybody may know of the task."""
+        """The public description of the task."""
         return Task(
             id=self.id,
             domain=DOMAIN,
@@ -120,12 +120,12 @@ def class_of(name: str) -> TaskClass:
 
 
 def published() -> Iterator[CostTask]:
-    """Yield every task with the seed that everybody knows."""
+    """Yield every task with its published seed."""
     yield from (CostTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
 def kept_task(root: Path, commitment: str) -> CostTask:
-    """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+    """Return the task with the digest *commitment* that runs of the store at *root* started with; raises DatapackError."""
     task = CostTask.read_kept(root, commitment)
     if task.own is None:
         return task
@@ -144,7 +144,7 @@ def own_tasks(folder: Path) -> list[CostTask]:
 
 
 def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
-    """Return *count* tasks of each question that *data* answer and one on anomalies; and what is left out, with why."""
+    """Return *count* tasks per question on *data* and one on anomalies; and for each left out the reason."""
     tasks: list[CostTask] = []
     left_out: dict[str, str] = {}
     for one in own_questions(data, seed, count):

@@ -28,19 +28,19 @@ class DiagnosisDomain:
     name: str = "diagnosis"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return every metric of a verdict, right names first."""
+        """Return the definitions of all metrics of a verdict, those on root causes first."""
         shares = (name for name in known.ALL if name not in known.TIME)
         found = (MetricDefinition(name=n, direction="lower" if n in LESS else "higher") for n in shares)
         return (*found, *(MetricDefinition(name=n, unit="s", direction="lower") for n in known.TIME))
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the answer is an exact match, or names the right service where kinds are not named."""
+        """Return whether the answer matches exactly, or names the right service when kinds are not asked for."""
         from opsassay.evals.diagnosis.results.repeats import success
 
         return success(metrics) if metrics else None
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the incidents at *paths*, with oracles where the truth is at hand; none ship."""
+        """Yield the incidents at *paths*, with oracles if their truth is available."""
         for path in paths:
             if path.is_dir():
                 for case in resolve(path):
@@ -48,7 +48,7 @@ class DiagnosisDomain:
                     yield IncidentItem.from_datapack(case.datapack).task.model_copy(update={"oracles": known})
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentRun]:
-        """Return the runs of one part of a plan."""
+        """Return the runs that one *part* of the plan in *folder* asks for."""
         planned = part_as(IncidentPlan, part, where)
         settings = planned.settings
         opened = [one for name in planned.incidents for one in open_suite(folder / name)]
@@ -57,7 +57,7 @@ class DiagnosisDomain:
         return plan(opened, solvers, planned.repeats, settings)
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade against the truth of the incidents; raises as `grade_incidents`."""
+        """Grade the runs of *stores* against the truth of their incidents; raises as `grade_incidents`."""
         from opsassay.evals.diagnosis.report import grade_incidents
 
         return grade_incidents(self, stores, settings)

@@ -35,7 +35,7 @@ class PlannedSolver(PlannedAgent):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup | str]:
-        """Return the agent or oracle, or every variant of the method; files are those of *folder*.
+        """Return the agent or oracle, or every variant of the method, with files relative to *folder*.
 
         Raises ConfigError for parameters of what is no method, and as `solvers_named` and `methods_of`.
         """
@@ -64,9 +64,9 @@ class IncidentPlan(Written):
     settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
 
 
-def tool_servers(planned: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
-    """Return the MCP servers of a plan in *folder*; raises ConfigError for two of one name, and as `external_agent`."""
-    servers = [external_agent(folder / one.mcp) for one in planned]
+def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
+    """Return the MCP servers of a plan in *folder*; raises ConfigError for duplicate names, and as `external_agent`."""
+    servers = [external_agent(folder / one.mcp) for one in tools]
     names = [one.name for one in servers]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"tools: two MCP servers are called {twice}; give each a name of its own.")
@@ -80,7 +80,7 @@ def tool_servers(planned: Sequence[PlannedTools], folder: Path) -> list[CommandA
 
 
 def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
-    """Return *solver* with the tools of *servers*; methods and oracles use none. Raises ConfigError for other agents."""
+    """Return *solver* with the tools of *servers*, unchanged if a method or oracle. Raises ConfigError for other agents."""
     if not servers or not isinstance(solver, Setup):
         return solver
     if not isinstance(solver.agent, CommandAgent) or "mcp" not in solver.agent.file.needs:
@@ -94,7 +94,7 @@ def plan(
     repeats: int,
     settings: RunSettings,
 ) -> list[IncidentRun]:
-    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case.
+    """Return all runs of *solvers* on the *opened* cases, repeats outermost: an interrupted suite covers every case.
 
     ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
     UserError for a case without a truth to know.
@@ -118,7 +118,7 @@ def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[M
 
 
 def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
-    """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
+    """Raise UserError, before a run, when an agent could see a folder with the store, incidents or truth."""
     jobs = list(jobs)
     kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
     setups = {id(job.solver): job.solver for job in jobs if isinstance(job.solver, Setup)}.values()
@@ -152,12 +152,12 @@ class Estimate:
         )
 
 
-def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, again: bool = False) -> Estimate:
-    """Return what those of *jobs* will spend that ask a paid model and have no result yet; *again*: all that ask one.
+def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repeat: bool = False) -> Estimate:
+    """Return the expected usage of those *jobs* that ask a paid model and have no result yet; *repeat*: of all.
 
     Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
     """
-    open_ = [job for job in jobs if again or store.finished(job.cell.hash) is None]
+    open_ = [job for job in jobs if repeat or store.finished(job.cell.hash) is None]
     paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]
     known: dict[str, list[dict[str, float]]] = {}
     for run_dir in store.runs():

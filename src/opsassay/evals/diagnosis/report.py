@@ -42,7 +42,7 @@ COLLAPSED = 0.95
 
 
 def _anomalous_columns(pack: Datapack) -> int:
-    """Return how many columns of the readings pass |z| 3 in the abnormal period, as alert-count has it."""
+    """Return the number of telemetry columns with |z| > 3 in the abnormal period, as in the method alert-count."""
     table = readings(pack)
     return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
 
@@ -56,7 +56,7 @@ COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
 
 
 def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
-    """Return the labels of each of *cases* by its id, with *covariates* of COVARIATES."""
+    """Return the labels of each case by id, with the *covariates* named."""
     names, found = tuple(covariates), {}
     for case in cases:
         incident, truth = case.datapack.incident, case.truth
@@ -67,10 +67,7 @@ def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[s
 
 
 def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
-    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice.
-
-    Void cases have no say: no metric scores them.
-    """
+    """Return the metric that scores all *verdicts* (exact_match first, else CORRECT), and why it was chosen."""
     given = [verdict for verdict in verdicts if not is_void(verdict.metrics)]
     lacking = sum(
         v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
@@ -99,12 +96,12 @@ class ModalAnswer:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the solver answers (nearly) every case of several services alike."""
+        """Whether the solver gives (nearly) the same answer to every case, of several services."""
         return self.cases > 1 and self.share >= COLLAPSED
 
 
 def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAnswer]:
-    """Return the modal answer of every (solver, system); *answers* are (solver, system, diagnosis).
+    """Return the most frequent answer of each (solver, system); *answers* are (solver, system, diagnosis).
 
     The answer of a case is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system, the
     system in the solver's name.
@@ -116,9 +113,9 @@ def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAn
     return [_modal_answer(solver, system, said) for (solver, system), said in sorted(first.items())]
 
 
-def _modal_answer(solver: str, system: str, said: Sequence[str]) -> ModalAnswer:
-    service, count = min(Counter(said).items(), key=lambda item: (-item[1], item[0]))
-    return ModalAnswer(f"{solver} on {system}", service, count / len(said), len(said))
+def _modal_answer(solver: str, system: str, answers: Sequence[str]) -> ModalAnswer:
+    service, count = min(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
+    return ModalAnswer(f"{solver} on {system}", service, count / len(answers), len(answers))
 
 
 WHAT_IF = "what-if"
@@ -126,7 +123,7 @@ WHAT_IF = "what-if"
 
 
 def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
-    """Return *profile* with *changes* ``key=value`` (values as in YAML) and a name that tells them apart.
+    """Return *profile* with *changes* ``key=value`` (values as YAML) and a name that shows them.
 
     Without changes it is the profile itself. Raises NotFoundError for an unknown key, UserError for a wrong value.
     """
@@ -180,16 +177,16 @@ class GradedIncidents(GradedRuns):
     profile: str = "default"
 
     def case_labels(self) -> Mapping[str, CaseLabels]:
-        """Return format, root and covariates of every incident."""
+        """Return format, root and covariates of every incident, by id."""
         return case_labels(self.cases, COVARIATES)
 
-    def answer_label(self, one: GradedRun) -> str | None:
-        """Return the first service that a run claims."""
-        diagnosis = read_diagnosis(one.folder)
+    def answer_label(self, graded: GradedRun) -> str | None:
+        """Return the first service that the run claims."""
+        diagnosis = read_diagnosis(graded.folder)
         return NO_ANSWER if diagnosis is None else first_claim(diagnosis)
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
-        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
+        """Yield (solver, system, diagnosis) of every counted case with an answer; the first of its repeats."""
         first: set[tuple[str, str]] = set()
         for one in self.counted:
             solver = self.name(one.run)
@@ -198,10 +195,7 @@ class GradedIncidents(GradedRuns):
                 yield solver, one.run.system, diagnosis
 
     def tables(self) -> list[ResultTable]:
-        """Return the grades with intervals over incidents in which something was broken, and the solvers over their runs.
-
-        Where nothing was broken stands in a table of its own.
-        """
+        """Return the table of grades with intervals, over incidents with a fault, and the table of solvers."""
         calm = calm_items(self.cases)
         verdicts = [verdict for verdict in self.labelled() if verdict.item not in calm]
         present = {name for verdict in verdicts for name in verdict.metrics}
@@ -233,7 +227,7 @@ class GradedIncidents(GradedRuns):
         return results_tables(self.labelled(), self.cases, self.not_ranked())
 
     def notes(self) -> list[str]:
-        """Return how many cases are void, and which solvers answer nearly every case alike."""
+        """Return notes on void cases and on solvers with nearly constant answers."""
         void = void_note(len(void_items(self.labelled())), len({one.run.item for one in self.counted}))
         return [
             *([void] if void else []),
@@ -245,7 +239,7 @@ class GradedIncidents(GradedRuns):
         ]
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the figures of each solver, and the solvers that answer nearly every case alike."""
+        """Return the figures of each solver, and the solvers with nearly constant answers."""
         modal = [
             {"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases}
             for a in self._collapsed_answers()
@@ -279,11 +273,14 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
     roots = [settings.cases] if settings.cases else list(stores)
     cases = [case for root in roots for case in cases_of(root, settings.cases, unread)]
     if settings.truth == "published":
-        cases, profile = _published(cases, settings), profile.model_copy(update={"name": profile.name + PUBLISHED})
+        cases, profile = (
+            _with_published_graphs(cases, settings),
+            profile.model_copy(update={"name": profile.name + PUBLISHED}),
+        )
     graded = []
     for root, ids in stores.items():
         store = RunStore(root)
-        for verdict in grade_all(store, cases, profile, unread, only=_is_one_of(ids)):
+        for verdict in grade_all(store, cases, profile, unread, run_filter=_is_one_of(ids)):
             folder = store.runs_dir / verdict.run
             if judge is not None:
                 verdict = judge(verdict)  # noqa: PLW2901
@@ -292,8 +289,8 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
     return GradedIncidents(domain, tuple(graded), problems, cases=tuple(cases), profile=profile.name)
 
 
-def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
-    """Return *cases* with the causal graphs that were published of them in the place of ours; without one, with none."""
+def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[Case]:
+    """Return *cases* with their causal graphs replaced by the published ones, or by none."""
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(

@@ -37,7 +37,7 @@ CALLS_AT_ONCE = 8
 
 
 def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
-    """Return *verdict* with evidence_supported, the share of its statements that *judge* finds to support their claim.
+    """Return *verdict* with evidence_supported: the share of its statements that *judge* finds support their claim.
 
     A statement that did not give rows, or is vacuous, supports nothing and is not asked about. Without evidence the
     metric is not applicable; when a call fails it is failed, with the reason, however many others came back.
@@ -80,7 +80,7 @@ def _format_question(result: EvidenceResult) -> str:
 
 
 def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
-    """Return whether the judge finds support, and why; None, with what went wrong, when it did not say."""
+    """Return whether the judge finds support, and why; None with the problem when it did not answer properly."""
     try:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)
     except OpsAssayError as error:
@@ -99,7 +99,7 @@ def _read_judgement(text: str) -> tuple[bool | None, str]:
 
 
 def questions(verdict: Verdict) -> int:
-    """Return how many calls judging *verdict* takes."""
+    """Return the number of model calls that judging *verdict* takes."""
     return len({_format_question(result) for result in verdict.evidence if _is_asked_about(result)})
 
 
@@ -133,7 +133,7 @@ class Grader:
         self._open.close()
 
     def cancel(self) -> None:
-        """End the grading from another thread: what runs now raises GradingEndedError soon, and so does what follows."""
+        """Cancel the grading from another thread: current and later calls raise GradingEndedError."""
         self._ended.set()
         if self._sql is not None:
             self._sql.cancel()
@@ -151,7 +151,7 @@ class Grader:
     def grade_answer(
         self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None = None, name: str = "the answer"
     ) -> Verdict:
-        """Grade *diagnosis*, the answer of *run*, which need not lie in a store; *name* is what errors call it.
+        """Grade *diagnosis*, the answer of *run*, which need not be stored; *name* is used in errors.
 
         Raises as `grade`.
         """
@@ -201,7 +201,6 @@ class Grader:
 
 
 def _trace_of(run_dir: Path) -> Trace | None:
-    """Return the trace of a run; one that cannot be read is none, which loses the metrics of its tools alone."""
     try:
         return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
     except UserError:
@@ -222,12 +221,12 @@ def grade_all(
     profile: Profile = PROFILES["default"],
     on_error: OnError | None = None,
     *,
-    only: Callable[[Run], bool] = lambda _: True,
+    run_filter: Callable[[Run], bool] = lambda _: True,
 ) -> list[Verdict]:
-    """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
+    """Grade every ended run of *store* whose incident is among *cases*, in the order of the store.
 
     *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
-    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side. An
+    Aborted and running attempts, and runs that are not *run_filter*, are left out. Cases are graded side by side. An
     interruption ends what runs and keeps every verdict that was written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
@@ -238,7 +237,7 @@ def grade_all(
         order[run_dir] = len(order)
         try:
             run = read_run(run_dir)
-            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not only(run):
+            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not run_filter(run):
                 continue
             if store.domain_of(run) != "diagnosis":
                 continue
@@ -292,7 +291,7 @@ def calm_items(cases: Iterable[Case]) -> frozenset[str]:
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
-    """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
+    """Return the incidents that runs of *store* are graded on: those at *cases*, else those in the store.
 
     Raises UserError, and tells *on_error*, as `resolve`; also for a store that was made apart from its incidents.
     """

@@ -77,26 +77,26 @@ class IncidentRun:
 
     @property
     def task_name(self) -> str:
-        """What the incident is called."""
+        """The display name of the incident."""
         return self.case.name
 
     @property
     def solver_name(self) -> str:
-        """What the solver is called in results."""
+        """The display name of the solver."""
         if isinstance(self.solver, str):
             return self.solver
         return self.solver.solver().label if isinstance(self.solver, Setup) else self.solver.solver.label
 
     @cached_property
     def oracle(self) -> AnswerOracle | None:
-        """The oracle that answers, None for any other solver; raises UserError for a case that has none."""
+        """The oracle that answers, None for other solvers; raises UserError when the case has none."""
         if not isinstance(self.solver, str):
             return None
         return oracle_of(self.case, self.solver.removeprefix(ORACLE))
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell that the job's run belongs to."""
+        """The cell (incident, solver, arm, seed) that the run belongs to."""
         mask = self.settings.mask
         if self.oracle is not None:
             return RunSpec(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
@@ -106,14 +106,14 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
+        """Make the run, unless it has a result; return how it ended, also when it could not start."""
         del say
         settings = self.settings
         try:
             if self.oracle is not None:
                 outcome = AttemptOutcome(RunStatus.DONE, diagnosis=self.oracle.diagnosis)
                 run_dir = attempt(
-                    store, self.cell, lambda *_: outcome, limits={}, again=settings.again, given_up=given_up
+                    store, self.cell, lambda *_: outcome, limits={}, repeat=settings.again, given_up=given_up
                 )
             elif isinstance(self.solver, Setup):
                 run_dir = run_agent(
@@ -139,13 +139,13 @@ class IncidentRun:
             )  # fmt: skip
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Grade the run in *run_dir* under the profile of the settings; nothing without truth."""
+        """Return the metrics of the run in *run_dir*, empty without truth."""
         if self.case.truth is None:
             return {}
         return grade_run(run_dir, self.case, profile_named(self.settings.profile)).metrics
 
     def end_all(self) -> None:
-        """Kill the processes that runs on incidents started: workers, wardens of seals and unsealed commands."""
+        """Kill all processes that runs on incidents started."""
         shared_workers().close()
         kill_sessions()
 
@@ -167,7 +167,7 @@ def run_method(
     again: bool = False,
     given_up: Callable[[], bool] = never,
 ) -> Path:
-    """Run the method on the incident in a process of its own and return the folder of the run.
+    """Run the method on the incident in a process of its own; return the run's folder.
 
     A cell that came to a result is not run again unless *again* asks for it; an aborted one is. The process is forked
     from a template that has imported the methods and nothing else; it sees a copy of the incident's tables under a name
@@ -183,7 +183,7 @@ def run_method(
         cell,
         lambda run_dir, _: _solve_in_worker(item.datapack, setup, run_dir, timeout_s),
         limits={"wall_clock_s": timeout_s},
-        again=again,
+        repeat=again,
         given_up=given_up,
     )
 
@@ -218,7 +218,7 @@ def run_agent(
     again: bool = False,
     given_up: Callable[[], bool] = never,
 ) -> Path:
-    """Run the agent on the incident and return the folder of the run.
+    """Run the agent on the incident; return the run's folder.
 
     An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
     failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
@@ -243,7 +243,7 @@ def run_agent(
     limits = {k: float(v) for k, v in setup.limits.model_dump().items() if v is not None}
     cell = cell_of(item, setup, mask, seed)
     return attempt(
-        store, cell, solve, isolation=isolation, limits=limits, again=again, can_be_sealed=sealed, given_up=given_up
+        store, cell, solve, isolation=isolation, limits=limits, repeat=again, can_be_sealed=sealed, given_up=given_up
     )
 
 
@@ -294,7 +294,7 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
-    """Return what a killed run had spent, by its trace."""
+    """Return the usage of a killed run, from its trace."""
     try:
         trace: Trace = read_one(folder / TRACE)
     except UserError:
@@ -309,7 +309,7 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
 
 
 def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> AttemptOutcome:
-    """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
+    """Run the agent on *incident*; return the outcome. Trace, actions and its last output are in *run_dir*."""
     agent, sealed = setup.agent, setup.refusal_to_seal is None
     assert isinstance(agent, CommandAgent)
     environment = IncidentEnvironment(
@@ -330,26 +330,23 @@ def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> At
             )
             if said := output_of(end):
                 (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
-            outcome = _outcome(
+            outcome = _outcome_of_command(
                 end, session, environment.folder / "work", environment.services, environment.canary, meter
             )
         gone = [server.gone for server in environment.servers if server.gone]
     return replace(outcome, notes=(*outcome.notes, *gone, *environment.left))
 
 
-def _outcome(
+def _outcome_of_command(
     end: Ended, session: DiagnosisToolSession | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
 ) -> AttemptOutcome:
-    """Return the outcome: an answer that was submitted, else the file, else what was printed.
-
-    One that was killed at its time has answered if its file holds a valid answer; what it printed until then is none.
-    """
+    """Return the outcome of an external agent: its submitted answer, else its file, else its output."""
     killed = end.limit == "wall_clock_s"
     answer: Answer | None = session.answer if session else None
     status, error = RunStatus.DONE, None
     notes = tuple(f"not collected: {what}" for what in end.left_behind)
     if answer is None and not killed and end.exit_code != 0:
-        status, error = RunStatus.FAILED, _died(end)
+        status, error = RunStatus.FAILED, _describe_failure(end)
     elif answer is None:
         try:
             answer = read_answer(_read_answer(work, "" if killed else end.stdout_tail), services)
@@ -364,8 +361,8 @@ def _outcome(
     )
 
 
-def _died(end: Ended) -> str:
-    """Return how a command ended that gave no answer, with the last line of its error output."""
+def _describe_failure(end: Ended) -> str:
+    """Return how a command without an answer ended, with the last line of its error output."""
     if not end.started:
         return end.reason
     said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
@@ -376,7 +373,7 @@ def _died(end: Ended) -> str:
 
 
 def _read_answer(work: Path, stdout: str) -> str | bytes:
-    """Return what the agent gave as its answer; anything but a plain file of its own is none."""
+    """Return the content of the answer file, else what was printed; links and special files are ignored."""
     file = work / ANSWER
     if not is_plain(file):
         return stdout

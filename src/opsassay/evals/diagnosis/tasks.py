@@ -30,7 +30,7 @@ class IncidentItem:
 
     @classmethod
     def from_datapack(cls, datapack: Datapack) -> IncidentItem:
-        """Return the item that *datapack* is; raises DatapackError."""
+        """Return the task item of *datapack*; raises DatapackError."""
         return cls(datapack, content_hash(datapack.path))
 
     @property
@@ -40,7 +40,7 @@ class IncidentItem:
 
     @property
     def task(self) -> Task:
-        """The head of the task: nothing in it tells of the truth."""
+        """The public description of the task, which says nothing of the truth."""
         incident = self.incident
         return Task(
             id=incident.id,
@@ -60,7 +60,7 @@ SUITE = "suite.json"
 def open_suite(
     path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None
 ) -> list[tuple[Case, IncidentItem]]:
-    """Return the cases of the suite or folder at *path*; raises DatapackError when a suite is not what it was.
+    """Return the cases of the suite or folder at *path*; raises DatapackError when a suite was changed.
 
     *on_error* hears of cases that cannot be read, and the rest goes on.
     """
@@ -81,7 +81,7 @@ _PROTOCOL = {"oracle": "it knows the truth"}
 
 
 def oracle_of(case: Case, name: str) -> AnswerOracle:
-    """Return the oracle *name* of *case*; raises UserError without a truth, or when that names neither fault nor root."""
+    """Return the oracle *name* of *case*; raises UserError without a truth, or one with neither fault nor root."""
     truth, profile = case.truth, PROFILES["default"]
     roots = true_roots(truth, profile) if truth is not None else ()
     if truth is None or not (roots or truth.broken is False):
@@ -91,7 +91,7 @@ def oracle_of(case: Case, name: str) -> AnswerOracle:
     if name == RIGHT:
         claims = tuple(RootCauseClaim(service=min(root.services), fault_kind=root.kind) for root in roots)
         return AnswerOracle(
-            name, Diagnosis(root_causes=claims, propagation=_edges(case.annotation), protocol=_PROTOCOL)
+            name, Diagnosis(root_causes=claims, propagation=_verified_edges(case.annotation), protocol=_PROTOCOL)
         )
     guilty = {service for root in roots for service in root.services}
     innocent = [service for service in case.datapack.services() if profile.service(service) not in guilty]
@@ -100,8 +100,8 @@ def oracle_of(case: Case, name: str) -> AnswerOracle:
     return AnswerOracle(name, Diagnosis(root_causes=claims, protocol=_PROTOCOL))
 
 
-def _edges(annotation: Annotation | None) -> tuple[PropagationClaim, ...]:
-    """Return the verified cascade between services, none where it was not verified."""
+def _verified_edges(annotation: Annotation | None) -> tuple[PropagationClaim, ...]:
+    """Return the verified cascade between services, empty when it was not verified."""
     if annotation is None:
         return ()
     graph = annotation.graph

@@ -40,7 +40,7 @@ class SreDomain:
     name: str = "sre"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return what a leaderboard shows, then the other predicates and what is better when it is less."""
+        """Return the definitions of the metrics: those of leaderboards, the other predicates, and costs."""
         found = {name: MetricDefinition(name=name) for name in MARKS}
         found |= {name: MetricDefinition(name=name, unit=unit, direction="lower") for name, unit in COSTS.items()}
         return tuple(found[name] for name in dict.fromkeys((*FIRST, *found)))
@@ -51,20 +51,20 @@ class SreDomain:
         return None if certificate is None else certificate.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the scenarios that ship, of every substrate, the generated ones, and those in the YAML files at *paths*."""
+        """Yield the packaged scenarios of every substrate, the generated ones, and those in YAML files at *paths*."""
         yield from map(scenario_task, map(load_scenario, [*names(), *generated_names()]))
         for path in paths:
             if path.suffix in (".yaml", ".yml"):
                 yield scenario_task(load_yaml(path, Scenario))
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialRun]:
-        """Return the trials of one part of a plan, which has the keys of a plan of trials."""
+        """Return the trials that one *part* of the plan in *folder* asks for."""
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the trials that count by what was committed before each; no setting has a say in it."""
+        """Grade the trials that count by what each had committed before; *settings* have no effect."""
         from opsassay.evals.remediation.report import grade_trials
 
         del settings

@@ -70,10 +70,7 @@ class TrialEnvironment:
         self._observer: ObserverProcess
 
     def prepare(self) -> None:
-        """Deploy the system, have it observed, let it warm up and require that it is healthy.
-
-        Raises OperationError when it is not healthy.
-        """
+        """Deploy the system, start recording, let it warm up and require that it is healthy; raises OperationError."""
         self.live.prepare()
         self._deployed = True
         deployed_ns = mark_phase(self._run_dir, "deployed")
@@ -91,14 +88,11 @@ class TrialEnvironment:
         self.note_settings()
 
     def open_tools(self) -> OperatorToolSession:
-        """Return the tools, once there is a baseline."""
+        """Return the agent's tools, once the baseline is recorded."""
         return self.live.session()
 
     def start(self) -> None:
-        """Apply the trigger, and wait until the alerts that the scenario begins with have fired.
-
-        Raises OperationError when they do not fire, and when the gate is not opened.
-        """
+        """Apply the trigger, and wait until the alerts that open the scenario have fired; raises OperationError."""
         if self._gate is not None:
             _wait_at(self._gate)
         triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
@@ -110,14 +104,14 @@ class TrialEnvironment:
         self.live.start()
 
     def session(self) -> OperatorToolSession:
-        """Return the operator's tools."""
+        """Return the session with the operator's tools."""
         return self._session
 
     def settle(self) -> None:
-        """Record until the system has settled and a last look says so too, and undo the trigger."""
-        cleared = _aftermath(self._scenario, self._session.watch)
-        _settle(self._scenario, self._run_dir)
-        self._look_last(cleared=cleared)
+        """Record until the system has settled and a last reading confirms it, then undo the trigger."""
+        cleared = _record_aftermath(self._scenario, self._session.watch)
+        _record_until_settled(self._scenario, self._run_dir)
+        self._read_last(cleared=cleared)
         _require_alive(self.live, self._session.watch)
         self.note_settings()
         self._observed.close()  # the last look was taken while the fault still held: undoing it is no repair
@@ -125,11 +119,11 @@ class TrialEnvironment:
         mark_phase(self._run_dir, "ended")
 
     def note_settings(self) -> None:
-        """Record how the system is set now, and what of that waits for a restart."""
+        """Record the current settings, and which of them wait for a restart."""
         append_line(self._run_dir / SETTINGS, self.live.read_settings())
 
-    def _look_last(self, *, cleared: bool) -> None:
-        """Look once more; go on until all is steady again when that look is not as the one before, and look again.
+    def _read_last(self, *, cleared: bool) -> None:
+        """Read the state once more; if it changed, record until it is steady again, and repeat.
 
         A record that ends within a change tells neither what it came from nor what it came to. So it is with alerts that
         had *cleared* and fire again: they are given their time once more.
@@ -163,14 +157,14 @@ class TrialEnvironment:
         return evidence_of(read_recorded(self._run_dir), self._scenario)
 
     def remove(self) -> None:
-        """Remove the system, and whatever of the trigger would outlive it."""
+        """Remove the system and everything of the trigger that would outlive it."""
         try:
             self._observed.__exit__(*sys.exc_info())
         finally:
             self.live.remove()
 
     def verify(self) -> list[str]:
-        """Return and record what is still there of the system; what could not be looked at is not verified."""
+        """Return and record what is left of the system, including what could not be checked."""
         if not self._deployed:
             return []
         deadline = time.monotonic() + GONE_WITHIN_S
@@ -199,11 +193,7 @@ def _find_leftovers(live: LiveEnvironment) -> list[str]:
 
 
 def _require_healthy(live: LiveEnvironment, slowdown: Callable[[], float]) -> None:
-    """Wait until everything is ready and users are served well; raises OperationError when that does not come.
-
-    A failure before the trigger is a failure of the machine, and a trial on it would tell nothing. It may take longer by
-    the *slowdown* of the machine.
-    """
+    """Wait until everything is ready and users are served well; raises OperationError when time is up."""
     began = time.monotonic()
     while (problem := live.health_problem()) is not None:
         waited_s = time.monotonic() - began
@@ -217,10 +207,7 @@ def _require_healthy(live: LiveEnvironment, slowdown: Callable[[], float]) -> No
 def _await_alerts(
     scenario: Scenario, watch: AlertWatch | None, run_dir: Path, triggered_ns: int, *, probes: bool = True
 ) -> None:
-    """Wait as long as the scenario says, and until the alerts that it begins with have fired since *triggered_ns*.
-
-    Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
-    """
+    """Wait the scenario's delay, and until its opening alerts have fired since *triggered_ns*; raises OperationError."""
     time.sleep(scenario.environment.settle_s)
     committed = scenario.verification.alerts
     if committed is None or watch is None:
@@ -238,8 +225,8 @@ def _await_alerts(
         raise OperationError(reason)
 
 
-def _settle(scenario: Scenario, run_dir: Path) -> None:
-    """Go on recording until all that is judged has been steady for the hold time, at most for the limit."""
+def _record_until_settled(scenario: Scenario, run_dir: Path) -> None:
+    """Keep recording until everything judged was steady for the hold time, at most for the limit."""
     committed = scenario.verification
     if committed.settling is None:
         return
@@ -253,17 +240,14 @@ def _settle(scenario: Scenario, run_dir: Path) -> None:
         note_outcome(run_dir, "fault_ended", reason)
 
 
-def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> bool:
-    """Go on recording: as long as the scenario says, and until the alerts have been quiet for their hold time.
-
-    Return whether they have.
-    """
+def _record_aftermath(scenario: Scenario, watch: AlertWatch | None) -> bool:
+    """Keep recording for the set time and until the alerts were quiet; return whether they were for their hold time."""
     time.sleep(scenario.environment.aftermath_s)
     return _await_quiet(scenario, watch)
 
 
 def _await_quiet(scenario: Scenario, watch: AlertWatch | None) -> bool:
-    """Wait until the alerts that the scenario commits have been quiet for their hold time; return whether they have."""
+    """Wait until the committed alerts were quiet for their hold time; return whether they were in time."""
     committed = scenario.verification.alerts
     if committed is None or watch is None:
         return True
@@ -272,7 +256,7 @@ def _await_quiet(scenario: Scenario, watch: AlertWatch | None) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWatch) -> bool:
-    """Return whether *condition* came true within *timeout_s* while the alerts were watched."""
+    """Return whether *condition* came true within *timeout_s* seconds and before *watch* failed."""
     deadline = time.monotonic() + timeout_s
     while not (met := condition()) and time.monotonic() < deadline and watch.failure is None:
         time.sleep(0.2)
@@ -280,10 +264,7 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWat
 
 
 def _require_alive(live: LiveEnvironment, watch: AlertWatch | None) -> None:
-    """Raise LostError when the system ended during the trial, or its last alerts could not be read.
-
-    The machinery failed then, and no agent is graded.
-    """
+    """Raise LostError when the system ended during the trial, or its alerts could not be read."""
     if watch is not None and (lost := watch.failure or watch.unread) is not None:
         raise lost
     live.require_alive()

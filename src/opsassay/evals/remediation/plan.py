@@ -68,9 +68,9 @@ class TrialPlan(Written):
 
     @field_validator("settings")
     @classmethod
-    def _read_commands(cls, given: dict[str, Any]) -> dict[str, Any]:
-        CommandSettings.model_validate(given)
-        return given
+    def _read_commands(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        CommandSettings.model_validate(settings)
+        return settings
 
     @model_validator(mode="after")
     def _refuse_repeats(self) -> Self:
@@ -94,7 +94,7 @@ def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialRun, ...]]:
 
 
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
-    """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
+    """Return every trial of *plan*, each once; scenario files are relative to *folder*.
 
     An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
     commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
@@ -119,15 +119,15 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         for agent in _list_agents(plan, scenario)
         for arm in _list_arms(plan, scenario)
         for probes in _list_probe_choices(plan, scenario)
-        for mask in _masks(plan, scenario)
-        for rollback in _rollbacks(plan, scenario)
+        for mask in _list_masks(plan, scenario)
+        for rollback in _list_rollbacks(plan, scenario)
     )
     return tuple({job.cell.hash: job for job in jobs}.values())
 
 
-def scenarios_named(given: Iterable[str], folder: Path = Path()) -> list[Scenario]:
-    """Return the scenarios that *given* names, as in a plan, each once; raises NotFoundError, ConfigError."""
-    names = dict.fromkeys(name for word in given for name in (ALL[word]() if word in ALL else [word]))
+def scenarios_named(selectors: Iterable[str], folder: Path = Path()) -> list[Scenario]:
+    """Return the scenarios that *selectors* name, as in a plan, each once; raises NotFoundError, ConfigError."""
+    names = dict.fromkeys(name for word in selectors for name in (ALL[word]() if word in ALL else [word]))
     return [load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name) for name in names]
 
 
@@ -145,13 +145,13 @@ def _list_probe_choices(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
-def _rollbacks(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
-    """Return whether there is `undo_last`; on a cluster kubectl has its own."""
+def _list_rollbacks(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    """Return whether the trials offer the tool `undo_last`; on a cluster kubectl has its own."""
     return plan.rollback if scenario.environment.substrate == "local" else (False,)
 
 
-def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
-    """Return the masks; where services send no telemetry there is nothing to mask, and one arm."""
+def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
+    """Return the telemetry masks; only the empty one when the services send no telemetry."""
     silent = scenario.cluster is not None and scenario.cluster.silent
     return (Mask(),) if silent else plan.masks
 
@@ -171,7 +171,7 @@ def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
 
 
 def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent:
-    """Return *agent*, when it is an external one, with *settings* beneath its own; raises ValidationError."""
+    """Return *agent* with *settings* as defaults below its own, if external; raises ValidationError."""
     if not settings or not agent.is_outside:
         return agent
     return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})
@@ -181,7 +181,7 @@ PERFORMED_ON = ("local", "kubernetes")
 
 
 def require_sound(jobs: Sequence[TrialRun]) -> None:
-    """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot begin."""
+    """Raise UserError for the first of *jobs* with an unknown system or an agent that cannot start."""
     for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
         if (substrate := scenario.environment.substrate) not in PERFORMED_ON:
             raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(PERFORMED_ON)} are performed here.")

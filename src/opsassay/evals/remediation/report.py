@@ -77,21 +77,21 @@ class GradedTrials(GradedRuns):
     trials: tuple[Trials, ...] = ()
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 9, 10, 11 and 13 of "side-effects"."""
+        """Return Tables 9, 10, 11 and 13 of the paper "side-effects"."""
         found = tables([row for trials in self.trials for row in trials.rows])
         void = [run for trials in self.trials for run in trials.void]
         return [*found, *([void_table(void)] if void else [])]
 
 
 def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
-    """Grade the trials of *stores* that count, by what was committed; raises UserError for a store without any."""
+    """Grade the counted trials of *stores* by what they committed; raises UserError for a store without any."""
     found = tuple(Trials(root, ids) for root, ids in stores.items())
     problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
     return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
 
 
 def void_table(runs: Iterable[Run]) -> ResultTable:
-    """Return which trials came to no result, and why: they count for nothing, and the same command makes them again."""
+    """Return the table of trials without a result, with the reasons."""
     rows = tuple((run.item, run.solver.name, run.arm, run.seed, run.attempt, run.error) for run in runs)
     columns = ("scenario", "agent", "arms", "seed", "attempt", "why")
     return ResultTable(
@@ -100,7 +100,7 @@ def void_table(runs: Iterable[Run]) -> ResultTable:
 
 
 def _without_result(store: RunStore) -> Iterator[Run]:
-    """Yield the last attempt of every cell of *store* that was aborted and never came to a result."""
+    """Yield the last attempt of every cell of *store* whose attempts were all aborted."""
     last: dict[str, Run] = {}
     for folder in store.runs():
         with suppress(OpsAssayError):  # one that cannot be read is a problem already
@@ -110,7 +110,7 @@ def _without_result(store: RunStore) -> Iterator[Run]:
     return (run for run in last.values() if run.status is RunStatus.ABORTED)
 
 
-def _make_row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
+def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements: dict[str, Judgement]) -> TrialRow:
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:
@@ -123,21 +123,21 @@ def _make_row(run: Run, scenario: Scenario, recording: RunRecording, found: dict
         arm=Arm(knobs=tuple(knob for knob in arm.knobs if knob[0] != "probes")).label,
         probes=arm.knob("probes") != "off",
         seed=run.seed,
-        outcome=found["v_outcome"].passed,
-        temporal=found["v_temporal"].passed,
-        depth_holds=found["v_depth"].passed,
-        probe=found["v_probe"].status is not Judged.FAILED,
-        conjunction=found["certificate"].passed,
+        outcome=judgements["v_outcome"].passed,
+        temporal=judgements["v_temporal"].passed,
+        depth_holds=judgements["v_depth"].passed,
+        probe=judgements["v_probe"].status is not Judged.FAILED,
+        conjunction=judgements["certificate"].passed,
         duration_s=duration,
-        least_availability=found["v_temporal"].value,
-        spread=_spread(scenario, recording),
-        failed=tuple(name for name, judged in found.items() if judged.failed and name != "certificate"),
+        least_availability=judgements["v_temporal"].value,
+        spread=_count_hosts(scenario, recording),
+        failed=tuple(name for name, judged in judgements.items() if judged.failed and name != "certificate"),
         not_ranked=why_not_ranked(run),
     )
 
 
-def _spread(scenario: Scenario, recording: RunRecording) -> int | None:
-    """Return on how many hosts the service runs at the end whose spread the scenario commits."""
+def _count_hosts(scenario: Scenario, recording: RunRecording) -> int | None:
+    """Return the number of hosts, at the end, of the service whose spread the scenario commits; None without one."""
     committed = scenario.verification.placement
     ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)
     final = entities_at(recording.timeline.ticks, until_ns=ended)

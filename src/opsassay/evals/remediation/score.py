@@ -44,12 +44,12 @@ N = TypeVar("N", bound=Noun)
 
 
 def read_recording(run_dir: Path) -> RunRecording:
-    """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
+    """Return the recording of the trial in *run_dir*; raises DatapackError naming the file."""
     return read_recorded(run_dir, probes_on=Arm.parse(read_run(run_dir).arm).knob("probes") != "off")
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
-    """Return what *run_dir* holds of a trial by now, which had *probes_on* or not; raises as `read_recording`."""
+    """Return what is recorded so far of a trial with probes on or off; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     return RunRecording(
         timeline=read_timeline(timeline),
@@ -59,18 +59,18 @@ def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
         diagnoses=_read_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
         control_plane=_read_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
         settings=_read_lines(run_dir / SETTINGS, SettingsReading),
-        names=_open_names(run_dir / CLUSTER),
+        names=_names_of_nodes(run_dir / CLUSTER),
         probes_on=probes_on,
     )
 
 
 def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
-    """Return what came of the trial in *run_dir* beside its verdict; raises DatapackError."""
+    """Return the outcomes noted in *run_dir* besides the verdict; raises DatapackError."""
     return _read_lines(run_dir / OUTCOMES, TrialOutcome)
 
 
-def _open_names(path: Path) -> dict[str, str]:
-    """Return the nodes of a cluster by the names that scenarios have for them, none where there is no cluster."""
+def _names_of_nodes(path: Path) -> dict[str, str]:
+    """Return the cluster's nodes by their names in scenarios, empty without a cluster."""
     if not path.exists():
         return {}
     try:
@@ -81,7 +81,7 @@ def _open_names(path: Path) -> dict[str, str]:
 
 
 def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
-    """Return the steps of the agent, none when it left no trace; raises DatapackError."""
+    """Return the steps in the agent's trace, empty without one; raises DatapackError."""
     return _read_lines(run_dir / TRACE, TraceStep)
 
 
@@ -126,7 +126,7 @@ def grade_trial(
 
 
 def _system_of(scenario: Scenario) -> System | None:
-    """Return the system of *scenario*, None when its definition is a file that is not there any more."""
+    """Return the system of *scenario*, None when its file no longer exists."""
     try:
         return system_of(scenario)
     except (NotFoundError, ConfigError):
@@ -134,14 +134,14 @@ def _system_of(scenario: Scenario) -> System | None:
 
 
 def require_trials(root: Path) -> Path:
-    """Return *root*; raises UserError when no trial was ever begun there."""
+    """Return *root*; raises UserError when it is no store of trials."""
     if not (root / SCENARIOS).is_dir():
         raise UserError(f"{root} holds no trials; `opsassay run trials PLAN -o {root}` writes them.")
     return root
 
 
 def recorded_trials(store: RunStore) -> list[Path]:
-    """Return the folders of all results of *store*: whole attempts, the one of every cell that counts."""
+    """Return the run folders of all results in *store*, one for each cell."""
     folders = {path: read_run(path) for path in store.runs()}
     trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
     done = (run for run in counted_runs(folders.values()) if run.status is RunStatus.DONE)

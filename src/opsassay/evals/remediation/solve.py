@@ -46,7 +46,7 @@ LOOK_S = 0.2
 
 
 def wants_machine(scenario: Scenario) -> bool:
-    """Tell whether nothing may run beside a trial of *scenario* on this machine."""
+    """Return whether a trial of *scenario* must have this machine to itself."""
     alerts = scenario.verification.alerts
     if scenario.environment.substrate != "local" or alerts is None:
         return False
@@ -55,10 +55,7 @@ def wants_machine(scenario: Scenario) -> bool:
 
 @contextmanager
 def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[None]:
-    """Share the machine with the trials of this user while the block runs, or have it *alone*; waits for that.
-
-    Whoever has *given_up* waits no longer, and is not to begin anything.
-    """
+    """Hold the machine, shared with other trials or *alone*, while the block runs; waits until it is free."""
     root = state_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / "trials.lock").open("a") as room:
@@ -68,10 +65,10 @@ def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[Non
         yield
 
 
-def _lock_file(file: IO[str], how: int, given_up: Callable[[], bool]) -> None:
+def _lock_file(file: IO[str], operation: int, given_up: Callable[[], bool]) -> None:
     while not given_up():
         try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
+            fcntl.flock(file, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(LOOK_S)
         else:
@@ -108,7 +105,7 @@ class TrialRun:
 
     @cached_property
     def agent_digest(self) -> str:
-        """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
+        """The digest of the agent's content: an oracle's steps, or a command with its files."""
         if self.agent.oracle is not None:
             return script_of(self.scenario, self.agent.oracle).digest()
         if not (files := self.agent.files()):
@@ -120,7 +117,7 @@ class TrialRun:
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell that the job's run belongs to."""
+        """The cell (scenario, agent, arm, seed) that the run belongs to."""
         agent = self.agent
         return RunSpec(
             scenario_task(self.scenario),
@@ -132,7 +129,7 @@ class TrialRun:
         )
 
     def _knobs(self) -> dict[str, str]:
-        """Return the knobs of its arm; what is not masked has none for it."""
+        """Return the settings that define the arm, without those at their default."""
         knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
         if self.mask != Mask():
             knobs["mask"] = self.mask.words
@@ -142,57 +139,54 @@ class TrialRun:
 
     @property
     def task_name(self) -> str:
-        """What the scenario is called."""
+        """The id of the scenario."""
         return self.scenario.id
 
     @property
     def solver_name(self) -> str:
-        """What the agent is called, with its arms and the seed."""
+        """The display name of the agent with its arms and the seed."""
         return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the trial until it has a result or no attempt is left, and grade it."""
+        """Run the trial until it has a result or no attempts are left, and grade it; return how it ended."""
         self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)
         for again in range(self.retries + 1):
-            run_dir = known or self._in_turn(store, given_up, alone=again > 0)
+            run_dir = known or self._attempt_in_turn(store, given_up, alone=again > 0)
             run = read_run(run_dir)
             if run.status is not RunStatus.ABORTED:
-                return self._grade_trial(run_dir, run, known=run_dir == known)
+                return self._grade_trial(run_dir, run, was_done=run_dir == known)
             say(f"aborted: {run.error}")
         return RunEnd(self, None, run, run.error, f"no result: {run.error}")
 
     def operator_tools(self) -> Mapping[str, Tool]:
-        """Return the tools that the agent has."""
+        """Return the agent's tools by name."""
         from opsassay.evals.remediation.trial.rehearsal import tools_of
 
         return {**tools_of(self.scenario), **(UNDO if self.rollback else {})}
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Have the agent work at its tools with nothing behind them."""
+        """Run the agent with tools that do nothing, for *seconds*; return the checks."""
         from opsassay.evals.remediation.trial.rehearsal import rehearse
 
         return rehearse(self.scenario, self.agent, self.prompt_arm, self.operator_tools(), seconds)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Grade the run in *run_dir* by what was committed, and return its metrics."""
+        """Return the metrics of the run in *run_dir*, graded by what it committed."""
         return grade_trial(run_dir, self.scenario).metrics
 
-    def _grade_trial(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
-        before = "done before, " if known else ""
+    def _grade_trial(self, run_dir: Path, run: Run, *, was_done: bool) -> RunEnd:
+        before = "done before, " if was_done else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
         except OpsAssayError as error:  # its record is torn: the run stays, ungraded
-            return RunEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
+            return RunEnd(self, None, run, str(error), f"{before}failed to grade: {error}", was_done)
         said = "certified" if certificate.passed else certificate.reason
-        return RunEnd(self, run_dir, run, message=before + said, known=known)
+        return RunEnd(self, run_dir, run, message=before + said, known=was_done)
 
-    def _in_turn(self, store: RunStore, given_up: Callable[[], bool], *, alone: bool) -> Path:
-        """Make an attempt once the machine is free for it; a cluster has turns of its own.
-
-        A second attempt is *alone* on the machine: the first may have failed because other trials kept it busy.
-        """
+    def _attempt_in_turn(self, store: RunStore, given_up: Callable[[], bool], *, alone: bool) -> Path:
+        """Make an attempt once the machine is free for it; return its folder."""
         if self.scenario.environment.substrate != "local":
             return self._run_attempt(store, given_up)
         with machine_shared(given_up, alone=alone or wants_machine(self.scenario)):
@@ -212,7 +206,7 @@ class TrialRun:
         )
 
     def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
-        """Perform the trial in a process group of its own; what went wrong with the machinery aborts it."""
+        """Run the trial in a process group of its own; a failure of the machinery gives an aborted outcome."""
         order: dict[str, Any] = {
             "performer": self.performer,
             "runner": os.getpid(),
@@ -234,7 +228,7 @@ class TrialRun:
         if code:
             said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
             return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
-        outcome = _outcome(run_dir)
+        outcome = _outcome_of_trial(run_dir)
         judged = validity(evidence_of(read_recorded(run_dir), self.scenario))
         if judged.status == "starved":
             outcome = replace(outcome, status=RunStatus.ABORTED, error=judged.reason)
@@ -242,20 +236,20 @@ class TrialRun:
 
     @property
     def granted_s(self) -> float:
-        """How long it takes at most beside deployment and removal: what its scenario grants the system and the agent."""
+        """The longest time in seconds, besides deployment and removal, that the scenario allows."""
         environment = self.scenario.environment
         settling = self.scenario.verification.settling
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
         return granted + (settling.limit_s if settling is not None else 0.0)
 
     def _timeout_s(self) -> float:
-        """Return after how many seconds it counts as hung."""
+        """Return after how many seconds the trial counts as hung."""
         substrate = self.scenario.environment.substrate
         waits_s = 0.0 if self.gate is None else GATE_S
         return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s + waits_s
 
     def end_all(self) -> None:
-        """Do nothing: the watchdog of each trial asks it to end, so that it removes its system."""
+        """Do nothing: each trial's watchdog ends it, so that it removes its system."""
 
 
 def run_trials(
@@ -266,7 +260,7 @@ def run_trials(
     performer: str = PERFORM,
     progress: Progress = SILENT,
 ) -> list[Path]:
-    """Run every job that has no result yet and grade it; return the folders of all results, in the order of *jobs*.
+    """Run and grade every job without a result; return the result folders in the order of *jobs*.
 
     *workers* trials run side by side, each on a system of its own. A job whose attempts all failed has no folder in the
     answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
@@ -276,8 +270,8 @@ def run_trials(
     return [end.run_dir for end in make_runs(store, performed, workers, progress) if end.run_dir is not None]
 
 
-def _outcome(run_dir: Path) -> AttemptOutcome:
-    """Return the outcome of a trial that was performed: what its agent spent, how it was kept apart, what it left."""
+def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
+    """Return the outcome of a completed trial: usage, isolation, leftovers."""
     report = _read_json(run_dir / REPORT)
     sealed = report.get("sealed")
     left = _read_json(run_dir / BASELINE).get("left", ())

@@ -55,17 +55,17 @@ class TrialRow:
 
     @property
     def hidden(self) -> bool:
-        """Whether the outcome passes and the conjunction does not."""
+        """Whether the outcome check passes while the certificate fails."""
         return self.outcome and not self.conjunction
 
     @property
     def deeper(self) -> bool:
-        """Whether the required check goes beyond readiness."""
+        """Whether the committed depth goes beyond readiness."""
         return self.depth != "D1"
 
     @property
     def main(self) -> bool:
-        """Whether it is of the main slice."""
+        """Whether the trial is in the main slice."""
         return self.arm == BASELINE and self.probes
 
 
@@ -75,7 +75,7 @@ def tables(rows: Sequence[TrialRow]) -> list[ResultTable]:
 
 
 def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
+    """Return Table 9: the passes per scenario, agent, prompt arm and probe arm."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_count_cells(members))
         for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row)
@@ -85,7 +85,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
+    """Return Table 10: per cell which runs pass, their duration, and how often each predicate fails."""
     found = []
     for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
@@ -94,7 +94,7 @@ def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
         counted = Counter(name for row in members for name in row.failed).most_common()
         failed = ", ".join(f"{name} {count}x" for name, count in counted) or None
         on = "on" if probes else "off"
-        found.append((scenario, agent, arm, on, passing, *_count_cells(members), mean, *_times(members), failed))
+        found.append((scenario, agent, arm, on, passing, *_count_cells(members), mean, *_mean_times(members), failed))
     columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
                "conj.", "mean time", "MTTD", "MTTR", "failed")  # fmt: skip
     return ResultTable("Outcomes per cell and run", columns, tuple(found), number=10)
@@ -113,13 +113,13 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
             len(members),
             *_count_cells(members),
             interval(sum(r.conjunction for r in members), len(members)),
-            *_times(members),
+            *_mean_times(members),
             "no: " + "; ".join(why) if (why := dict.fromkeys(w for r in members for w in r.not_ranked)) else "yes",
         )
         for (agent,), members in group_rows(main, lambda r: (r.agent,))
     ]
     held = sum(r.conjunction for r in main)
-    found.append(("All", len(main), *_count_cells(main), interval(held, len(main)), *_times(main), None))
+    found.append(("All", len(main), *_count_cells(main), interval(held, len(main)), *_mean_times(main), None))
     columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
                "MTTD", "MTTR", "ranked")  # fmt: skip
     hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in group_rows(main, lambda r: (r.agent,))}
@@ -128,7 +128,7 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def per_run(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 13: every run with where its replicas run, the least availability, diagnosis and time to repair."""
+    """Return Table 13: per run the hosts of replicas, least availability, diagnosis and time to repair."""
     found = tuple(
         (
             row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_tick_or_cross, (
@@ -151,7 +151,7 @@ def _cell_of_row(row: TrialRow) -> tuple[Any, ...]:
 def group_rows(
     rows: Iterable[TrialRow], key: Callable[[TrialRow], tuple[Any, ...]]
 ) -> list[tuple[tuple[Any, ...], list[TrialRow]]]:
-    """Return *rows* by *key*, each group by seed."""
+    """Return (key, rows) for each group of *rows* with the same *key*, its rows sorted by seed."""
     ordered = sorted(rows, key=lambda r: (tuple(map(str, key(r))), r.seed))
     return [(name, list(members)) for name, members in groupby(ordered, key)]
 
@@ -161,21 +161,21 @@ def _count_cells(rows: Sequence[TrialRow]) -> tuple[str, ...]:
     return tuple(share(sum(column), len(rows)) for column in zip(*found, strict=True)) if found else ("0/0",) * 5
 
 
-def share(hits: int, of: int) -> str:
-    """Return *hits* of *of* as a fraction."""
-    return f"{hits}/{of}"
+def share(hits: int, total: int) -> str:
+    """Return the text "hits/total"."""
+    return f"{hits}/{total}"
 
 
-def interval(hits: int, of: int) -> str | None:
-    """Return Wilson's interval of *hits* of *of* at 95%, None where *of* is 0."""
-    if not of:
+def interval(hits: int, total: int) -> str | None:
+    """Return Wilson's interval at 95% of *hits* out of *total*, as text; None when *total* is 0."""
+    if not total:
         return None
-    low, high = wilson(hits, of)
+    low, high = wilson(hits, total)
     return f"{low:.0%} to {high:.0%}"
 
 
-def _times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
-    """Return MTTD and MTTR."""
+def _mean_times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
+    """Return MTTD and MTTR as text, None where there is none."""
     diagnosed = _mean_time(row.diagnosis_s for row in rows if row.right is not None)
     return diagnosed, _mean_time(row.repair_s for row in rows if row.alerts)
 
@@ -196,5 +196,5 @@ def _format_seconds(time_s: float | None) -> str | None:
     return None if time_s is None else f"{time_s:.1f} s"
 
 
-def _tick_or_cross(held: bool) -> str:
-    return "✓" if held else "×"
+def _tick_or_cross(passed: bool) -> str:
+    return "✓" if passed else "×"

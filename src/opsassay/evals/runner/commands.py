@@ -33,21 +33,21 @@ _ENDING_S = 2.0
 
 
 def refusal_to_seal(sealing: Sealing, *, remote: bool = False) -> str | None:
-    """Return why a command is not sealed here, None when it is; one that hands its task on is *remote*."""
+    """Return why a command is not sandboxed here, None when it is; *remote* if its task is handed on elsewhere."""
     if remote:
         return "it hands its task on to an agent elsewhere"
     return "switched off" if sealing == "off" else sealing_refusal()
 
 
 def places_of(view: Path, work: Path, files: Path, *, sealed: bool) -> dict[str, str]:
-    """Return where the words of a command find python, agent (its *files*), view, work and prompt."""
+    """Return the paths for the placeholders python, agent, view, work and prompt in a command's words."""
     agent, seen, home = (AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE) if sealed else (str(files), str(view), str(work))
     python = python_path() if sealed else sys.executable
     return {"python": python, "agent": agent, "view": seen, "work": home, "prompt": f"{home}/{PROMPT}"}
 
 
 def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed: bool) -> str:
-    """Put the bridge to the MCP server at the socket *path*, a command for its tools, and its description into *work*.
+    """Write into *work* a bridge to the MCP server at the socket *path*, a command for its tools, and a description.
 
     Returns where the command finds the description. Sealed, the socket is the one that the seal offers as its own name.
     """
@@ -60,7 +60,7 @@ def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed:
 
 
 def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
-    """Run the command in *seal*, or, not *sealed*, as a process of this user under its clock and its bound of output.
+    """Run the command in the sandbox *seal*, or unsealed as a process of this user with a time and output limit.
 
     Unsealed it is killed with its session at the end, and is free to look around meanwhile. Raises as `Sandbox.run`.
     """

@@ -26,13 +26,13 @@ class Domain(Protocol):
     name: str
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the metrics that its results may have, the ones to look at first at the front."""
+        """Return the definitions of the metrics that its results may have, the most important first."""
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
         """Return whether a run succeeded, for pass@k; None when nothing could be judged."""
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the heads of the tasks at *paths*, and of those that ship."""
+        """Yield the public descriptions of the tasks at *paths*, and of the packaged ones."""
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
@@ -41,14 +41,11 @@ class Domain(Protocol):
         """
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of this domain in *stores* from what the stores hold; `grade_each` does it run by run.
-
-        Nothing is run again. What cannot be graded is among the problems of the answer; only wrong use is raised.
-        """
+        """Grade the runs of this domain in *stores* from what the stores hold; `grade_each` does it run by run."""
 
 
 def is_generated(domain: Domain) -> bool:
-    """Return whether the tasks of *domain* follow from seeds, one of which is published."""
+    """Return whether the tasks of *domain* are generated from seeds, one of which is published."""
     return bool(getattr(domain, "generated", False))
 
 
@@ -71,7 +68,7 @@ def domain_named(name: str) -> Domain:
 
 
 def outcome_of(domain: Domain, run: Run, metrics: Mapping[str, Metric]) -> bool | None:
-    """Return whether *run*, of *domain*, succeeded by its *metrics*: one that came to no answer did not.
+    """Return whether *run* succeeded by its *metrics*; False when it came to no answer.
 
     None on a void case, and where nothing could be judged.
     """

@@ -35,14 +35,14 @@ class ExportedRun:
 
 
 def exported_runs(
-    store: RunStore, on_left_out: Callable[[Path, str], None], *, only: Container[Path] | None = None
+    store: RunStore, on_left_out: Callable[[Path, str], None], *, folders: Container[Path] | None = None
 ) -> Iterator[ExportedRun]:
-    """Yield every run of *store* that has a trace and a verdict; *on_left_out* hears of every other, with the reason.
+    """Yield every run of *store* with a trace and a verdict; *on_left_out* is called with every other.
 
-    *only* are the folders of those that are meant, all when None.
+    *folders* are the folders of those that are meant, all when None.
     """
     for run_dir in store.runs():
-        if only is not None and run_dir not in only:
+        if folders is not None and run_dir not in folders:
             continue
         try:
             verdicts = read_verdicts(run_dir)
@@ -57,20 +57,20 @@ def exported_runs(
 
 
 def push(run: ExportedRun, url: str) -> None:
-    """Send *run* to the OTLP/HTTP receiver at *url*, as protobuf; raises as `post`."""
+    """Send *run* to the OTLP/HTTP receiver at *url* as protobuf; raises as `post`."""
     push_spans(run.spans, url)
     push_events(run.events, url)
 
 
 def push_spans(spans: Mapping[str, Any], url: str) -> None:
-    """Send *spans*, an export in JSON, to the receiver at *url*; raises as `post`."""
+    """Send *spans*, an OTLP export in JSON, to the receiver at *url*; raises as `post`."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     post(url, "traces", _serialise_message(spans, ExportTraceServiceRequest()))
 
 
 def push_events(events: Mapping[str, Any], url: str) -> None:
-    """Send *events*, an export in JSON, to the receiver at *url*; raises as `post`."""
+    """Send *events*, an OTLP export in JSON, to the receiver at *url*; raises as `post`."""
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
     post(url, "logs", _serialise_message(events, ExportLogsServiceRequest()))
@@ -81,7 +81,7 @@ def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
     root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
     records = [
-        _record(root, name, metric, about | {"opsassay.profile": verdict.profile})
+        _metric_event(root, name, metric, about | {"opsassay.profile": verdict.profile})
         for verdict in verdicts
         for name, metric in verdict.metrics.items()
     ]
@@ -91,11 +91,11 @@ def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
     return ExportedRun(verdicts[0].run, spans, events, len(records))
 
 
-def _record(root: Mapping[str, Any], name: str, metric: Metric, about: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event of one *metric*: a score where there is one, and why there is none where there is none."""
+def _metric_event(root: Mapping[str, Any], name: str, metric: Metric, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the OTLP event of one *metric*: its score, or the reason why it has none."""
     attributes = [
         _text_attribute("gen_ai.evaluation.name", name),
-        *(_text_attribute(key, value) for key, value in about.items()),
+        *(_text_attribute(key, value) for key, value in labels.items()),
     ]
     if metric.value is not None:
         attributes.append({"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": metric.value}})
@@ -123,7 +123,7 @@ def _serialise_message(content: Mapping[str, Any], message: Any) -> bytes:
 
 
 def with_base64(value: Any) -> Any:
-    """Return *value* with ids in base64, as protobuf's own JSON has them; OTLP's has them in hexadecimal."""
+    """Return *value*, OTLP JSON, with hexadecimal ids in base64, as protobuf's JSON parser expects."""
     if isinstance(value, Mapping):
         return {
             key: b64encode(bytes.fromhex(inner)).decode() if key in _IDS else with_base64(inner)

@@ -61,7 +61,7 @@ class ExternalAgent:
 
     @classmethod
     def from_command(cls, command: CommandAgent, model: str | None) -> ExternalAgent:
-        """Return the agent that an agent.yaml describes, with the *model* that it is offered; raises UserError."""
+        """Return the agent that an agent.yaml describes, with access to *model*; raises UserError."""
         file = command.file
         return cls(
             command.name,
@@ -77,7 +77,7 @@ class ExternalAgent:
 
     @property
     def asks_model(self) -> bool:
-        """Whether a model is offered to it."""
+        """Whether the agent gets access to a model."""
         return self.model is not None and _MODEL in self.needs
 
 
@@ -98,7 +98,7 @@ class ExternalTask:
 def run_outside(
     agent: ExternalAgent, task: ExternalTask, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool
 ) -> Ended:
-    """Run the command of *agent* on *task* in *folder*, whose ``work`` it may write to, and return how it ended.
+    """Run the command of *agent* on *task* in *folder*, where it may write to ``work``; return how it ended.
 
     Its trace goes into *run_dir*, the tokens of its model into *meter*. Sealed, it finds the tools' socket, its model
     at 127.0.0.1:8000, the APIs of the task at `API_PORTS`, and nothing else of the machine. Raises as `Sandbox.run`, and
@@ -172,7 +172,7 @@ def no_apis(name: str) -> UserError:
 def _serve_apis(
     stack: ExitStack, server: ApiServer, folder: Path, sockets: dict[str, Path], ports: dict[int, str], *, sealed: bool
 ) -> dict[str, str]:
-    """Serve *server* until *stack* ends: at a socket that *ports* of the seal lead to, or beside it at a free port."""
+    """Serve *server* until *stack* closes, at a socket behind the sandbox's *ports* or unsealed at a free port."""
     from opsassay.telemetry.backends.serving import TEMPO, api_urls, serving_on_port, serving_on_socket
 
     if not sealed:
@@ -208,7 +208,7 @@ def _write_trace(
     ended: Ended,
     began_ns: int,
 ) -> None:
-    """Write the agent's steps: those of its conversation with the model, else one with all its tool calls."""
+    """Write the agent's steps: of its conversation with the model, else one step with all tool calls."""
     trace = gate.trace() if gate else None
     if trace is None:
         said = ended.stdout_tail if session is None else ended.stdout_tail + ended.stderr_tail
@@ -227,5 +227,5 @@ def _write_trace(
 
 
 def output_of(ended: Ended) -> str:
-    """Return the end of what a command printed, on both streams."""
+    """Return the tail of what a command printed on both streams."""
     return f"{ended.stdout_tail[-LOG_KEPT_BYTES:]}\n{ended.stderr_tail[-LOG_KEPT_BYTES:]}".strip()

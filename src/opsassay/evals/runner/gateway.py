@@ -40,7 +40,7 @@ class Gateway:
     session: Path
 
     def environment(self, base: str, model: str) -> dict[str, str]:
-        """Return the variables by which clients find the model at *base*."""
+        """Return the environment variables that point clients to *model* at the URL *base*."""
         return {
             "OPENAI_BASE_URL": base + self.suffix,
             "OPENAI_API_KEY": self.token,
@@ -52,15 +52,15 @@ class Gateway:
         }
 
     def book(self, meter: Meter) -> None:
-        """Book in *meter* the tokens of all that is on record, of answers that were cut off too."""
+        """Add the tokens of all recorded calls, unfinished ones included, to *meter*."""
         with suppress(OpsAssayError, OSError):
             exchanges = read_session(self.session)
             meter.usage.clear()
             for exchange in exchanges:
-                meter.count(_usage(exchange))
+                meter.count(_tokens_of_call(exchange))
 
     def trace(self) -> Trace | None:
-        """Return what was asked and answered; None when nothing was, or nothing that can be read."""
+        """Return the trace of the recorded calls, None when there is none that can be read."""
         try:
             trace = trace_of(read_session(self.session), _SESSION)
         except OpsAssayError:
@@ -70,7 +70,7 @@ class Gateway:
 
 @contextmanager
 def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
-    """Give the gateway to *model*, with its record and its socket in *folder*, while the block runs."""
+    """Yield a gateway to *model* while the block runs, with its record and socket in *folder*."""
     kind, _, rest = model.partition(":")
     base, suffix = base_url_set().rstrip("/"), "/v1"
     record = folder / "model"
@@ -113,7 +113,7 @@ class ConversationTrace(Background):
         self._written = 0
 
     def work(self) -> None:
-        """Look every `LOOK_S` seconds; what cannot be read now is read at the end."""
+        """Write new steps every `LOOK_S` seconds; what cannot be read yet is read at the end."""
         while self.pause(LOOK_S):
             with suppress(OpsAssayError, OSError):
                 self._write_new_steps()
@@ -134,13 +134,13 @@ class _Capped:
         self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return what to do with one request."""
+        """Return whether to forward the request, refuse it, or answer it."""
         if reason := refusal(method, path, body, self._model):
             _log.warning("request refused", method=method, path=path, reason=reason)
             return Refuse(422, f"Refused: {reason}.")
         if method == "POST":
             for exchange in self._tail.ended():
-                self._meter.count(_usage(exchange))
+                self._meter.count(_tokens_of_call(exchange))
             if limit := self._meter.exhausted():
                 _log.warning("limit reached", limit=limit)
                 return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
@@ -148,8 +148,8 @@ class _Capped:
         return self._inner.decide(method, path, body)
 
 
-def _usage(exchange: Exchange) -> dict[str, int]:
-    """Return the tokens of one call; of input and output a quarter of the characters where the endpoint reports none."""
+def _tokens_of_call(exchange: Exchange) -> dict[str, int]:
+    """Return the input and output tokens of a call, estimated as characters / 4 when not reported."""
     asked, answer = exchange.asked(), exchange.answer()
     if asked is None or answer is None or (answer.error and not answer.usage):
         return {}

@@ -60,7 +60,7 @@ class FolderEnvironment(ABC, Generic[S]):
 
     @property
     def view(self) -> Path:
-        """The files that the agent reads."""
+        """The folder with the files that the agent reads."""
         return self.folder / "view"
 
     def prepare(self) -> None:
@@ -74,16 +74,16 @@ class FolderEnvironment(ABC, Generic[S]):
 
     @abstractmethod
     def session(self) -> S:
-        """Return the tools of the agent."""
+        """Return the session with the agent's tools."""
 
     settle = start
 
     def remove(self) -> None:
-        """Remove the folder, and end what serves the tools."""
+        """Remove the folder and stop what serves the tools."""
         self.stack.close()
 
     def verify(self) -> list[str]:
-        """Return the folder when it is still there."""
+        """Return the folder if it still exists."""
         return [f"the folder {self.folder} is still there"] if self.folder.exists() else []
 
 
@@ -117,28 +117,28 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @property
     def oracle(self) -> str | None:
-        """The name of the oracle that answers, None for another solver."""
+        """The name of the oracle that answers, None for other solvers."""
         return self.agent.name.removeprefix(ORACLE) if self.agent.name.startswith(ORACLE) else None
 
     @cached_property
     def command(self) -> CommandAgent | None:
-        """The external agent that answers, None for another solver."""
+        """The external agent that answers, None for other solvers."""
         return external_agent(Path(self.agent.name)) if self.agent.is_file else None
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits of the run: those of the plan go over the agent's own."""
+        """The limits of the run: the plan's, else the agent's own."""
         own = self.command.file.limits.model_dump(exclude_unset=True) if self.command else {}
         return Limits.model_validate({"seconds": 900.0, **own, **self.settings.limits})
 
     @property
     def task_name(self) -> str:
-        """What the task is called."""
+        """The display name of the task."""
         return self.task.task_info.id
 
     @property
     def solver_name(self) -> str:
-        """What the solver is called in results."""
+        """The display name of the solver."""
         if self.command is not None:
             return self.command.name
         name = self.agent.name
@@ -160,7 +160,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Have the task worked on, unless the store has its result."""
+        """Run the solver on the task, unless the store has the result; return how it ended."""
         del say
         if self.command is not None:
             require_apart(self.command, [store.root])
@@ -182,11 +182,11 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
-        """Have the task worked on in its environment, and write what is scored into *run_dir*."""
+        """Run the solver in the task's environment, and write what is graded into *run_dir*; return the outcome."""
         meter = Meter(self.limits, self.settings.price)
         environment = self.environment(run_dir, meter)
         with open_session(environment) as session:
-            error = self._work(environment, session, sealed=sealed)
+            error = self._run_solver(environment, session, sealed=sealed)
             reason = self.collect(environment, session)
             spent = {**meter.spent(), **self.further_usage(session)}
             if reason is None:
@@ -195,13 +195,13 @@ class GeneratedRun(ABC, Generic[G, S]):
             why = f"no answer: {error or reason}"
             return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent)
 
-    def _work(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
-        """Have the solver work; return what went wrong, as far as it is known."""
+    def _run_solver(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
+        """Run the solver; return what went wrong, None for nothing known."""
         if self.command is not None:
             return self._run_external_agent(self.command, environment, session, sealed=sealed)
         if self.agent.name != self.built_in:
             return self.play(session)
-        return self._work_built_in(environment, session)
+        return self._run_built_in_agent(environment, session)
 
     def _run_external_agent(
         self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
@@ -220,11 +220,8 @@ class GeneratedRun(ABC, Generic[G, S]):
             (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
         return self.take(end, folder / "work", session)
 
-    def _work_built_in(self, environment: FolderEnvironment[S], session: S) -> str | None:
-        """Let the built-in agent work with its model; return why it did not answer.
-
-        Raises ModelError when the endpoint failed, which is no failure of the agent: the attempt is aborted and made again.
-        """
+    def _run_built_in_agent(self, environment: FolderEnvironment[S], session: S) -> str | None:
+        """Run the built-in agent with its model; return why it gave no answer, None when it did; raises ModelError."""
         assert self.agent.model is not None
         meter = environment.meter
         model = model_named(self.agent.model, retries=0, timeout_s=min(meter.limits.seconds, 300.0))
@@ -246,30 +243,30 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def play(self, session: S) -> str | None:
-        """Have the oracle or the baseline answer in *session*; return why it has no answer."""
+        """Submit the answer of the oracle or baseline in *session*; return why there is none."""
 
     @abstractmethod
     def conversation(self, asker: Asker, session: S) -> tuple[SubmittingAgent, str]:
-        """Return the built-in agent of the domain and the goal that it reads."""
+        """Return the built-in agent of the domain and its first message, the goal."""
 
     @abstractmethod
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return what an external agent reads, which finds its files at *places* and has tools, if *with_tools*."""
+        """Return the prompt of an external agent: files are at *places*; *with_tools* tells it of tools."""
 
     @abstractmethod
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Return where an external agent puts its answer; *work* is prepared."""
+        """Prepare *work*; return the path where an external agent puts its answer."""
 
     @abstractmethod
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Take what an external agent left in *work* or printed; return why there is no answer."""
+        """Read the answer that an external agent left in *work* or printed; return why there is none."""
 
     @abstractmethod
     def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:
         """Write the answer into the run folder; return why there is none."""
 
     def further_usage(self, session: S) -> Mapping[str, float]:
-        """Return what the run used beside what the meter counts."""
+        """Return the usage by unit besides what the meter counts."""
         del session
         return {}
 
@@ -278,7 +275,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         """Return the tools that the agent sees."""
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Have the task worked on as it is in a run, in a store that goes again; its limits are its own."""
+        """Run the solver on the task as usual, but in a temporary store and without the plan's limits."""
         del seconds
         with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
             end = self.run(RunStore(Path(folder)), lambda: False, lambda _: None)
@@ -297,12 +294,12 @@ class GeneratedRun(ABC, Generic[G, S]):
         """Grade the run in *run_dir*."""
 
     def end_all(self) -> None:
-        """Kill what external agents started."""
+        """Kill all processes that external agents started."""
         kill_sessions()
 
 
 def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: GeneratedPlan, folder: Path) -> None:
-    """Raise UserError for an external agent of *runs* that would see the secret of *plan*."""
+    """Raise UserError for an external agent of *runs* that could see the secret file of *plan*."""
     if plan.held_out is None:
         return
     for command in {run.agent.name: run.command for run in runs}.values():

@@ -47,7 +47,7 @@ class GeneratedTask(Artefact):
 
     @property
     def id(self) -> str:
-        """Its name, and its number when it is held out."""
+        """The task's name, with a number when it is held out."""
         return self.name + (f"{HELD_OUT}{self.held_out}" if self.held_out is not None else "")
 
     @cached_property
@@ -57,20 +57,20 @@ class GeneratedTask(Artefact):
 
     @property
     def task_info(self) -> Task:
-        """What everybody may know of the task."""
+        """The public description of the task."""
         raise NotImplementedError
 
     def committed(self, *parts: str) -> str:
-        """Return the digest of the version of its generator, its name, its seed and *parts*."""
+        """Return the digest of the generator's version, the task's name and seed, and *parts*."""
         return hashlib.sha256("\0".join((self.generator, self.name, str(self.seed), *parts)).encode()).hexdigest()
 
     def keep(self, root: Path) -> None:
-        """Write it into the store at *root* under its commitment, if it is not there."""
+        """Write the task into the store at *root* under its commitment, unless there."""
         keep_body(root / self.BODIES, self.commitment, self)
 
     @classmethod
     def read_kept(cls, root: Path, commitment: str) -> Self:
-        """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+        """Return the task with this *commitment* in the store at *root*; raises DatapackError."""
         path, task = root / cls.BODIES / f"{commitment}.json", kept_body(root / cls.BODIES, commitment, cls)
         if task.generator != cls.model_fields["generator"].default:
             raise DatapackError(
@@ -83,7 +83,7 @@ class GeneratedTask(Artefact):
 
     @classmethod
     def held_out_ones(cls, name: str, secret: Path, count: int) -> list[Self]:
-        """Return *count* tasks called *name* whose seeds follow from the content of the file *secret*; raises UserError."""
+        """Return *count* tasks *name* with secret seeds, derived from the file *secret*; raises UserError."""
         seeds = enumerate(held_out_seeds(name, secret, count), 1)
         return [cls.model_validate({"name": name, "seed": seed, "held_out": n}) for n, seed in seeds]
 
@@ -96,7 +96,7 @@ class HeldOutSeeds(Written):
 
 
 def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
-    """Return the *count* seeds of the task called *name* by what stands in the file *secret*; raises UserError.
+    """Return the *count* seeds of the task *name* that follow from the file *secret*; raises UserError.
 
     Seed n is the first 16 bytes of HMAC-SHA256(secret, "NAME/n"), big-endian, with n from 1.
     """
@@ -116,7 +116,7 @@ def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
 
 
 def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
-    """Write the *body* of a task into *folder* of a store under its *commitment*, if it is not there."""
+    """Write the *body* of a task into *folder* of a store under its *commitment*, unless there."""
     path = folder / f"{commitment}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
 
 
 def kept_body(folder: Path, commitment: str, model: type[A]) -> A:
-    """Return the body that runs of a store were begun with; raises DatapackError."""
+    """Return the task body with this *commitment* in *folder* of a store; raises DatapackError."""
     path = folder / f"{commitment}.json"
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
@@ -143,9 +143,9 @@ class AnswerSettings(Written):
 
     @field_validator("limits")
     @classmethod
-    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
-        Limits.model_validate(given)
-        return given
+    def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        Limits.model_validate(settings)
+        return settings
 
 
 class GeneratedPlan(Written):
@@ -161,7 +161,7 @@ class GeneratedPlan(Written):
     settings: AnswerSettings = Field(default=AnswerSettings())
 
     def seeded(self, kind: type[G], names: Sequence[str], folder: Path) -> list[G]:
-        """Return the tasks of *kind* called *names*, with every seed of the plan; raises UserError for no secret."""
+        """Return the tasks *names* of class *kind* with every seed of the plan; raises UserError for no secret."""
         found: list[G] = []
         for name in names:
             if self.published:
@@ -171,10 +171,7 @@ class GeneratedPlan(Written):
         return found
 
     def each(self, cases: Sequence[tuple[T, Sequence[str]]], folder: Path) -> list[tuple[T, PlannedAgent, int]]:
-        """Return (case, agent, seed) for every run; *cases* are with the oracles of each, files are of *folder*.
-
-        Repeats are outermost, so that an interrupted plan is balanced.
-        """
+        """Return (case, agent, seed) for every run of *cases*, each with the names of its oracles."""
         return [
             (case, agent, self.seed + repeat)
             for repeat in range(self.repeats)
@@ -184,12 +181,12 @@ class GeneratedPlan(Written):
         ]
 
 
-def agents_for(given: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
-    """Return the agents that *given* stands for in a task with these *oracles*; files are those of *folder*."""
-    if given.name == EVERY_ORACLE:
+def agents_for(planned: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
+    """Return the agents that *planned* expands to in a task with *oracles*; files are relative to *folder*."""
+    if planned.name == EVERY_ORACLE:
         return [PlannedAgent(name=ORACLE + name) for name in oracles]
-    model = given.model
+    model = planned.model
     kind, _, rest = (model or "").partition(":")
     if kind in {"scripted", "replayed"}:
         model = f"{kind}:{(folder / rest).absolute()}"
-    return [PlannedAgent(name=str(folder / given.name) if given.is_file else given.name, model=model)]
+    return [PlannedAgent(name=str(folder / planned.name) if planned.is_file else planned.name, model=model)]

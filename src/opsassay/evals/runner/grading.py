@@ -68,33 +68,33 @@ class GradedRuns:
 
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:
-        """The runs that count in tables, one of every cell."""
+        """The runs that count in tables, one for each cell."""
         of = {run_id(one.run): one for one in self.graded}
         return tuple(of[run_id(run)] for run in counted_runs(one.run for one in self.graded))
 
     @cached_property
     def name(self) -> Callable[[Run], str]:
-        """What names the solver of each run that counts: see `solver_names`."""
+        """The function that names the solver of a run: see `solver_names`."""
         return solver_names(one.run for one in self.counted)
 
     def labelled(self) -> list[Verdict]:
-        """Return the verdicts that count; another arm, or hash, is another solver."""
+        """Return the verdicts that count, with solvers named apart by arm and hash."""
         return [one.verdict.model_copy(update={"solver": self.name(one.run)}) for one in self.counted]
 
     def scored(self) -> list[ScoredAnswer]:
-        """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
+        """Return the counted runs that may be ranked, with their answers, for a score table."""
         ranked = [one for one in self.counted if not why_not_ranked(one.run)]
         return [
             ScoredAnswer.from_run(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked
         ]
 
-    def answer_label(self, one: GradedRun) -> str | None:
-        """Return the label of an answer, None in a domain whose answers have none."""
-        del one
+    def answer_label(self, graded: GradedRun) -> str | None:
+        """Return the label of a run's answer, None in domains without answer labels."""
+        del graded
         return None
 
     def not_ranked(self) -> dict[str, str]:
-        """Return the solvers that are not ranked, with why."""
+        """Return the solvers that are not ranked, with the reasons."""
         reasons: dict[str, dict[str, None]] = {}
         for one in self.counted:
             for reason in why_not_ranked(one.run):
@@ -104,11 +104,11 @@ class GradedRuns:
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def case_labels(self) -> Mapping[str, CaseLabels]:
-        """Return what a score table says of tasks, by their ids: families, expected labels, covariates."""
+        """Return the family, expected label and covariates of each task, by id."""
         return {}
 
     def rows(self) -> list[ResultRow]:
-        """Return the runs that count as rows of results."""
+        """Return the counted runs as rows of results."""
         return [
             ResultRow(
                 self.domain.name, one.run.item, one.run.solver.label, one.run.arm, one.run.seed, one.run, one.folder,
@@ -118,24 +118,24 @@ class GradedRuns:
         ]  # fmt: skip
 
     def tables(self) -> list[ResultTable]:
-        """Return the figures of every solver, which `opsassay score run` prints."""
+        """Return the tables that `opsassay score run` prints: the figures of every solver."""
         return solver_tables(self.rows())
 
     def results(self) -> list[ResultTable]:
-        """Return the tables of a page of results, which `opsassay score table` prints."""
+        """Return the tables that `opsassay score table` prints."""
         return self.tables()
 
     def notes(self) -> list[str]:
-        """Return sentences that belong below the tables of solvers."""
+        """Return notes to print below the tables of solvers."""
         return []
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what `opsassay score run --json` has beside the verdicts."""
+        """Return what `opsassay score run --json` adds to the verdicts."""
         return {}
 
 
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
-    """Return the stores of *paths*, each a store or the folder of one run; raises UserError where there are no runs."""
+    """Return the stores at *paths* with the ids of the chosen runs, None for all; raises UserError for no runs."""
     chosen: dict[Path, frozenset[str] | None] = {}
     for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():
@@ -150,10 +150,7 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
 
 
 def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
-    """Grade the runs of *stores*, domain by domain; what cannot be graded is reported, and the rest goes on.
-
-    Raises NotFoundError for a domain whose package is not installed, and what a domain raises before it grades.
-    """
+    """Grade the runs of *stores*, by domain; what cannot be graded is reported as a problem; raises NotFoundError."""
     of_domain: dict[str, dict[Path, frozenset[str] | None]] = {}
     for root, ids in stores.items():
         store = RunStore(root)
@@ -166,7 +163,7 @@ def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
 
 
 def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
-    """Return *graded* with the cells of whole *stores* that were begun and never came to a result."""
+    """Return *graded* with the cells of complete *stores* whose attempts were all aborted."""
     begun = []
     for store in (RunStore(root) for root, ids in stores.items() if ids is None):
         for folder in store.runs():
@@ -184,7 +181,7 @@ def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
 def grade_each(
     domain: Domain, stores: Stores, evaluate: Callable[[RunStore, Path, Run], Mapping[str, Metric]]
 ) -> GradedRuns:
-    """Grade every run of *stores* that is of *domain* and came to a result, and write its verdict.
+    """Grade every run of *stores* in *domain* that has a result, and write its verdict.
 
     *evaluate* gets the store, the folder and the record of a run that ended as it should, and returns its metrics. One
     that failed has every metric of the domain as failed, so that it counts. An OpsAssayError of *evaluate* is a problem.
@@ -215,6 +212,6 @@ def _failed_metrics(domain: Domain, run: Run) -> dict[str, Metric]:
 
 
 def problem_lines(graded: Sequence[GradedRuns]) -> list[str]:
-    """Return every problem of *graded* as a line that names its folder."""
+    """Return each problem of *graded* as a line that names its run folder."""
     found = ((folder, problem) for one in graded for folder, problem in one.problems.items())
     return [problem if folder in problem else f"{folder}: {problem}" for folder, problem in found]

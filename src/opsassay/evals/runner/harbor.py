@@ -26,21 +26,21 @@ Table = Mapping[str, str | float | list[str]]
 
 
 def task_toml(name: str, tables: Mapping[str, Table]) -> str:
-    """Return the ``task.toml`` of the task called *name*, with *tables* by their headers; one in ``[]`` is of an array."""
+    """Return the ``task.toml`` of the task *name* with *tables* by heading; a heading in ``[]`` is an array."""
     lines = [f'schema_version = "{SCHEMA}"']
     named = {"name": f"opsassay/{name}", **tables["task"]}
     for header, table in {**tables, "task": named}.items():
-        lines += ["", f"[{header}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
+        lines += ["", f"[{header}]", *(f"{key} = {_format_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
 
 
-def _value(value: object) -> str:
-    """Return what TOML and JSON write alike: texts, numbers and lists of them."""
+def _format_value(value: object) -> str:
+    """Return *value* as TOML: text, numbers and lists of them."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def write_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write *files* below *folder*, by their paths; those that begin with ``#!`` can be run."""
+    """Write *files* (content by path) below *folder*; those that start with ``#!`` are made executable."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -49,16 +49,13 @@ def write_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def rewards_of(metrics: Mapping[str, Metric], *, success: bool) -> dict[str, float]:
-    """Return the scored *metrics* with `reward` before them: 1 for a *success*, 0 for none.
-
-    Metrics that failed or do not apply are left out, since Harbor's rewards are numbers.
-    """
+    """Return the scored *metrics* and `reward`: 1 for *success*, else 0."""
     scored = {n: m.value for n, m in metrics.items() if m.status is MetricStatus.SCORED and m.value is not None}
     return {"reward": float(success), **scored}
 
 
 def write_rewards(path: Path, rewards: Mapping[str, float]) -> None:
-    """Write *rewards* to *path* whole, as Harbor reads them."""
+    """Write *rewards* to *path* in Harbor's form."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(rewards), encoding="utf-8")
 
@@ -78,31 +75,31 @@ class ContainerInstall:
     content: bytes = b""
 
     def dockerfile_lines(self, folder: str = "") -> tuple[str, str]:
-        """Return what a Dockerfile says before RUN when the wheel lies in *folder* beside it, and the command of RUN."""
+        """Return the COPY line for the wheel in *folder*, if any, and the command that installs it."""
         copy = f"COPY {folder}{self.wheel} {PLACE}/\n" if self.wheel else ""
         clean = f" && rm -r {PLACE}" if self.wheel else ""
         return copy, f"pip install --no-cache-dir {shlex.quote(self.requirement)}{clean}"
 
     def files(self, folder: str) -> dict[str, bytes]:
-        """Return the wheel by its path in *folder* of a task; nothing where pip fetches what it installs."""
+        """Return the wheel by its path in *folder* of a task; empty when pip downloads the package."""
         return {f"{folder}{self.wheel}": self.content} if self.wheel else {}
 
 
-def container_install(asked: str | None, extras: str) -> ContainerInstall:
-    """Return how OpsAssay with *extras* is installed when *asked* is a wheel, a requirement of pip, or None: as it is here.
+def container_install(requirement: str | None, extras: str) -> ContainerInstall:
+    """Return how to install OpsAssay with *extras*: from a wheel or a pip requirement; None: as installed here.
 
     Raises UserError for a file or folder that cannot be laid beside a Dockerfile.
     """
-    if asked is None:
+    if requirement is None:
         return ContainerInstall(f"{PLACE}/{WHEEL}[{extras}]", WHEEL, own_wheel())
-    named = _WHEEL_PATH.fullmatch(asked)
+    named = _WHEEL_PATH.fullmatch(requirement)
     if named is None:
-        if Path(asked).is_dir():
+        if Path(requirement).is_dir():
             raise UserError(
-                f"--install {asked} is a folder, which no container sees; make a wheel of it with "
-                f"`pip wheel --no-deps -w dist {shlex.quote(asked)}` and name that."
+                f"--install {requirement} is a folder, which no container sees; make a wheel of it with "
+                f"`pip wheel --no-deps -w dist {shlex.quote(requirement)}` and name that."
             )
-        return ContainerInstall(asked)
+        return ContainerInstall(requirement)
     path = Path(named["path"])
     try:
         content = path.read_bytes()
@@ -112,7 +109,7 @@ def container_install(asked: str | None, extras: str) -> ContainerInstall:
 
 
 def own_wheel() -> bytes:
-    """Return the wheel of the OpsAssay that runs, the same bytes each time; raises UserError where it is not installed."""
+    """Return a reproducible wheel of the running OpsAssay; raises UserError when it is not installed."""
     package = Path(opsassay.__file__).parent
     try:
         installed = distribution("opsassay")
@@ -139,7 +136,7 @@ def own_wheel() -> bytes:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Return the files below *folder* by their paths in it, without what is installed or compiled there."""
+    """Return the files below *folder* by relative path, without installed and compiled ones."""
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     made = ("__pycache__", "node_modules")
     kept = {name: path for name, path in found.items() if not any(p in made or p[0] == "." for p in name.parts)}

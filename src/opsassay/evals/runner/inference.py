@@ -60,7 +60,7 @@ _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=t
 
 
 def refusal(method: str, path: str, body: bytes, model: str | None = None) -> str | None:
-    """Return why a request may not go to the provider, None when it may; *model* is the one that may be asked, if one.
+    """Return why a request to the provider is refused, None when it is allowed; *model* is the only allowed one.
 
     The path is compared as it came, byte for byte, with or without ``/v1``: what needs to be normalised is refused.
     """
@@ -74,21 +74,21 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
         return None
     if method != "POST" or where not in KEYS:
         return f"{method} {place[:200]} is no inference; a sealed agent may only ask {', '.join(KEYS)}"
-    asked = _object(body)
+    asked = _parse_object(body)
     return _refuse_request(asked, KEYS[where], model) if asked is not None else _NO_OBJECT
 
 
-def _refuse_gemini(named: str, query: str, body: bytes, model: str | None) -> str | None:
+def _refuse_gemini(model_in_path: str, query: str, body: bytes, model: str | None) -> str | None:
     if query not in {"", "alt=sse"}:
         return "its query is not alt=sse"
-    if ".." in named or model not in {None, named}:
+    if ".." in model_in_path or model not in {None, model_in_path}:
         return f"the model of this run is {model}, and no other"
-    asked = _object(body)
+    asked = _parse_object(body)
     return _refuse_gemini_request(asked) if asked is not None else _NO_OBJECT
 
 
-def _object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in *body*, None for what is none or has a key twice, of which readers take different ones."""
+def _parse_object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in *body*, None for anything else or with a duplicate key."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -103,60 +103,60 @@ def _object(body: bytes) -> dict[str, Any] | None:
     return asked if isinstance(asked, dict) else None
 
 
-def _refuse_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
-    if model is not None and asked.get("model") != model:
+def _refuse_request(request: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
+    if model is not None and request.get("model") != model:
         return f"the model of this run is {model}, and no other"
-    said = [asked.get(key) for key in ("messages", "input", "system", "instructions")]
-    return _refuse_unknown(asked, keys, VALUES) or _refuse_provider_access(
-        _provided(asked.get("tools") or []), _addresses(said, ADDRESSES)
+    said = [request.get(key) for key in ("messages", "input", "system", "instructions")]
+    return _refuse_unknown(request, keys, VALUES) or _refuse_provider_access(
+        _provider_tools(request.get("tools") or []), _find_addresses(said, ADDRESSES)
     )
 
 
-def _refuse_gemini_request(asked: dict[str, Any]) -> str | None:
-    config, tools = asked.get("generationConfig") or {}, asked.get("tools") or []
+def _refuse_gemini_request(request: dict[str, Any]) -> str | None:
+    config, tools = request.get("generationConfig") or {}, request.get("tools") or []
     if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
         return "generationConfig has to be an object, and tools a list of objects"
     provided = (kind for tool in tools for kind in sorted(tool.keys() - {"functionDeclarations"}))
     return (
-        _refuse_unknown(asked, KEYS[GEMINI], {})
+        _refuse_unknown(request, KEYS[GEMINI], {})
         or _refuse_unknown(config, _CONFIG_KEYS, _CONFIG)
         or _refuse_provider_access(
-            provided, _addresses([asked.get("contents"), asked.get("systemInstruction")], GEMINI_ADDRESSES)
+            provided, _find_addresses([request.get("contents"), request.get("systemInstruction")], GEMINI_ADDRESSES)
         )
     )
 
 
-def _refuse_unknown(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
-    if unknown := sorted(asked.keys() - keys):
+def _refuse_unknown(request: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
+    if unknown := sorted(request.keys() - keys):
         return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
     for key, allowed in values.items():
-        if asked.get(key) not in allowed:
+        if request.get(key) not in allowed:
             return f"`{key}` may only be one of {', '.join(map(str, allowed))}"
     return None
 
 
-def _refuse_provider_access(provided: Iterator[str], addresses: Iterator[str]) -> str | None:
-    if (kind := next(provided, None)) is not None:
+def _refuse_provider_access(tool_kinds: Iterator[str], addresses: Iterator[str]) -> str | None:
+    if (kind := next(tool_kinds, None)) is not None:
         return f"a tool of type {kind!r} is carried out by the provider; offer functions"
     address = next(addresses, None)
     return f"the provider would fetch {address[:80]!r}; put what it is to see into the request" if address else None
 
 
-def _provided(tools: Any) -> Iterator[str]:
-    """Yield the type of each of *tools* that the agent does not carry out itself; a namespace is what it holds."""
+def _provider_tools(tools: Any) -> Iterator[str]:
+    """Yield the types of those *tools* that the provider would execute; a namespace is searched."""
     for tool in tools if isinstance(tools, list) else ("no list",):
         if not isinstance(tool, dict):
             yield type(tool).__name__
         elif other := next((key for key in tool if key.casefold() == "type" != key), None):
             yield other
         elif tool.get("type") == NAMESPACE:
-            yield from _provided(tool.get("tools"))
+            yield from _provider_tools(tool.get("tools"))
         elif tool.get("type") not in OWN_TOOLS:
             yield str(tool["type"])
 
 
-def _addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield what stands below *names*, where a provider looks for an address or a stored file; what is inlined is none."""
+def _find_addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the values under the keys *names* that a provider would fetch: addresses or stored files."""
     if isinstance(value, dict):
         for key, inner in value.items():
             name = key.casefold()
@@ -165,7 +165,7 @@ def _addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
             elif name == "type" and inner == STORED:
                 yield STORED
             else:
-                yield from _addresses(inner, names)
+                yield from _find_addresses(inner, names)
     elif isinstance(value, list):
         for inner in value:
-            yield from _addresses(inner, names)
+            yield from _find_addresses(inner, names)

@@ -42,7 +42,7 @@ class KeptRun:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """What one log is of: solvers of one name with different hashes are two."""
+        """The key of the log that the run belongs to: its solver with hash, and arm."""
         return self.domain, self.run.solver.label, self.run.solver_hash, self.run.arm
 
 
@@ -54,7 +54,7 @@ _STOPS: dict[str, Any] = {
 
 
 def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[KeptRun]:
-    """Yield every graded run of *store* that came to a result; *on_left_out* hears of every other, with the reason."""
+    """Yield every graded run of *store* with a result; *on_left_out* is called with each other and the reason."""
     for folder in store.runs():
         try:
             run, verdicts = read_run(folder), read_verdicts(folder)
@@ -72,7 +72,7 @@ def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iter
 
 
 def logs_of(runs: Sequence[KeptRun]) -> Iterator[tuple[str, EvalLog]]:
-    """Yield a file name and a log for each solver and arm of *runs*; the same runs give the same logs."""
+    """Yield (file name, log) for each solver and arm of *runs*."""
     ordered = sorted(runs, key=lambda kept: (kept.group, kept.run.item, kept.run.seed, kept.run.attempt))
     for number, (group, members) in enumerate(groupby(ordered, key=lambda kept: kept.group), 1):
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{group[1]}-{group[3]}").strip("-")[:60]
@@ -108,7 +108,7 @@ def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
             solver=first.solver.label,
             solver_args={"configuration": first.solver.configuration, "arm": first.arm},
             dataset=EvalDataset(name=runs[0].domain, samples=len(ids), sample_ids=ids),
-            model=_model(runs),
+            model=_model_of_runs(runs),
             config=EvalConfig(epochs=max(tries.values())),
             packages=first.versions,
         ),
@@ -121,22 +121,22 @@ def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
     )
 
 
-def _model(runs: Sequence[KeptRun]) -> str:
-    """Return the model that the runs name first, by their traces, else by the solver; a method has none."""
+def _model_of_runs(runs: Sequence[KeptRun]) -> str:
+    """Return the model of *runs*, from their traces, else their solver; a method has none."""
     steps = (step.model for kept in runs if kept.trace for step in kept.trace.steps if step.model)
     return next(steps, None) or str(runs[0].run.solver.configuration.get("model") or "none/none")
 
 
-def _make_sample(kept: KeptRun, epoch: int) -> EvalSample:
+def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
 
-    run, verdict, diagnosis = kept.run, kept.verdict, read_diagnosis(kept.folder)
+    run, verdict, diagnosis = stored.run, stored.verdict, read_diagnosis(stored.folder)
     answer = "" if diagnosis is None else diagnosis.model_dump_json(exclude_defaults=True, by_alias=True)
-    steps = kept.trace.steps if kept.trace else ()
-    asked = (kept.trace.task_instruction if kept.trace else "") or run.item
-    given = _messages(steps[-1].input_context, f"{kept.run.cell}-in") if steps else []
+    steps = stored.trace.steps if stored.trace else ()
+    asked = (stored.trace.task_instruction if stored.trace else "") or run.item
+    given = _messages(steps[-1].input_context, f"{stored.run.cell}-in") if steps else []
     said = ChatMessageAssistant(id=f"{run.cell}-{run.attempt}-out", content=answer or run.error or "")
     reasons = [f"{name}: {metric.reason}" for name, metric in verdict.metrics.items() if metric.reason]
     return EvalSample(
@@ -146,7 +146,7 @@ def _make_sample(kept: KeptRun, epoch: int) -> EvalSample:
         target="",
         messages=[*given, said],
         output=ModelOutput.from_message(said),
-        scores={SCORER: Score(value=_scores(kept), answer=answer or None, explanation="\n".join(reasons) or None)},
+        scores={SCORER: Score(value=_scores(stored), answer=answer or None, explanation="\n".join(reasons) or None)},
         metadata={
             "run": f"{run.cell}/{run.attempt}", "system": run.system, "seed": run.seed, "arm": run.arm,
             "isolation": run.isolation, "status": run.status.value, "limits_hit": list(run.limits_hit), "spent": run.spent,
@@ -160,10 +160,10 @@ def _make_sample(kept: KeptRun, epoch: int) -> EvalSample:
     )  # fmt: skip
 
 
-def _scores(kept: KeptRun) -> dict[str, float]:
-    """Return `success` and the value of every metric; NaN, which inspect_ai leaves out of means, where there is none."""
-    values = {name: metric.value for name, metric in kept.verdict.metrics.items()}
-    right = None if kept.succeeded is None else float(kept.succeeded)
+def _scores(stored: KeptRun) -> dict[str, float]:
+    """Return `success` and the value of every metric, NaN for one without a value."""
+    values = {name: metric.value for name, metric in stored.verdict.metrics.items()}
+    right = None if stored.succeeded is None else float(stored.succeeded)
     return {name: math.nan if value is None else value for name, value in {"success": right, **values}.items()}
 
 
@@ -230,7 +230,7 @@ def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: 
 
 
 def _messages(context: str, name: str) -> list[ChatMessage]:
-    """Return the messages of a step's input; roles that inspect_ai has not are a user's."""
+    """Return the chat messages in a step's input; unknown roles become the user's."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageTool, ChatMessageUser
 
     kinds: Mapping[str, Any] = {

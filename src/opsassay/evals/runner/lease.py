@@ -64,12 +64,12 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has taken the cell over."""
+        """Whether another process has taken over the cell."""
         return self._lost.is_set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store's lock while the block writes a result; raises LeaseLostError when the cell was taken over."""
+        """Hold the store's lock while the block writes a result; raises LeaseLostError after a takeover."""
         with folder_lock(self._root):
             if _read_lease(self._path).get("owner") != self._owner:
                 self._lost.set()
@@ -79,7 +79,7 @@ class Lease:
             yield
 
     def release(self) -> None:
-        """Give the lease back; nothing happens to one that was lost."""
+        """Release the lease; nothing happens to a lost one."""
         self._released.set()
         self._thread.join()
         with suppress(LeaseLostError), self.held():
@@ -101,7 +101,7 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
     with folder_lock(root):
         path.parent.mkdir(exist_ok=True)
         held = _read_lease(path)
-        if held and not _is_over(held, path, times):
+        if held and not _may_take_over(held, path, times):
             raise LeasedError(f"{held.get('host')}, process {held.get('pid')}, runs this cell now.")
         holder = {
             "owner": owner, "host": socket.gethostname(), "boot_id": boot_id(), "pid": os.getpid(),
@@ -114,20 +114,17 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 
 def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
-    """Return whether somebody runs *cell* of the store at *root* now."""
+    """Return whether some process is running *cell* of the store at *root*."""
     path = _path_of_lease(root, cell)
     held = _read_lease(path)
     try:
-        return bool(held) and not _is_over(held, path, times)
+        return bool(held) and not _may_take_over(held, path, times)
     except OSError:  # given back just now
         return False
 
 
 def is_alive(holder: dict[str, Any]) -> bool:
-    """Return whether the process *holder* tells of runs here; its start time tells it from one that got its id.
-
-    One that has ended and that nobody has waited for does not run.
-    """
+    """Return whether the process described by *holder* (id and start time) is running here."""
     try:
         process = psutil.Process(holder["pid"])
         return bool(process.create_time() == holder["process_started"] and process.status() != psutil.STATUS_ZOMBIE)
@@ -135,9 +132,9 @@ def is_alive(holder: dict[str, Any]) -> bool:
         return False
 
 
-def _is_over(held: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
-    """Return whether a lease may be taken over: no heartbeat for too long, or, on this machine, no process."""
-    if held.get("host") == socket.gethostname() and (held.get("boot_id") != boot_id() or not is_alive(held)):
+def _may_take_over(lease: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
+    """Return whether a lease may be taken over: its heartbeat is too old, or its process on this machine is gone."""
+    if lease.get("host") == socket.gethostname() and (lease.get("boot_id") != boot_id() or not is_alive(lease)):
         return True
     return time.time() - path.stat().st_mtime > times.expired_s
 

@@ -33,7 +33,7 @@ _TAKEN = tuple(
 
 
 def mounts_of(agent: CommandAgent) -> dict[str, Path]:
-    """Return what `Sandbox.readable` takes to show every folder that *agent* asks for, at its own path.
+    """Return the folders that *agent* asks to read, each mounted in its sandbox at its own path.
 
     Raises UserError for what cannot be shown there, for what is of OpsAssay (a folder above it has its sources too) or of
     the running kernel, and for what holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in
@@ -56,20 +56,20 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
             )
         if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
             raise _mount_error(agent, name, "has a place of its own in the seal; name a folder elsewhere, as in /opt")
-        if why := _why_not(source):
+        if why := _why_unmountable(source):
             raise _mount_error(agent, name, f"{why}; name a folder without it")
         shown[name] = source
     return shown
 
 
 def require_image(agent: CommandAgent, sealing: Sealing) -> None:
-    """Raise UserError when *agent* runs in a container image that is not here, or could not be sealed with *sealing*."""
+    """Raise UserError when the container image of *agent* is missing, or cannot be sandboxed with *sealing*."""
     if agent.image is not None and (why := refusal_to_seal(sealing)) is not None:
         raise RefusedError(f"{agent.path}: an agent in an image runs sealed only, and is not sealed here: {why}")
 
 
 def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
-    """Raise UserError when what *agent* sees of the machine holds, or lies in, one of *folders*.
+    """Raise UserError when what *agent* can read contains, or lies in, one of *folders*.
 
     So does a file of its own that is one of them or lies in one, unless its description lies there too.
     """
@@ -85,12 +85,12 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
                 raise _mount_error(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
 
 
-def _paths_overlap(one: Path, other: Path) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
+def _paths_overlap(first: Path, second: Path) -> bool:
+    return first.is_relative_to(second) or second.is_relative_to(first)
 
 
-def _why_not(source: Path) -> str | None:
-    """Return what of *source* must not be seen inside, None when there is nothing; links are not followed, as inside.
+def _why_unmountable(source: Path) -> str | None:
+    """Return what in *source* must not be visible in a sandbox, None for nothing; links are not followed.
 
     Sockets and pipes are ways out, whatever a mount says: who can open one talks to whoever listens outside.
     """
@@ -113,10 +113,10 @@ def _why_not(source: Path) -> str | None:
     return None
 
 
-def _mount_error(agent: CommandAgent, name: str, why: str) -> UserError:
-    return UserError(f"{agent.path}: readable: {name} {why}.")
+def _mount_error(agent: CommandAgent, name: str, reason: str) -> UserError:
+    return UserError(f"{agent.path}: readable: {name} {reason}.")
 
 
 def kept_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders that must be apart for incidents at *paths*: the tree that each is in, or itself."""
+    """Return the folders that agents must not see for incidents at *paths*: the tree of each, or itself."""
     return [path.parent.parent if path.parent.name == "incidents" else path for path in map(Path.resolve, paths)]

@@ -27,10 +27,10 @@ class TaskOracle(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in its task."""
+        """The name of the oracle within its task."""
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that it does: another one is another solver."""
+        """Return the SHA-256 of the oracle's content."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FilesOracle:
     folder: Path
 
     def digest(self) -> str:
-        """Return the SHA-256 of the files, their names and what they hold; raises UserError as `files`."""
+        """Return the SHA-256 of the files' names and contents; raises UserError as `files`."""
         total = hashlib.sha256()
         for file in self.files():
             content = hashlib.sha256((self.folder / file).read_bytes()).hexdigest()
@@ -61,10 +61,7 @@ class FilesOracle:
         return total.hexdigest()
 
     def files(self) -> list[Path]:
-        """Return the paths of its files in *folder*, sorted.
-
-        Raises UserError where there are none, and for what is neither a file nor a folder: a link would lead out of it.
-        """
+        """Return the sorted paths of the oracle's files in *folder*; raises UserError."""
         entries = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
         if strange := next((e for e in entries if e.is_symlink() or not (e.is_file() or e.is_dir())), None):
             raise UserError(f"Oracle {self.name}: {strange} is neither a file nor a folder; put the file itself there.")
@@ -74,7 +71,7 @@ class FilesOracle:
         return files
 
     def place(self, workspace: Path) -> list[Path]:
-        """Copy its files into *workspace* over what is there, and return where they are; raises UserError as `files`."""
+        """Copy the files into *workspace*, replacing others; return the copies. Raises UserError as `files`."""
         placed = []
         for file in self.files():
             (workspace / file).parent.mkdir(parents=True, exist_ok=True)
@@ -83,20 +80,20 @@ class FilesOracle:
 
 
 def oracle_solver(oracle: TaskOracle) -> Solver:
-    """Return the solver that *oracle* is; by its name it is never ranked."""
+    """Return the solver description of *oracle*; its name keeps it from being ranked."""
     return Solver(name=ORACLE + oracle.name, kind="agent", configuration={"digest": oracle.digest()})
 
 
-def oracles_asked(solver: str, known: Iterable[str], task: str) -> list[str]:
-    """Return which of the oracles *known* of *task* are asked for by *solver*, ``oracle:NAME`` or ``oracle:*``.
+def oracles_asked(solver: str, available: Iterable[str], task: str) -> list[str]:
+    """Return the oracles among *available* that *solver* (``oracle:NAME`` or ``oracle:*``) selects for *task*.
 
     None are by the name of any other solver. Raises NotFoundError for an oracle that the task does not have.
     """
     if solver == EVERY_ORACLE:
-        return list(known)
+        return list(available)
     if not solver.startswith(ORACLE):
         return []
-    name, names = solver.removeprefix(ORACLE), list(known)
+    name, names = solver.removeprefix(ORACLE), list(available)
     if name not in names:
         raise NotFoundError(f"oracle of {task}", name, names, f"{EVERY_ORACLE} is all of them.")
     return [name]

@@ -32,12 +32,12 @@ class PlannedAgent(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _wrap_bare_name(cls, given: Any) -> Any:
-        return resolve_ready_agent(given)
+    def _wrap_bare_name(cls, value: Any) -> Any:
+        return resolve_ready_agent(value)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is named by an agent.yaml."""
+        """Whether the agent is given as an agent.yaml."""
         return self.name.endswith((".yaml", ".yml"))
 
 
@@ -48,12 +48,12 @@ class TaskPlan(Written):
 
     @field_validator("parts", mode="before")
     @classmethod
-    def _restore_word_on(cls, given: Any) -> Any:
-        return [_with_on(part) for part in given] if isinstance(given, list) else given
+    def _restore_word_on(cls, parts: Any) -> Any:
+        return [_restore_on_key(part) for part in parts] if isinstance(parts, list) else parts
 
 
 def load_plan(path: Path) -> list[PlannedRun]:
-    """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
+    """Return the runs of the plan file *path*, in order; raises ConfigError, NotFoundError and what domains raise."""
     jobs: list[PlannedRun] = []
     for where, part in _read_parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
@@ -73,16 +73,16 @@ def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
     if not isinstance(given, dict) or "parts" in given:
         plan = load_yaml(path, TaskPlan)
         return [(f"{path}: part {number}", dict(part)) for number, part in enumerate(plan.parts, 1)]
-    return [(str(path), _with_on(given))]
+    return [(str(path), _restore_on_key(given))]
 
 
-def _with_on(part: Any) -> Any:
-    """Return *part* with the key `on` as it was written: YAML takes it for a truth value."""
+def _restore_on_key(part: Any) -> Any:
+    """Return *part* with the key `on` restored, which YAML reads as a boolean."""
     return {"on" if key is True else key: value for key, value in part.items()} if isinstance(part, dict) else part
 
 
-def part_as(model: type[W], part: Mapping[str, Any], where: str) -> W:
-    """Return *part* as its domain's own *model*; raises ConfigError that names *where* and the key."""
+def part_as(model: type[W], part: Mapping[str, Any], location: str) -> W:
+    """Return *part* as its domain's *model*; raises ConfigError that names *location* and the key."""
     if not part:
-        raise ConfigError(f"{where}: there is nothing in it.")
-    return parse_yaml(yaml.safe_dump(dict(part), sort_keys=False), model, where, lines=False)
+        raise ConfigError(f"{location}: there is nothing in it.")
+    return parse_yaml(yaml.safe_dump(dict(part), sort_keys=False), model, location, lines=False)

@@ -23,17 +23,14 @@ _watched: set[int] = set()
 
 
 def kill_session(pid: int) -> None:
-    """Kill the process *pid*, which leads a session, and every process that it started and left in it."""
+    """Kill the session leader *pid* and all processes left in its session."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
 def kill_sessions() -> None:
-    """Kill the sessions that children of this process lead: wardens of seals and unsealed commands.
-
-    Other children end by themselves, and watched ones are ended by their watchdog.
-    """
+    """Kill all sessions led by children of this process: sandbox supervisors and unsealed commands."""
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
             own = child.pid not in _watched and psutil.Process(child.pid).is_running()
@@ -42,7 +39,7 @@ def kill_sessions() -> None:
 
 
 def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up: Callable[[], bool]) -> int | None:
-    """Run ``python -m MODULE`` with *order* on its standard input and its output in *log*; return its exit code.
+    """Run ``python -m MODULE`` with *order* on standard input and output to *log*; return the exit code.
 
     None when it had not ended after *timeout_s*. It is asked to end, so that it can undo what it did, and then killed;
     so it is when all is *given_up*, which raises KeyboardInterrupt.
@@ -58,7 +55,7 @@ def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up
                 process.stdin.close()
             return _wait_unless_given_up(process, timeout_s, given_up)
         finally:
-            _end(process)
+            _end_group(process)
             _watched.discard(process.pid)
 
 
@@ -74,8 +71,8 @@ def _wait_unless_given_up(
     raise KeyboardInterrupt
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group: first asked, so that it undoes what it did, then killed."""
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the whole process group: first asked, so that it can clean up, then killed."""
     with suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)

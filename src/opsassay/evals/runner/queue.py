@@ -55,17 +55,17 @@ class JobsAtWork(Artefact):
     cells: tuple[str, ...]
 
     def is_here(self) -> bool:
-        """Return whether it is of this machine, as it runs now."""
+        """Return whether the command belongs to this machine since its last boot."""
         return self.host == socket.gethostname() and self.boot_id == boot_id()
 
     def runs(self) -> bool | None:
-        """Return whether its process runs, None where it is another machine's."""
+        """Return whether the command's process is running, None when it is another machine's."""
         return is_alive(self.model_dump()) if self.is_here() else None
 
 
 @contextmanager
 def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
-    """Tell in the store at *root* which *cells* are being run while the block runs, as far as it can be written to."""
+    """Record in the store at *root*, if writable, that *cells* are being run while the block runs."""
     path = root / JOBS / f"{os.getpid()}.{secrets.token_hex(4)}.json"
     work = JobsAtWork(
         pid=os.getpid(), process_started=psutil.Process().create_time(), host=socket.gethostname(), boot_id=boot_id(),
@@ -87,7 +87,7 @@ def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
 
 
 def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
-    """Yield what runs into the store at *root*, with its file; what cannot be read is left out."""
+    """Yield (file, record) of each command that runs into the store at *root*; unreadable ones are left out."""
     with suppress(OSError):
         for path in sorted((root / JOBS).glob("*.json")):
             with suppress(OpsAssayError, OSError, ValueError):
@@ -95,7 +95,7 @@ def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
 
 
 def cancel(work: JobsAtWork) -> None:
-    """Interrupt who is at *work*, as Ctrl-C does: what runs is ended and marked as aborted. Raises UserError."""
+    """Interrupt the command of *work* as Ctrl-C does; its runs are marked as aborted. Raises UserError."""
     if not work.runs():
         raise UserError("Its process does not run on this machine any more; reload the page.")
     try:
@@ -110,7 +110,7 @@ def cancel(work: JobsAtWork) -> None:
 def make_runs(
     store: RunStore, jobs: Sequence[PlannedRun], workers: int = 1, progress: Progress = SILENT
 ) -> Iterator[RunEnd]:
-    """Yield what becomes of each of *jobs* in their order, *workers* at a time.
+    """Yield how each of *jobs* ended, in order, running *workers* at a time.
 
     A job that another worker runs is looked at again after the others, until it has a result or can be taken over. When
     the caller is interrupted or wants no more, what runs is ended and marked as aborted.

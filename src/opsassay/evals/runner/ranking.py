@@ -23,19 +23,19 @@ NOT_RANKED = {
 
 
 def why_not_ranked(run: Run) -> tuple[str, ...]:
-    """Return the reasons for which *run* is not ranked: it was unsealed, it is flagged, or an oracle made it."""
+    """Return the reasons why *run* is not ranked: unsealed, flagged, or made by an oracle."""
     oracle = ("oracle",) if run.solver.name.startswith(ORACLE) else ()
     reasons = (*(("unsealed",) if run.isolation == "unsealed" else ()), *oracle, *run.flags)
     return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
 
 
 def run_id(run: Run) -> str:
-    """Return the name of an attempt, as its verdict has it."""
+    """Return the id of a run's attempt, as used in verdicts."""
     return f"{run.cell}/{run.attempt}"
 
 
 def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
-    """Return what names the solver of each of *runs* in tables: another arm, or another hash, is another row.
+    """Return a function that gives a run its solver's name in tables; each arm and each hash has its own.
 
     Where solvers with different hashes have one name, each is ``NAME@HASH``: they are never repeats of one another. Oracles
     are scripts of their scenarios, so that each has many hashes and one name.
@@ -52,7 +52,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
 
 
 def versions_reported(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence for each name that several solvers among *runs* have, with how many runs each made."""
+    """Return a sentence for each name shared by several solvers of *runs*, with the runs of each."""
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:
@@ -69,7 +69,7 @@ def _label_of_solver(run: Run) -> str:
 
 
 def counted_runs(runs: Iterable[Run]) -> list[Run]:
-    """Return the one run of every cell that counts, in their order: the first result that was not unsealed, else the first.
+    """Return the run of each cell that counts, in order: its first sandboxed result, else its first result.
 
     A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.
     """
@@ -83,7 +83,7 @@ def counted_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return how many cells of each solver, by its *name*, were begun and aborted and never came to a result."""
+    """Return per solver *name* how many cells have only aborted attempts."""
     of_cell: dict[str, tuple[str, bool]] = {}
     for run in runs:
         ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
@@ -92,5 +92,5 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 
 def most_repeats(runs: Iterable[Run]) -> int:
-    """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
+    """Return the largest number of runs of one solver on one case; 1 without runs."""
     return max(Counter((_label_of_solver(run), run.solver_hash, run.item) for run in runs).values(), default=1)

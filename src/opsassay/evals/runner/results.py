@@ -41,11 +41,11 @@ class ResultRow:
 
     @property
     def not_ranked(self) -> tuple[str, ...]:
-        """Why it is not ranked."""
+        """The reasons why the run is not ranked."""
         return why_not_ranked(self.run) if self.run is not None else ()
 
     def as_item(self) -> dict[str, Any]:
-        """Return the row as JSON has it."""
+        """Return the row as JSON-ready data."""
         run = self.run
         return {
             "domain": self.domain,
@@ -66,7 +66,7 @@ class ResultRow:
 
 
 def row_of(end: RunEnd) -> ResultRow:
-    """Return the row of a job that has ended; its run is graded, and the verdict lies with it."""
+    """Return the result row of an ended job; its run is graded and the verdict written."""
     cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
     try:
         metrics = score(end)
@@ -77,13 +77,13 @@ def row_of(end: RunEnd) -> ResultRow:
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return a table of the solvers of each domain: those that may be ranked first."""
+    """Return a table of solvers for each domain, rankable ones first."""
     domains = dict.fromkeys(row.domain for row in rows)
     return [_table_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
 
 
 def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """Return *rows* by what their solver is called, which tells apart those that only their configuration tells apart."""
+    """Return *rows* by solver name; names tell solvers of different configuration apart."""
     groups: dict[str, list[ResultRow]] = {}
     name = solver_names(row.run for row in rows if row.run)
     for row in rows:
@@ -113,7 +113,7 @@ def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
 
 
 def _make_row(
-    domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[MetricDefinition], ks: Iterable[int]
+    domain: Domain, name: str, rows: Sequence[ResultRow], metrics: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
     outcomes: dict[str, list[bool]] = {}
@@ -125,7 +125,7 @@ def _make_row(
         name,
         len(rows),
         ", ".join(f"{count} {status}" for status, count in ended.items()),
-        *(_mean(rows, metric) for metric in shown),
+        *(_mean(rows, metric) for metric in metrics),
         *(_pass_at(outcomes, k) for k in ks),
         "no: " + "; ".join(reasons) if reasons else "yes",
     )
@@ -136,10 +136,7 @@ def _reasons_not_ranked(rows: Iterable[ResultRow]) -> list[str]:
 
 
 def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
-    """Return the mean over tasks of the mean over repeats.
-
-    What failed to be graded counts as 0 where more is better; a time, of which less is better, it has not.
-    """
+    """Return the mean over tasks of the mean over repeats of *metric*, as text; None without values."""
     per_task: dict[str, list[float]] = {}
     for row in rows:
         grade = row.metrics.get(metric.name)

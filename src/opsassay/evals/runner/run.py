@@ -56,12 +56,12 @@ class RunSpec:
 
     @property
     def hash(self) -> str:
-        """The 16 hexadecimal digits that name it."""
+        """The cell's id: 16 hexadecimal digits."""
         return cell_hash(self.task.commitment, self.identity or self.solver_hash, self.arm.label, self.seed)
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """The cell's name for people."""
         return f"{self.task.id}, {self.solver.label}, {self.arm.label}, seed {self.seed}"
 
 
@@ -98,7 +98,7 @@ Solve = Callable[[Path, Callable[[], bool]], AttemptOutcome]
 
 
 def never() -> bool:
-    """Return that nothing was given up."""
+    """Return False: nothing was given up."""
     return False
 
 
@@ -109,14 +109,14 @@ def attempt(
     *,
     isolation: Isolation = "in_process",
     limits: Mapping[str, float],
-    again: bool = False,
+    repeat: bool = False,
     can_be_sealed: bool = False,
     given_up: Callable[[], bool] = never,
 ) -> Path:
-    """Run *solve* with the folder of a new attempt and return that folder.
+    """Run *solve* with the folder of a new attempt of *cell*, record how it ended, and return the folder.
 
     The attempt is made under the lease of its cell; raises LeasedError while another worker holds it, LeaseLostError when
-    it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *again*
+    it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *repeat*
     asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. A LeftByAgentError out of *solve*, and an
     outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception out of *solve* is
     ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the
@@ -126,7 +126,7 @@ def attempt(
     try:
         store.mark_aborted(cell.hash, taken_over=lease.took_over)
         known = store.finished(cell.hash)
-        if known is not None and not again and not (can_be_sealed and read_run(known).isolation == "unsealed"):
+        if known is not None and not repeat and not (can_be_sealed and read_run(known).isolation == "unsealed"):
             return known
         run_dir, run = store.begin(_run_of(cell, isolation, limits))
         try:
@@ -142,7 +142,7 @@ def attempt(
             raise
         if outcome.status is not RunStatus.DONE and given_up():
             outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
-        outcome = _that_can_be_kept(run, outcome)
+        outcome = _storable_outcome(run, outcome)
         with lease.held():
             store.end(run_dir, _with_outcome(run, outcome), outcome.diagnosis)
         return run_dir
@@ -152,10 +152,7 @@ def attempt(
 
 @contextmanager
 def open_session(environment: Environment[T]) -> Iterator[T]:
-    """Give the session of *environment* while the block runs: prepared and started before, settled after.
-
-    In any case it is removed, and then nothing of it may be left.
-    """
+    """Yield the session of *environment*, which is prepared and started before and settled after the block."""
     try:
         environment.prepare()
         environment.start()
@@ -169,7 +166,7 @@ def open_session(environment: Environment[T]) -> Iterator[T]:
 
 
 def score(end: RunEnd) -> dict[str, Metric]:
-    """Score the run of *end* and write its verdict, unless its domain has done so; raises OpsAssayError."""
+    """Return the metrics of an ended run, writing its verdict if its domain has not; raises OpsAssayError."""
     if end.run_dir is None:
         return {}
     metrics = dict(end.job.evaluate(end.run_dir))
@@ -179,7 +176,7 @@ def score(end: RunEnd) -> dict[str, Metric]:
 
 
 def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
-    """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
+    """Return the verdict on *run* with *metrics*, under the profile ``default``."""
     return Verdict(
         run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
         metrics=dict(metrics),
@@ -191,28 +188,28 @@ class PlannedRun(Protocol):
 
     @property
     def cell(self) -> RunSpec:
-        """The run spec."""
+        """The specification (task, solver, arm, seed) of the run."""
 
     @property
     def task_name(self) -> str:
-        """What the task is called."""
+        """The display name of the task."""
 
     @property
     def solver_name(self) -> str:
-        """What the solver is called."""
+        """The display name of the solver."""
 
     @property
     def live(self) -> bool:
-        """Whether a system is deployed and broken for it, whose phases are written to the folder of its run."""
+        """Whether the run deploys and breaks a live system, with its phases recorded in the run folder."""
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the cell until it has a result, or find the one that it has; raises LeasedError."""
+        """Run the cell until it has a result, or find its result; return how it ended. Raises LeasedError."""
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Grade the run in *run_dir* and return its metrics; none when nothing is known to grade it by."""
+        """Return the metrics of the run in *run_dir*, empty when there is nothing to grade it by."""
 
     def end_all(self) -> None:
-        """End what jobs of this kind run, at once; called again until they have ended."""
+        """End all running jobs of this kind at once; called again until they have ended."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +228,13 @@ class RunEnd:
 
     @property
     def spent(self) -> Mapping[str, float]:
-        """What its run spent."""
+        """The usage of the run, by unit."""
         return self.run.spent if self.run is not None else {}
 
 
 @contextmanager
 def reading_what_was_left() -> Iterator[None]:
-    """Make whatever the content of what an agent left can raise a LeftByAgentError."""
+    """Turn any error from reading an agent's files in the block into a LeftByAgentError."""
     try:
         yield
     except CAUSED_BY_CONTENT as error:
@@ -245,8 +242,8 @@ def reading_what_was_left() -> Iterator[None]:
         raise LeftByAgentError(f"what it left cannot be read ({said})") from error
 
 
-def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
-    """Return *outcome*, or the failure that it is when what would be written of it could not be read again."""
+def _storable_outcome(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return *outcome*, or a failed one when its content could not be written and read back."""
     try:
         ended = _with_outcome(run, outcome)
         Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
@@ -299,12 +296,12 @@ def _with_outcome(run: Run, outcome: AttemptOutcome) -> Run:
     )
 
 
-def keep_end(log: Path, kept: Path) -> None:
-    """Keep the end of what a solver printed; nothing is kept of nothing."""
+def keep_end(log: Path, target: Path) -> None:
+    """Copy the end of the log *log* to *target*, unless it is empty."""
     if not is_plain(log):
         return
     with open_plain(log) as stream:
         stream.seek(max(0, log.stat().st_size - LOG_KEPT_BYTES))
         end = stream.read()
     if end:
-        kept.write_bytes(end)
+        target.write_bytes(end)

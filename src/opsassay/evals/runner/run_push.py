@@ -61,12 +61,12 @@ class RunPush(Background):
         self._problems: set[str] = set()
 
     def push_grades(self) -> None:
-        """Send the evaluation events of every run that was followed and has been graded."""
-        for run in exported_runs(self._store, lambda _path, _why: None, only=self._seen):
+        """Send the evaluation events of every followed run that has been graded."""
+        for run in exported_runs(self._store, lambda _path, _why: None, folders=self._seen):
             self._try_push(partial(push_events, run.events, self._url))
 
     def work(self) -> None:
-        """Look at what is new, and when the block has ended at what is left, as long as `LAST_S` allows."""
+        """Send new steps and telemetry while the block runs, and the rest afterwards within `LAST_S`."""
         while self.pause(TICK_S):
             self._follow_runs()
         deadline = time.monotonic() + LAST_S

@@ -39,16 +39,16 @@ class CaseLabels:
 
     @property
     def expected(self) -> str | None:
-        """The one label of the case: the first root by name."""
+        """The expected answer label of the case: its first root by name."""
         if self.roots is None:
             return None
         return min(map(min, self.roots)) if self.roots else NOTHING
 
-    def label(self, said: str) -> str:
-        """Return what was *said*, as the expected label where it names a true root in the default profile."""
+    def label(self, answer: str) -> str:
+        """Return *answer*, replaced by the expected label when it names a true root (default profile)."""
         name = PROFILES["default"].service
         right = {name(service) for root in self.roots or () for service in root}
-        return self.expected or said if name(said) in right else said
+        return self.expected or answer if name(answer) in right else answer
 
 
 @dataclass(frozen=True)
@@ -61,35 +61,35 @@ class ScoredAnswer:
     said: str | None = None
 
     @classmethod
-    def from_run(cls, method: str, run: Run, verdict: Verdict, said: str | None) -> ScoredAnswer:
-        """Return the answer of *run*; the parameters of a method are its protocol and no part of its name."""
+    def from_run(cls, method: str, run: Run, verdict: Verdict, answer: str | None) -> ScoredAnswer:
+        """Return the scored answer of *run*; a method's parameters are its protocol, not part of its name."""
         configuration = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
         name = method.replace(run.solver.label, run.solver.name, 1)
-        return cls(name, verdict, configuration, said)
+        return cls(name, verdict, configuration, answer)
 
 
 def score_of(verdict: Verdict, metric: str) -> Metric | None:
-    """Return the grade of *verdict* that *metric* means, None where it has none: also CORRECT."""
+    """Return the grade for *metric* (or CORRECT) in *verdict*, None when it has none."""
     if metric != CORRECT:
         return verdict.metrics.get(metric)
     parts = (verdict.metrics.get(name) for name in ("any_service", "exact_match"))
     return next((part for part in parts if part and part.status is not MetricStatus.NOT_APPLICABLE), None)
 
 
-def score_table(answers: Iterable[ScoredAnswer], metric: str, about: Mapping[str, CaseLabels]) -> pl.DataFrame:
-    """Return one row per case, method and protocol: repeats are averaged, and the answer is that of the first one.
+def score_table(answers: Iterable[ScoredAnswer], metric: str, labels_of: Mapping[str, CaseLabels]) -> pl.DataFrame:
+    """Return one row per case, method and protocol; repeats are averaged, the answer is the first one's.
 
-    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *about* (f64), which maps items to
+    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *labels_of* (f64), which maps items to
     their labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
     method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError for an unknown metric,
     UserError for one that is not in [0, 1].
     """
     rows, names = [], {CORRECT}
-    further = sorted({name for labels in about.values() for name in labels.covariates})
+    further = sorted({name for labels in labels_of.values() for name in labels.covariates})
     for answer in answers:
         verdict = answer.verdict
         names |= verdict.metrics.keys()
-        grade, case = score_of(verdict, metric), about.get(verdict.item, CaseLabels())
+        grade, case = score_of(verdict, metric), labels_of.get(verdict.item, CaseLabels())
         if grade is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
             said = None if answer.said is None or case.expected is None else case.label(answer.said)
             labels = (case.family, verdict.system, verdict.item, answer.method, answer.protocol, said, case.expected)

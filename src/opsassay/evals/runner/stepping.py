@@ -99,7 +99,7 @@ class SteppedRun:
         self.prompt, self.specs = "", tuple[ToolSpec, ...]()
 
     def prepare(self) -> Self:
-        """Begin the run, up to where nothing is broken yet: of a live system, until it is healthy and warm."""
+        """Start the run up to the fault: a live system is deployed, healthy and warm."""
         self._listener.bind(str(self._place))
         self._listener.listen(1)
         self._listener.settimeout(LOOK_S)
@@ -108,14 +108,11 @@ class SteppedRun:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether the run has started and not ended."""
         return self._thread.is_alive()
 
     def __enter__(self) -> Self:
-        """Begin the run, unless it was prepared, and wait until its agent is let in.
-
-        Raises RunOverError when that does not come.
-        """
+        """Begin the run, unless it was prepared, and wait until its agent is let in; raises RunOverError."""
         self._gate.touch()
         if not self._thread.ident:
             self.prepare()
@@ -144,7 +141,7 @@ class SteppedRun:
         self.close()
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """Return what *tool* said, and whether it did as asked; raises RunOverError when the agent's time is over."""
+        """Call *tool*; return its output and whether it succeeded. Raises RunOverError after the agent's time."""
         try:
             found = ask_server(self._tools, "tools/call", {"name": tool, "arguments": dict(arguments)})
         except (OSError, ValueError, SystemExit) as error:
@@ -152,7 +149,7 @@ class SteppedRun:
         return "\n".join(part.get("text", "") for part in found["content"]), not found.get("isError")
 
     def finish(self) -> Graded:
-        """Let the agent end, wait until the run has settled and is graded, and return its grades."""
+        """End the agent's time, wait until the run has settled and is graded; return its grades."""
         self._close_agent()
         self._thread.join()
         if self._end is None or self._end.run is None or self._end.run_dir is None:
@@ -161,7 +158,7 @@ class SteppedRun:
         return Graded(metrics, outcome_of(self.domain, self._end.run, metrics))
 
     def close(self) -> None:
-        """Give the run up, if it goes on, and wait until it is gone."""
+        """Give up the run, if it is in progress, and wait until it is gone."""
         self._given_up.set()
         self._close_agent()
         self._listener.close()

@@ -58,7 +58,7 @@ class RunStore:
         self.runs_dir = self.root / "runs"
 
     def begin(self, run: Run) -> tuple[Path, Run]:
-        """Claim the next attempt of the run's cell, write it, log it, and return its folder with the numbered run.
+        """Claim the next attempt of the run's cell, write and log it; return its folder and the numbered run.
 
         In this order: whoever follows the log finds the run that a line names. What is killed in between gets its line from
         `mark_aborted`.
@@ -78,7 +78,7 @@ class RunStore:
         return cell / str(attempt), numbered
 
     def end(self, run_dir: Path, run: Run, diagnosis: Diagnosis | None = None) -> None:
-        """Write the answer, then how the attempt ended, and log it."""
+        """Write the answer and the ended run into *run_dir*, and log it."""
         if diagnosis is not None:
             write_noun(run_dir / DIAGNOSIS, diagnosis)
         write_noun(run_dir / RUN, run)
@@ -95,7 +95,7 @@ class RunStore:
         return sorted(found, key=lambda path: int(path.name))
 
     def finished(self, cell: str) -> Path | None:
-        """Return the folder of the first attempt of *cell* that came to a result, None when there is none.
+        """Return the folder of the first attempt of *cell* with a result, None without one.
 
         One that was unsealed, and so is not ranked, gives way to the first that was not.
         """
@@ -111,7 +111,7 @@ class RunStore:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
 
     def domain_of(self, run: Run) -> str:
-        """Return the domain that *run* is of; of older runs those with a scenario in the store are trials."""
+        """Return the domain of *run*; an older run without one is a trial if its scenario is in the store."""
         if run.domain is not None:
             return run.domain
         return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
@@ -125,12 +125,12 @@ class RunStore:
         return found
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the log of attempts, oldest first; a line that was torn by a crash is dropped."""
+        """Return the entries of the log of attempts, oldest first; an incomplete line is dropped."""
         path = self.root / ATTEMPTS
         return list(whole_lines(path.read_bytes())) if path.exists() else []
 
     def mark_aborted(self, cell: str, *, taken_over: bool = False) -> None:
-        """Mark attempts of *cell* as aborted whose process is gone: killed, or lost with a restart of the machine.
+        """Mark attempts of *cell* as aborted whose process is gone.
 
         Every one that runs is, when the cell was *taken_over*: whoever made it can no longer end it. For the holder of the
         cell's lease.
@@ -190,7 +190,7 @@ def read_verdicts(run_dir: Path) -> list[Verdict]:
 
 
 def write_verdict(run_dir: Path, verdict: Verdict) -> Path:
-    """Write *verdict* and return its file; an earlier verdict is never overwritten.
+    """Write *verdict*; return its file. Earlier verdicts are never overwritten.
 
     What says the same is written once, also where a version before wrote it without the keys of today. A verdict that
     differs from the first one under its profile is put beside it with its digest in the name.

@@ -29,12 +29,12 @@ class ResultTable:
     keys: tuple[str, ...] = ()
 
     def as_item(self) -> dict[str, Any]:
-        """Return the table as JSON has it: its rows by the names of the columns."""
+        """Return the table as JSON-ready data, its rows keyed by column names."""
         rows = [dict(zip(self.keys or self.columns, row, strict=True)) for row in self.rows]
         return {"table": self.number, "title": self.title, "statistics": self.statistics, "rows": rows}
 
     def filled(self) -> ResultTable:
-        """Return the table without the columns that say nothing in any row."""
+        """Return the table without columns that are empty in every row."""
         kept = [
             i for i in range(len(self.columns)) if not self.rows or any(row[i] not in (None, "") for row in self.rows)
         ]
@@ -48,7 +48,7 @@ class ResultTable:
 
 
 def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) -> str:
-    """Return a page of *tables* under *title*, with *lines* before them."""
+    """Return a Markdown page with *title*, *lines*, then *tables*."""
     parts = [f"# {title}", *lines]
     for table in tables:
         head = [_format_line(table.columns), _format_line(("---",) * len(table.columns))]

@@ -27,7 +27,7 @@ _HOST, _SOCKET = "opsassay_host.py", "server"
 def started_servers(
     servers: Sequence[CommandAgent], view: Path, folder: Path, seconds: float, *, sealed: bool
 ) -> Iterator[list[ToolServer]]:
-    """Yield the running *servers*, which see *view*, work below *folder* and end with the block, at most after *seconds*.
+    """Yield the running *servers*, which read *view* and work below *folder*, until the block or *seconds* end.
 
     Raises StartError, with one sentence, for one that does not start or list its tools.
     """
@@ -65,7 +65,7 @@ def _start_server(
         listener.bind(str(path))
         listener.listen(1)
         ended = pool.submit(run_command, words, seal, sealed=sealed)
-        connection = _accepted(server.name, listener, ended)
+        connection = _accept_connection(server.name, listener, ended)
     with closing(connection):
         try:
             joined = ToolServer(server.name, connection, own.query_seconds)
@@ -77,19 +77,19 @@ def _start_server(
         yield joined
 
 
-def _accepted(name: str, listener: socket.socket, ended: Future[Ended]) -> socket.socket:
-    """Return the connection of the server called *name*; raises StartError when it *ended* before."""
+def _accept_connection(name: str, listener: socket.socket, end_of_server: Future[Ended]) -> socket.socket:
+    """Return the connection of the server *name*; raises StartError when the server ends first."""
     listener.settimeout(0.1)
     deadline = time.monotonic() + STARTING_S
-    while not ended.done() and time.monotonic() < deadline:
+    while not end_of_server.done() and time.monotonic() < deadline:
         with suppress(TimeoutError):
             return listener.accept()[0]
-    why = _last_words(ended) if ended.done() else f"it did not start within {STARTING_S:g} s"
+    why = _last_words(end_of_server) if end_of_server.done() else f"it did not start within {STARTING_S:g} s"
     raise StartError(f"The MCP server {name} cannot join: {why}.")
 
 
-def _last_words(ended: Future[Ended]) -> str:
-    """Return how a server ended by itself, with the last line that it said; '' when it had to be killed."""
-    end = ended.result()
+def _last_words(end_of_server: Future[Ended]) -> str:
+    """Return how a server ended by itself, with its last line of output; '' when it was killed."""
+    end = end_of_server.result()
     said = (end.stderr_tail.strip().splitlines() or [""])[-1][:200]
     return "" if end.signal or not end.exit_code else f"it {end.reason}{f' ({said})' if said else ''}"

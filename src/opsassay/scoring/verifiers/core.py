@@ -108,10 +108,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the probes: no critical part may first fail within the window of a probe, and no probe may be slow.
-
-    On a machine that was slow before the first tick a probe may take longer in proportion.
-    """
+    """Judge the probes: no critical part may first fail within the window of a probe, and no probe may be slow."""
     name, probes, paper = "v_probe", evidence.probes, committed.profile == "paper"
     if not probes_on or committed.probe_every_s is None:
         return not_applicable(name, "no probes were sent but the last one")

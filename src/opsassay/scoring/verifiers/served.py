@@ -76,10 +76,7 @@ class _Baseline:
 
 
 def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
-    """Return how each kind of request was served in its worst `SERVED_S` seconds before the fault at *triggered_ns*.
-
-    The first third of that time, in which programs warm up, does not count where there is more.
-    """
+    """Return how each kind of request was served in its worst `SERVED_S` seconds before the fault at *triggered_ns*."""
     first = int(counts.times[0]) if len(counts.times) else triggered_ns
     begin = first + (triggered_ns - first) // 3
     return _worst_between(counts, begin, triggered_ns - 1)
@@ -137,10 +134,7 @@ def _fault_stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
 def _lost_requests(
     evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, *, fault_until: int
 ) -> tuple[Ints, Floats, Floats]:
-    """Return the starts of the stretches since the first change, and by (stretch, kind) the requests lost and done.
-
-    Lost are those that failed or were slow beyond what the fault explains, which stands *fault_until* then for sure.
-    """
+    """Return the starts of the stretches since the first change, and by (stretch, kind) the requests lost and done."""
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
     if first is None:

@@ -156,11 +156,7 @@ def _describe_change(former: str | None, value: str | None) -> str:
 
 
 def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading) -> list[str]:
-    """Return the settings *at_end* that the processes were not started with, but for those that were so *at_start*.
-
-    Where it is as *before*, what runs was started with something that has been taken back: it may fail later. Only of a map
-    nothing is said then: its date alone says who has read it.
-    """
+    """Return the settings *at_end* that the processes were not started with, but for those that were so *at_start*."""
     untried = []
     for name, who in sorted(at_end.pending_restart.items()):
         value = at_end.configured.get(name)

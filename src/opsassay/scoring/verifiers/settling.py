@@ -50,10 +50,7 @@ def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) 
 
 
 def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> str:
-    """Return what changed within *hold_s* seconds before the last reading of the judged depths, '' when nothing did.
-
-    Time without readings is no time of steadiness: the hold ends with the last reading, not with the clock.
-    """
+    """Return what changed within *hold_s* seconds before the last reading of the judged depths, '' when nothing did."""
     ends = [evidence.judged[depth].started for depth in ("D1", "D4")] + [evidence.probes.started]
     last = max((int(started[-1]) for started in ends if len(started)), default=0)
     return changed_since(evidence, committed, last - int(hold_s * 1e9))

@@ -42,18 +42,18 @@ class Agent(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that it is registered under."""
+        """The agent's registered name."""
 
     @property
     def source(self) -> str:
-        """Where the idea comes from."""
+        """The origin of the idea: a paper or project."""
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Every choice that moves its answers, part of the solver hash."""
+        """All settings that influence its answers; they are part of the solver hash."""
 
     def solve(self, exam: Exam) -> Answer:
-        """Return the answer; raises AnswerError for none by the contract, LimitError, OperationError."""
+        """Return the agent's answer; raises AnswerError for an invalid one, LimitError, OperationError."""
 
 
 AGENTS = Registry("agent", "opsassay.agents", {"rca": "opsassay.solvers.agents.rca:RcaAgent"})

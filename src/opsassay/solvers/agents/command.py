@@ -91,7 +91,7 @@ class CommandAgent:
 
     @property
     def name(self) -> str:
-        """Its name in results."""
+        """The agent's name in results."""
         return self.file.agent
 
     @cached_property
@@ -110,29 +110,26 @@ class CommandAgent:
         return total.hexdigest()
 
     def words(self, places: Mapping[str, str]) -> list[str]:
-        """Return the command with every place filled in; what is not offered is empty."""
+        """Return the command's words with the placeholders replaced by *places*, '' for missing ones."""
         return [self.filled(word, places) for word in self.file.command]
 
     def variables(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return its further variables."""
+        """Return the extra environment variables for the command."""
         del places
         return self.file.environment
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files that are written into its work folder, name to content: none."""
+        """Return the files, name to content, to write into the work folder: none."""
         del places
         return {}
 
     @staticmethod
     def filled(text: str, places: Mapping[str, str]) -> str:
-        """Return *text* with every place filled in; what is not offered is empty."""
+        """Return *text* with the placeholders replaced by *places*, '' for missing ones."""
         return text.format(**{**dict.fromkeys(PLACES, ""), **places})
 
     def each_file(self) -> Iterator[tuple[str, Path]]:
-        """Yield (name beside the description, path) of every file; caches of Python are none.
-
-        Raises ConfigError for too many, and for a link that leads out of the folder of the description.
-        """
+        """Yield (relative name, path) of each file of the agent, without Python caches; raises ConfigError."""
         base, count = self.path.parent.resolve(), 0
         for name in sorted(self.file.files):
             top = (base / name).resolve()

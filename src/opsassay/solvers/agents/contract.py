@@ -40,14 +40,14 @@ class Answer:
 
 
 def contract() -> str:
-    """Return the contract in words, as it stands in prompts."""
+    """Return the text of the answer contract, as used in prompts."""
     kinds = "\n".join(f"- {kind.value}: {OBSERVATION[kind]}" for kind in FaultKind)
     return (
         files(__package__)
         .joinpath("contract.txt")
         .read_text(encoding="utf-8")
         .format(
-            shape=json.dumps(_shape(), indent=1),
+            shape=json.dumps(_answer_example(), indent=1),
             kinds=kinds,
             modalities=_join_allowed_values(Evidence, "kind"),
             changes=_join_allowed_values(Expectation, "change"),
@@ -94,7 +94,7 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
     notes = (
         *(("there was prose around the JSON; it was passed over",) if prose else ()),
         *complaints,
-        *_cycles(diagnosis),
+        *_note_cycles(diagnosis),
     )
     return Answer(diagnosis.model_copy(update={"notes": notes}), complaints)
 
@@ -116,7 +116,7 @@ def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
     try:
         payload = read_json(text)
     except ValueError as error:
-        found = list(_objects(text))
+        found = list(_find_answer_objects(text))
         if len(found) != 1:
             several = f"it holds {len(found)} answers" if found else str(error)
             raise AnswerError(
@@ -130,7 +130,7 @@ def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
     return payload, False
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _find_answer_objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the outermost JSON objects in *text* that look like an answer."""
     decoder, at = json.JSONDecoder(), text.find("{")
     tries = 0
@@ -147,7 +147,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _require_shape(payload: dict[str, Any]) -> None:
-    """Raise AnswerError for what the models let pass and the contract does not, and before anything large is read."""
+    """Raise AnswerError for what the contract forbids although the models accept it; first of all for large answers."""
     for key, most in zip(_KEYS, (MAX_ROOTS, MAX_EDGES), strict=True):
         value = payload.get(key)
         if not isinstance(value, list):
@@ -190,7 +190,7 @@ def _describe_first_problem(error: Exception) -> str:
 
 
 def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
-    """Yield a note for each service that *diagnosis* names and that is none of *services*."""
+    """Yield a note for each service in *diagnosis* that is not one of *services*."""
     known = {_fold_name(name) for name in services}
     named = [claim.service for claim in diagnosis.root_causes]
     named += [end for edge in diagnosis.propagation for end in (edge.source, edge.target)]
@@ -205,8 +205,8 @@ def _fold_name(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").removeprefix("ts")
 
 
-def _cycles(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield a note when the claimed propagation goes round in a circle: no cause comes before itself."""
+def _note_cycles(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield a note if the claimed propagation has a cycle."""
     causes: dict[str, set[str]] = {}
     for edge in diagnosis.propagation:
         causes.setdefault(edge.target, set()).add(edge.source)
@@ -232,8 +232,8 @@ def _join_allowed_values(model: Any, field: str) -> str:
     return " | ".join(get_args(model.model_fields[field].annotation))
 
 
-def _shape() -> dict[str, Any]:
-    """Return what an answer looks like, its keys those of the models."""
+def _answer_example() -> dict[str, Any]:
+    """Return an example of an answer with the models' keys."""
     said = {
         "kind": _join_allowed_values(Evidence, "kind"),
         "sql": "SELECT ...",

@@ -45,7 +45,7 @@ class Conversation:
     failures: int = 0
 
     def hold(self, agent: str, prompt: str, task: str) -> dict[str, Any] | None:
-        """Let *agent* work on *task* and return what it handed in, None after `TURNS` turns; raises as `Asker.ask`."""
+        """Let *agent* work on *task*; return what it submits, None after `TURNS` turns. Raises as `Asker.ask`."""
         self.messages += [Message(role="system", content=prompt), Message(role="user", content=task)]
         for _ in range(TURNS):
             reply = self.asker.ask(agent, list(self.messages), self.offered, self.act)
@@ -60,7 +60,7 @@ class Conversation:
         return None
 
     def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Carry out what *reply* asks for until a report is handed in; take it with its outcome into the conversation."""
+        """Carry out the tool calls of *reply* until one submits; yield them, and add them to the conversation."""
         if not reply.tool_requests:
             return
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
@@ -74,7 +74,7 @@ class Conversation:
                 return
 
     def shorten(self) -> None:
-        """Put summaries in the place of long outputs; one that nobody summarises is cut."""
+        """Replace long tool outputs by summaries, or cut them where none can be made."""
         for index, message in enumerate(self.messages):
             if message.role == "tool" and len(message.content) > LONG_OUTPUT:
                 self.messages[index] = message.model_copy(update={"content": self._summarise_output(message.content)})
@@ -126,5 +126,5 @@ class SubmittingAgent:
         self._talk = Conversation(asker, tools, offered, SUBMIT, problem_of=problem_of)
 
     def run(self, goal: str) -> dict[str, Any] | None:
-        """Return what it handed in for *goal*, None when its turns are over; raises LimitError, OperationError."""
+        """Work on *goal*; return what is submitted, None when the turns are over. Raises LimitError, OperationError."""
         return self._talk.hold(self.role, self.prompt, goal)

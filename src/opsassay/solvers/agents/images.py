@@ -48,7 +48,7 @@ class ContainerImage:
         if folder.is_dir():
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left_behind(self.engine, folder.parent)
+        _remove_leftovers(self.engine, folder.parent)
         made = Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=folder.parent))
         try:
             self._unpack_into(made)
@@ -87,7 +87,7 @@ class ContainerImage:
             if size > MOST_BYTES:
                 raise UserError(f"The image {self.name} has more than {MOST_BYTES:,} bytes; make a smaller one.")
             if not member.isdev():
-                archive.extract(member, folder, filter=_for_everybody)
+                archive.extract(member, folder, filter=_safe_member)
 
     def _run_engine(self, *words: str) -> None:
         try:
@@ -99,8 +99,8 @@ class ContainerImage:
             raise OperationError(f"{self.engine} does not unpack the image {self.name}: {why}.")
 
 
-def _for_everybody(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Return *member* as it is extracted: inside *path*, of this user, for all to read, and never run as another user."""
+def _safe_member(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+    """Return *member* as it is extracted: inside *path*, owned by this user, readable by all, never set-user-id."""
     kept = tarfile.tar_filter(member, path)
     mode = (kept.mode or 0) & 0o755 | (0o755 if kept.isdir() else 0o644)
     return kept.replace(mode=mode, uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
@@ -128,8 +128,8 @@ def find_image(name: str) -> ContainerImage:
     raise UserError(f"There is no container image {name!r} on this machine ({asked}); build or pull it first.")
 
 
-def _remove_left_behind(engine: str, folder: Path) -> None:
-    """Remove what processes that are gone were unpacking: their folders, and their containers, which never ran."""
+def _remove_leftovers(engine: str, folder: Path) -> None:
+    """Remove the unpacking folders and containers of processes that no longer exist."""
     for made in folder.glob(".*-*"):
         if not psutil.pid_exists(int(made.name[1:].partition("-")[0])):
             shutil.rmtree(made, ignore_errors=True)

@@ -42,7 +42,7 @@ class Price(Written):
     )
 
     def cost_of(self, usage: Mapping[str, float]) -> float:
-        """Return the price of *usage*, USD: counts by the names of COUNTED, those of caches parts of the input."""
+        """Return the price of *usage* (token counts by names of COUNTED) in USD; cached tokens are part of the input."""
         tokens = [usage.get(name, 0) for name in COUNTED]
         plain = max(0, tokens[0] - tokens[2] - tokens[3])
         cached, written = (self.input if one is None else one for one in (self.cached, self.cache_write))
@@ -65,20 +65,20 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began."""
+        """The seconds since the run began."""
         return self._clock() - self._began
 
     @property
     def money_usd(self) -> float:
-        """What the tokens cost so far."""
+        """The cost of the tokens so far, USD."""
         return self.price.cost_of(self.usage)
 
     def count(self, usage: Mapping[str, int]) -> None:
-        """Book the tokens of *usage*, those of COUNTED."""
+        """Add the token counts of *usage* (by the names of COUNTED)."""
         self.usage.update({name: usage[name] for name in COUNTED if usage.get(name)})
 
     def exhausted(self, share: float = 1.0) -> str | None:
-        """Return and note the first limit of which *share* is used up; None when there is room for a request."""
+        """Return and record the first limit of which *share* is used up; None when a request is still allowed."""
         limits = self.limits
         used = (
             ("model_calls", self.model_calls, float(limits.model_calls) if share == 1 else limits.model_calls - 1),
@@ -97,12 +97,12 @@ class Meter:
         return None
 
     def note(self, limit: str) -> None:
-        """Write down that *limit* was hit."""
+        """Record that *limit* was reached."""
         if limit not in self.hit:
             self.hit.append(limit)
 
     def spent(self) -> dict[str, float]:
-        """Return what was spent, by the names in which run.json has it."""
+        """Return the usage by the names in run.json."""
         return {
             "tool_calls": self.tool_calls,
             "model_calls": self.model_calls,

@@ -10,7 +10,7 @@ import threading
 
 
 def main(path: str) -> None:
-    """Carry until both ends are done."""
+    """Copy between standard input and output and the Unix socket *path* until both ends close."""
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
     threading.Thread(target=_copy_stdin_to, args=(server,), daemon=True).start()

@@ -13,7 +13,7 @@ ENDING_S = 2
 
 
 def main(path: str, words: list[str]) -> int:
-    """Run the server *words* and return its exit code; one that does not end by itself in time is killed."""
+    """Run the MCP server command *words* connected to the socket *path*; return its exit code."""
     other = socket.socket(socket.AF_UNIX)
     other.connect(path)
     server = subprocess.Popen(words, stdin=other.fileno(), stdout=other.fileno())

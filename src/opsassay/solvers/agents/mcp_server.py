@@ -26,10 +26,10 @@ MAX_LINE_BYTES = 8 * 2**20
 _CLIENTS = 16
 
 
-def incident_specs(further: Sequence[ToolSpec] = ()) -> tuple[ToolSpec, ...]:
-    """Return the tools over an incident, then *further* ones, submit the last."""
+def incident_specs(extra_specs: Sequence[ToolSpec] = ()) -> tuple[ToolSpec, ...]:
+    """Return the specifications of the tools over an incident, then *extra_specs*, submit last."""
     about = "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
-    return (*tool_specs(), *further, ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
+    return (*tool_specs(), *extra_specs, ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
 
 class DiagnosisToolSession(CountedToolSession):
@@ -48,18 +48,18 @@ class DiagnosisToolSession(CountedToolSession):
         self.answer: Answer | None = None
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools, submit the last."""
+        """Return the specifications of the tools, submit last."""
         return incident_specs(self._further)
 
-    def submitted(self, given: dict[str, Any]) -> ToolCall:
-        """Take an answer by the contract, with what is wrong with it and can be lived with."""
+    def submitted(self, answer: dict[str, Any]) -> ToolCall:
+        """Accept *answer* if it is valid by the contract; return the call with notes on its minor problems."""
         try:
-            self.answer = read_diagnosis(given, self._services)
+            self.answer = read_diagnosis(answer, self._services)
         except AnswerError as error:
             output = f"Error: not an answer by the contract: {error}."
-            return ToolCall(tool=SUBMIT, arguments=given, output=output, status="error")
+            return ToolCall(tool=SUBMIT, arguments=answer, output=output, status="error")
         complaints = "".join(f" But {complaint}." for complaint in self.answer.complaints)
-        return ToolCall(tool=SUBMIT, arguments=given, output=f"Taken.{complaints}")
+        return ToolCall(tool=SUBMIT, arguments=answer, output=f"Taken.{complaints}")
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.so
     import anyio
 
     try:
-        anyio.run(_speak_mcp, client, session)
+        anyio.run(_serve_client, client, session)
     except BaseException:  # noqa: BLE001, S110 - a client that breaks the protocol or hangs up ends its own session only
         pass
     finally:
@@ -121,8 +121,8 @@ def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.so
         client.close()
 
 
-async def _speak_mcp(client: socket.socket, session: ToolSession) -> None:
-    """Speak MCP with one client."""
+async def _serve_client(client: socket.socket, session: ToolSession) -> None:
+    """Serve the tools of *session* to one client by MCP."""
     import anyio
     import anyio.to_thread
     from mcp import types

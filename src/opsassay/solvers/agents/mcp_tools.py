@@ -48,14 +48,14 @@ class ToolServer:
             raise StartError(f"The MCP server {name} has a tool that no model can call: {wrong[:100]!r}.")
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return its tools by the names that the agent sees."""
+        """Return the specifications of the server's tools under the names that the agent sees."""
         return tuple(
             ToolSpec(name=name, description=tool.description or "", parameters=tool.input_schema)
             for name, tool in self._tools.items()
         )
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with its text; an error is its output and never raised."""
+        """Call a tool; return the call with its text output, also for an error."""
         from mcp import types
 
         given = dict(arguments)
@@ -138,7 +138,7 @@ class JoinedToolbox:
         self._of = {spec.name: server for server in servers for spec in server.specs()}
 
     def further_specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools of the servers."""
+        """Return the specifications of the servers' tools."""
         return tuple(spec for server in self._servers for spec in server.specs())
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:

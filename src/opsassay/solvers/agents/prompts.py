@@ -17,7 +17,7 @@ _PROMPTS: Mapping[str, str] = packaged_yaml(__package__, "prompts.yaml")
 
 
 def describe(incident: Incident) -> str:
-    """Return all that a solver reads of *incident* beside its tables."""
+    """Return the text about *incident* that a solver reads besides its tables."""
     alerts = [
         f"- {_format_instant(alert.time_ns)} {alert.service}: {alert.message} "
         f"({alert.signal} {alert.value:.4g}, threshold {alert.threshold:.4g})"
@@ -38,7 +38,7 @@ def describe(incident: Incident) -> str:
 def investigation_prompt(incident: Incident, limits: Limits) -> str:
     """Return the system prompt of the investigation, which withholds the form of the answer."""
     return _PROMPTS["investigate"].format(
-        date=_date(incident),
+        date=_incident_date(incident),
         tables=_list_tables(),
         columns=_list_columns(),
         budget=limits.tool_budget,
@@ -48,16 +48,16 @@ def investigation_prompt(incident: Incident, limits: Limits) -> str:
 
 def synthesis_prompt(incident: Incident) -> str:
     """Return the system prompt of the synthesis, with the contract."""
-    return _PROMPTS["synthesise"].format(date=_date(incident), contract=contract())
+    return _PROMPTS["synthesise"].format(date=_incident_date(incident), contract=contract())
 
 
 def synthesis_request(incident: Incident, investigation: str) -> str:
-    """Return the user's message of the synthesis: the incident and what the investigation said and saw."""
+    """Return the user message of the synthesis: the incident and the transcript of the *investigation*."""
     return _PROMPTS["begin"].format(incident=describe(incident), investigation=investigation)
 
 
 def repair_request(problem: str) -> str:
-    """Return the message that asks for a better answer."""
+    """Return the message that asks the model to correct an answer with this *problem*."""
     return (
         f"That is not an answer by the contract: {problem}. Give the whole answer again, corrected: one strict JSON "
         "object, nothing before or after it."
@@ -86,13 +86,13 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
     """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
     return _PROMPTS["task"].format(
-        date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
+        date=_incident_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
 
 
 def apis_prompt(places: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sentence on where backends' APIs are, nothing where none are served."""
+    """Return the sentence on the addresses of observability APIs in *places*, empty when there are none."""
     if "prometheus" not in places:
         return ()
     said = (
@@ -103,8 +103,8 @@ def apis_prompt(places: Mapping[str, str]) -> tuple[str, ...]:
     return (said,)
 
 
-def _date(incident: Incident) -> str:
-    """Return the day of the incident: the same incident gives the same prompt on every day."""
+def _incident_date(incident: Incident) -> str:
+    """Return the day of the incident, used instead of today's, so that prompts are reproducible."""
     return datetime.fromtimestamp(incident.abnormal.start_ns / 1e9, UTC).strftime("%Y-%m-%d")
 
 

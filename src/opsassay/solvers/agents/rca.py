@@ -38,7 +38,7 @@ class RcaAgent:
 
 
 def _investigate(exam: Exam) -> list[Message]:
-    """Return the conversation of the investigation, without its system prompt and the incident."""
+    """Let the model investigate with tools; return the conversation without system prompt and incident."""
     messages = [
         Message(role="system", content=investigation_prompt(exam.incident, exam.limits)),
         Message(role="user", content=describe(exam.incident)),
@@ -48,7 +48,7 @@ def _investigate(exam: Exam) -> list[Message]:
     def act(reply: Reply) -> Iterator[ToolCall]:
         messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
         for request in reply.tool_requests:
-            call = _call(exam, request.tool, request.arguments)
+            call = _call_tool(exam, request.tool, request.arguments)
             messages.append(Message(role="tool", content=call.output, tool_call_id=request.id))
             yield call
 
@@ -68,8 +68,8 @@ def _investigate(exam: Exam) -> list[Message]:
     return messages[first:]
 
 
-def _call(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-    """Return the tool call with its outcome; beyond the cap it is refused, which the model sees."""
+def _call_tool(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
+    """Call a tool; return the call with its output, or refused beyond the limit of calls."""
     limits, meter = exam.limits, exam.meter
     if meter.tool_calls >= limits.tool_calls:
         meter.note("tool_calls")
@@ -83,7 +83,7 @@ def _call(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
 
 
 def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
-    """Return the answer that the model makes of the investigation; an invalid one is asked for again."""
+    """Return the model's answer to the *investigation*; an invalid one is asked for again."""
     transcript = _transcript(investigation)
     if "context" in exam.meter.hit:
         transcript = transcript[-len(transcript) // 2 :]
@@ -122,7 +122,7 @@ def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
 
 
 def _transcript(investigation: list[Message]) -> str:
-    """Return what was said and seen; what was only thought is left out."""
+    """Return the investigation as text, without the model's thoughts."""
     thought: set[str] = set()
     lines = []
     for message in investigation:

@@ -38,7 +38,7 @@ class AgentRecorder:
         calls: Iterable[ToolCall] = (),
         error: str | None = None,
     ) -> None:
-        """Write one step: what the model was sent, what it answered, and what came of the tools that it called."""
+        """Record one step: the messages sent, the model's reply, and the tool calls with their results."""
         logs = tuple(calls)
         usage = reply.usage if reply else {}
         with self._lock:
@@ -60,7 +60,7 @@ class AgentRecorder:
             _append_line(self._trace, step.model_dump(mode="json"))
 
     def action(self, call: ToolCall, started_ns: int) -> None:
-        """Write one tool call."""
+        """Record one tool call."""
         line = {
             "started_ns": started_ns,
             "ended_ns": time.time_ns(),

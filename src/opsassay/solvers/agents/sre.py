@@ -29,7 +29,7 @@ class OperatorTools(ToolSession, Protocol):
     """The tools of an operator."""
 
     def specs(self, *, changing: bool = True) -> Sequence[ToolSpec]:
-        """Return the tools, with those that change something only if *changing*."""
+        """Return the specifications of the tools, those that change the system only if *changing*."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class SreAgent:
     def _converse(
         self, agent: str, prompt: str, task: str, tools: Sequence[ToolSpec], final: ToolSpec, report: Report
     ) -> dict[str, Any] | None:
-        """Let one agent work until it calls the tool *final*; return the arguments of that call."""
+        """Let one agent work until it calls the tool *final*; return the arguments, None when time is up."""
         talk = Conversation(self._asker, self._tools, (*tools, final), final.name, self._names)
         handed_in = talk.hold(agent, prompt, task)
         if handed_in is None:

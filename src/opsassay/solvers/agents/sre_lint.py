@@ -22,7 +22,7 @@ _WHERE_ALSO = frozenset({"all", "names"})
 
 
 def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec], names: Collection[str]) -> str | None:
-    """Return what is wrong with calling *tool* with *arguments*, None when nothing is; *names* may be aimed at."""
+    """Return what is wrong with the call of *tool*, None for nothing; *names* are the entities it may address."""
     if tool not in specs:
         near = nearest(tool, specs)
         return f"there is no tool {tool!r}" + (
@@ -37,7 +37,7 @@ def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec],
         if name not in known:
             near = nearest(name, known)
             return f"{tool} has no argument {name!r}" + (f"; did you mean {near!r}?" if near else ".")
-        if (problem := _misfit(value, known[name])) is not None:
+        if (problem := _schema_error(value, known[name])) is not None:
             return f"{name} of {tool} {problem}."
         if name in _AIMED_AT and names and not _is_known_name(str(value), names):
             near = nearest(str(value), names)
@@ -50,10 +50,10 @@ def _is_known_name(name: str, names: Collection[str]) -> bool:
     return name in names or name in _WHERE_ALSO or (stem in names and index.isdigit())
 
 
-def _misfit(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return why *value* is none by *schema*, None when it is one."""
+def _schema_error(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """Return why *value* does not fit *schema*, None when it fits."""
     if "anyOf" in schema:
-        problems = [_misfit(value, choice) for choice in schema["anyOf"]]
+        problems = [_schema_error(value, choice) for choice in schema["anyOf"]]
         return None if None in problems else problems[0]
     kind = str(schema.get("type"))
     if kind == "null":

@@ -25,7 +25,7 @@ class CanCall(Protocol):
     """Tools by their names."""
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with what came of it, reported and never raised."""
+        """Call a tool; return the call with its output, also for an error."""
 
 
 class CountedToolSession(ABC):
@@ -38,14 +38,14 @@ class CountedToolSession(ABC):
 
     @abstractmethod
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools, submit the last."""
+        """Return the specifications of the tools, submit last."""
 
     @abstractmethod
-    def submitted(self, given: dict[str, Any]) -> ToolCall:
-        """Take the submitted answer, or say what is wrong with it."""
+    def submitted(self, answer: dict[str, Any]) -> ToolCall:
+        """Accept the submitted *answer*, or return the call with what is wrong with it."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with what came of it; beyond the cap only submit is carried out, and far beyond it nothing."""
+        """Call a tool and return the call with its output; beyond the limit only submit is carried out."""
         del step_id
         began_ns = time.time_ns()
         given = {str(key): value for key, value in arguments.items()}
@@ -60,7 +60,7 @@ class CountedToolSession(ABC):
         return kept
 
     def last_error(self) -> str:
-        """Return what the last call that failed said, in a line, or that there was none."""
+        """Return the last failed call's error on one line, or that there was none."""
         errors = [call.output for call in self.calls if call.status == "error"]
         return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"
 
@@ -75,6 +75,6 @@ class CountedToolSession(ABC):
 
 
 def _recorded_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return *arguments* as they are recorded: whole, or the beginning of their text."""
+    """Return *arguments* as recorded: complete, or the beginning of their text when too long."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}

@@ -55,7 +55,7 @@ TOOLS: Mapping[str, type[Written]] = {
 
 
 def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ...]:
-    """Return *tools* as a model sees them."""
+    """Return the specifications of *tools* for a model."""
     return tuple(
         ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema_of_arguments(model))
         for n, model in tools.items()
@@ -68,7 +68,7 @@ class Toolbox(ABC):
     tools: Mapping[str, type[Written]] = {}
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
+        """Call a tool; return the call with its output, also for an error."""
         given = dict(arguments)
         if tool not in self.tools:
             return _make_tool_call(
@@ -86,7 +86,7 @@ class Toolbox(ABC):
         return _make_tool_call(tool, given, output, status)
 
     @abstractmethod
-    def _run_tool(self, asked: Written) -> tuple[str, Status]:
+    def _run_tool(self, request: Written) -> tuple[str, Status]:
         """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
 
 
@@ -99,16 +99,16 @@ class TelemetryToolbox(Toolbox):
         self._sql = sql
         self._tables: str | None = None
 
-    def _run_tool(self, asked: Written) -> tuple[str, Status]:
-        if isinstance(asked, Think):
+    def _run_tool(self, request: Written) -> tuple[str, Status]:
+        if isinstance(request, Think):
             return NOTED
-        if isinstance(asked, ListTables):
+        if isinstance(request, ListTables):
             return self._list_tables(), "ok"
-        if isinstance(asked, GetSchema):
-            columns = self._sql.schema(asked.table.removesuffix(".parquet"))
+        if isinstance(request, GetSchema):
+            columns = self._sql.schema(request.table.removesuffix(".parquet"))
             return "\n".join(f"{name}: {type_}" for name, type_ in columns.items()), "ok"
-        assert isinstance(asked, QuerySql)
-        result = self._sql.query(asked.sql)
+        assert isinstance(request, QuerySql)
+        result = self._sql.query(request.sql)
         if result.status not in ("ok", "empty"):
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
@@ -124,7 +124,7 @@ class TelemetryToolbox(Toolbox):
 
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
-    """Return a result as lines of JSON, cut where a reader has had enough; *truncated*: it was cut before."""
+    """Return a query result as JSON lines, cut to a readable length; *truncated*: rows were already missing."""
     lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:

@@ -25,19 +25,19 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that it is registered under."""
+        """The method's registered name."""
 
     @property
     def source(self) -> str:
-        """Where the idea comes from: paper and section, or what it is there for."""
+        """The origin of the idea: paper and section, or its purpose."""
 
     @property
     def cost(self) -> str:
-        """What a diagnosis costs, in one phrase: methods here cost time alone, no tokens."""
+        """The cost of a diagnosis as a phrase: time only, no tokens."""
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Every number and choice that moves its answers, part of the solver hash.
+        """All settings that influence its answers; they are part of the solver hash.
 
         A method that ranks services and never names a fault kind declares it with ``names_fault_kinds`` False. One that
         can name some kinds alone declares them in an attribute *fault_kinds* of its class.
@@ -85,7 +85,7 @@ def method_named(name: str, parameters: Mapping[str, Any] = {}) -> Method:
 
 
 def class_named(name: str) -> Any:
-    """Return the class of the method called *name*; raises as `method_named`."""
+    """Return the class of the method *name*; raises as `method_named`."""
     where, colon, attribute = name.rpartition(":")
     if not colon:
         return METHODS.load(name)
@@ -99,7 +99,7 @@ def class_named(name: str) -> Any:
 
 
 def _module_of(file: Path) -> ModuleType:
-    """Return the module in *file*; what lies beside it can be imported by it, after all else."""
+    """Return the module in *file*, which may import its neighbours."""
     file = file.resolve()
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -113,7 +113,7 @@ def _module_of(file: Path) -> ModuleType:
 
 
 def numbers_of(method: Any) -> dict[str, Any]:
-    """Return the fields of *method*, a dataclass, as its configuration: those that are None are not set."""
+    """Return the fields of the dataclass *method* that are not None, as its configuration."""
     return {name: value for name, value in asdict(method).items() if value is not None}
 
 

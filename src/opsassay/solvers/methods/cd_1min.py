@@ -66,7 +66,7 @@ class Cd1Min:
         if not ranking or not ranking[0].score:
             return claim_of_signal(view, ranking, None, 0.0, protocol)
         place = table.top_signal(ranking[0].service, scores)
-        note = f"{table.signals[place]} of {ranking[0].service} changed by {change[place]:.0f} %{_about_gap(view)}"
+        note = f"{table.signals[place]} of {ranking[0].service} changed by {change[place]:.0f} %{_describe_gap(view)}"
         return claim_of_signal(view, ranking, table.signals[place], float(change[place]), protocol, note)
 
     def _changes(self, normal: Matrix, abnormal: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
@@ -87,8 +87,8 @@ class Cd1Min:
         return change, (z > self.z) & (np.abs(change) > self.change_percent)
 
 
-def _about_gap(view: Datapack) -> str:
-    """Return in words how far apart the periods are that the change lies between; '' where they meet."""
+def _describe_gap(view: Datapack) -> str:
+    """Return a sentence on the gap between the periods that are compared, '' without one."""
     apart_s = (view.incident.abnormal.start_ns - view.incident.normal.end_ns) / 1e9
     if apart_s == 0:
         return ""

@@ -116,7 +116,7 @@ class Circa:
             out[:, columns] = z_scores(residual[:rows], residual[rows:])
         return out
 
-    def _adjusted(self, own: Matrix, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
+    def _adjusted(self, scores: Matrix, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
         """Return the scores with the largest score of anomalous effects added to columns that are anomalous.
 
         For a group g with own score s_g (the largest of its columns): below_g = max over effects e of (s_e + below_e), of
@@ -124,7 +124,7 @@ class Circa:
         below for anomalous columns (CIRCA, section 4.3: descendant adjustment).
         """
         largest: dict[Group, float] = {}
-        for group, score in zip(groups, own.tolist(), strict=True):
+        for group, score in zip(groups, scores.tolist(), strict=True):
             largest[group] = max(score, largest.get(group, 0.0))
         effects: dict[Group, set[Group]] = {}
         for effect, causes in parents.items():
@@ -135,13 +135,13 @@ class Circa:
             known = [largest[e] + below[e] for e in effects.get(group, ()) if e in below]
             anomalous = [score for score in known if score >= self.anomalous_at_z]
             below[group] = max(anomalous, default=0.0) if largest[group] >= self.anomalous_at_z else 0.0
-        added = [below[group] if own[i] >= self.anomalous_at_z else 0.0 for i, group in enumerate(groups)]
-        adjusted: Matrix = own + np.array(added)
+        added = [below[group] if scores[i] >= self.anomalous_at_z else 0.0 for i, group in enumerate(groups)]
+        adjusted: Matrix = scores + np.array(added)
         return adjusted
 
 
 def signal_of(name: str) -> str:
-    """Return the golden signal that a column measures; a gauge that names none is saturation."""
+    """Return the golden signal that the column *name* measures, saturation by default."""
     lower = name.lower()
     if name.startswith(METRIC) and not any(word in lower for word in ("latency", "error", "fault", "request")):
         return SATURATION
@@ -151,7 +151,7 @@ def signal_of(name: str) -> str:
 
 
 def structural_parents(groups: Iterable[Group], calls: Iterable[tuple[str, str]]) -> dict[Group, set[Group]]:
-    """Return the causes of every group that there is: within its service, and across (caller, callee) *calls*."""
+    """Return the causes of each group of columns: within its service, and along (caller, callee) *calls*."""
     known = set(groups)
     parents: dict[Group, set[Group]] = {group: set() for group in known}
     edges = [((s, cause), (s, effect)) for s, _ in known for cause, effect in _WITHIN]

@@ -66,7 +66,7 @@ def claim_of_signal(
     protocol: dict[str, Any],
     note: str = "",
 ) -> Diagnosis:
-    """Return the claim that the top of *ranking* is the root cause, given away by *signal*; without one, no claim."""
+    """Return a diagnosis that blames the top of *ranking*, with *signal* as evidence; without a signal, nothing."""
     if signal is None or not ranking:
         return Diagnosis(ranking=ranking, protocol=protocol)
     service = ranking[0].service

@@ -38,7 +38,7 @@ class Readings:
 
     @property
     def step_s(self) -> float:
-        """The width of a bin in seconds, to be shown."""
+        """The width of a bin in seconds."""
         return self.step_ns / NANO
 
     def by_service(self, scores: Matrix) -> dict[str, float]:
@@ -83,7 +83,7 @@ def readings(view: Datapack, step_ns: int | None = None, window_s: float | None 
 
 
 def baseline_words(window_s: float | None) -> str:
-    """Return what the protocol says of a baseline of *window_s* seconds, None being all of it."""
+    """Return the protocol's text on a baseline of *window_s* seconds, the whole normal period for None."""
     return "the whole normal period" if window_s is None else f"the last {window_s:g} s of the normal period"
 
 
@@ -97,10 +97,7 @@ def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
 
 
 def own_step_ns(view: Datapack) -> int:
-    """Return the bin width of a recording, ns: that of its spans, else the median step of its gauges.
-
-    Steps are those between the samples of one gauge, so that gauges that are read in turn do not shorten it.
-    """
+    """Return the bin width of a recording, ns: that of its spans, else the median step of its gauges."""
     if _has_rows(view, "traces"):
         return bin_width_ns(view)
     gauge = ["service_name", "metric"]

@@ -30,7 +30,7 @@ class DeclaredParameter:
     default: Any
 
     def read(self, value: Any, method: str) -> Any:
-        """Return *value*, as YAML has it, in the declared type; raises UserError that says what is expected."""
+        """Return *value*, as read from YAML, converted to the declared type; raises UserError with what is expected."""
         try:
             return self._make_type_adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
@@ -39,32 +39,32 @@ class DeclaredParameter:
             ) from error
 
     def plain(self, value: Any) -> Any:
-        """Return *value* as JSON has it."""
+        """Return *value* as JSON-ready data."""
         return self._make_type_adapter().dump_python(value, mode="json")
 
     def _make_type_adapter(self) -> TypeAdapter[Any]:
         return TypeAdapter(self.annotation, config=_STRICT)
 
 
-def declared_parameters(made: Callable[..., Any]) -> dict[str, DeclaredParameter]:
-    """Return the parameters of the class *made* by name: its keyword arguments, a default each."""
+def declared_parameters(factory: Callable[..., Any]) -> dict[str, DeclaredParameter]:
+    """Return the parameters of a method class by name: its keyword arguments with defaults."""
     try:
-        signature = inspect.signature(made)
-        hints = get_type_hints(made.__init__, include_extras=True)
+        signature = inspect.signature(factory)
+        hints = get_type_hints(factory.__init__, include_extras=True)
     except (TypeError, ValueError, NameError, AttributeError):
         return {}
     named = (p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return {p.name: DeclaredParameter(p.name, hints.get(p.name, Any), p.default) for p in named}
 
 
-def read_parameters(method: str, made: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the *given* parameters of *method*, made by the class *made*, in their types; those at their default left out.
+def read_parameters(method: str, factory: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the *values* for parameters of *method* in their declared types, without those at their default.
 
     Raises NotFoundError for one that is not declared, UserError for a value of another type or out of bounds.
     """
-    declared = declared_parameters(made)
+    declared = declared_parameters(factory)
     found = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in declared:
             raise NotFoundError(f"parameter of {method}", name, declared)
         read = declared[name].read(value, method)
@@ -73,7 +73,7 @@ def read_parameters(method: str, made: Callable[..., Any], given: Mapping[str, A
     return dict(sorted(found.items()))
 
 
-def plain_parameters(made: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *given*, as `read_parameters` gives it, as JSON has it."""
-    declared = declared_parameters(made)
-    return {name: declared[name].plain(value) for name, value in given.items()}
+def plain_parameters(factory: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *values*, from `read_parameters`, as JSON-ready data."""
+    declared = declared_parameters(factory)
+    return {name: declared[name].plain(value) for name, value in values.items()}

@@ -105,7 +105,7 @@ class SelfTime:
         """
         scale = seconds(view, "abnormal") / seconds(view, "normal")
         callees = _usual_callees(view)
-        spans = {period: _exclusive(view, period, callees) for period in PERIODS}
+        spans = {period: _self_times(view, period, callees) for period in PERIODS}
         usual = spans["normal"].group_by(_OPERATION).agg(p99=pl.col("self_ms").quantile(0.99, "linear")).lazy()
         table = pl.LazyFrame({"service": view.candidates()}, schema={"service": pl.String})
         for period in PERIODS:
@@ -132,10 +132,7 @@ class SelfTime:
         )
 
     def _origins(self, spans: pl.LazyFrame, usual: pl.LazyFrame, period: str) -> pl.LazyFrame:
-        """Return service and in how many traces it is the slow and the failed origin: ``slow_PERIOD``, ``failed_...``.
-
-        A failure speaks before slowness; among failures the latest span, among slow ones the one with most to answer.
-        """
+        """Return service and in how many traces it is the slow and the failed origin: ``slow_PERIOD``, ``failed_...``."""
         over = pl.col("self_ms") - self.slow_ratio * pl.col("p99")
         is_over = (over >= self.slow_least_ms).fill_null(value=False)
         marked = (
@@ -159,7 +156,7 @@ class SelfTime:
         )
 
 
-def _linked(view: Datapack, period: str) -> pl.LazyFrame:
+def _linked_spans(view: Datapack, period: str) -> pl.LazyFrame:
     """Return the spans of *period* with start and end (ns), failed and is_client."""
     return (
         view.scan(period, "traces")
@@ -173,7 +170,7 @@ def _linked(view: Datapack, period: str) -> pl.LazyFrame:
     )
 
 
-def _children(spans: pl.LazyFrame) -> pl.LazyFrame:
+def _join_parents(spans: pl.LazyFrame) -> pl.LazyFrame:
     """Return every span that has a parent, with the parent's fields as ``parent_...``."""
     parents = spans.select("trace_id", pl.exclude("trace_id", "parent_span_id").name.prefix("parent_"))
     return spans.filter(pl.col("parent_span_id") != "").join(parents, on=_PARENT)
@@ -181,7 +178,7 @@ def _children(spans: pl.LazyFrame) -> pl.LazyFrame:
 
 def _usual_callees(view: Datapack) -> pl.LazyFrame:
     """Return service_name, span_name and callee: the service that an operation of client spans normally reaches."""
-    reached = _children(_linked(view, "normal")).filter(
+    reached = _join_parents(_linked_spans(view, "normal")).filter(
         "parent_is_client", pl.col("service_name") != pl.col("parent_service_name")
     )
     counts = reached.group_by("parent_service_name", "parent_span_name", callee="service_name").len()
@@ -191,11 +188,11 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
     return most.select(service_name="parent_service_name", span_name="parent_span_name", callee="callee")
 
 
-def _exclusive(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
-    """Return the spans of *period* with service (whom its time is held against), self_ms, failed and failed_child."""
-    spans = _linked(view, period)
+def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
+    """Return the spans of *period* with service (that its time is charged to), self_ms, failed and failed_child."""
+    spans = _linked_spans(view, period)
     inside = (
-        _children(spans)
+        _join_parents(spans)
         .with_columns(start=pl.max_horizontal("start", "parent_start"), end=pl.min_horizontal("end", "parent_end"))
         .sort(*_PARENT, "start", "end", "span_id")
     )

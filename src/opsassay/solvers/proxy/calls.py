@@ -27,14 +27,14 @@ class ModelCall:
     answer: ModelAnswer | None
 
     def tool_logs(self, results: Sequence[ToolResult | None]) -> tuple[ToolCall, ...]:
-        """Return the tools that the answer calls with what came back for each."""
+        """Return the answer's tool calls with their *results*."""
         uses = self.answer.tool_uses if self.answer else ()
         return tuple(
             _make_tool_call(use.tool, use.arguments, result) for use, result in zip(uses, results, strict=True)
         )
 
     def logs_in_text(self, later: LaterRequests) -> tuple[ToolCall, ...]:
-        """Return the call that the text makes, with what was sent after that text in a later request as its output."""
+        """Return the call written in the answer's text, with the next message of a later request as its output."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
         return (_make_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
@@ -72,7 +72,7 @@ class LaterRequests:
         return found
 
     def sent_after(self, text: str) -> ToolResult | None:
-        """Return the message after *text*, None where none follows."""
+        """Return the message that follows *text* in a later request, None without one."""
         following = self._after.get(text)
         return None if following is None else ToolResult("", following)
 

@@ -23,14 +23,14 @@ class Decoder(Protocol):
 
 
 def decoder(encoding: str) -> Decoder | None:
-    """Return a decoder of the Content-Encoding *encoding*, None when one of its codings is not known here."""
+    """Return a decoder for the Content-Encoding *encoding*, None when it is unknown."""
     names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
     made = [_DECODERS[name]() for name in reversed(names) if name in _DECODERS]
     return _Chain(made) if len(made) == len(names) else None
 
 
-def decoded(data: bytes, encoding: str, longest: int | None = None) -> bytes:
-    """Return *data* without its coding, as far as it is whole and up to *longest* bytes; unknown codings stay."""
+def decoded(data: bytes, encoding: str, max_bytes: int | None = None) -> bytes:
+    """Return *data* decoded as far as it is complete, at most *max_bytes*; unknown encodings stay."""
     one = decoder(encoding)
     if one is None or not encoding:
         return data
@@ -38,15 +38,15 @@ def decoded(data: bytes, encoding: str, longest: int | None = None) -> bytes:
     try:
         for start in range(0, len(data), _PIECE_BYTES):
             whole += one.feed(data[start : start + _PIECE_BYTES])
-            if longest is not None and len(whole) > longest:
-                return bytes(whole[:longest])
+            if max_bytes is not None and len(whole) > max_bytes:
+                return bytes(whole[:max_bytes])
     except DatapackError:
         return bytes(whole) or data
     return bytes(whole)
 
 
 def readable(accepted: str) -> str:
-    """Return an Accept-Encoding without the codings that could not be looked into."""
+    """Return the Accept-Encoding header *accepted* without encodings that cannot be decoded here."""
     kept: list[str] = []
     for choice in (choice.strip() for choice in accepted.split(",")):
         name, _, weight = choice.partition(";")

@@ -63,13 +63,13 @@ class Exchange:
         return _find_header(self.headers, name)
 
     def asked(self) -> Asked | None:
-        """Return what the request asks, None when it is no readable LLM request."""
+        """Return the parsed request, None when it is no readable LLM request."""
         plain = decoded(self.request_body, _find_header(self.request_headers, "content-encoding"))
         body = json_object(plain if self.sent_body is None else self.sent_body)
         return self.api.asked(self.path, body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
-        """Return the answer as one object, a stream put together; None when it is no JSON at all."""
+        """Return the answer as one JSON object, a stream assembled; None when it is no JSON."""
         data = self._decode_body()
         if (found := json_object(data)) is not None or self.api is None:
             return found  # an error may be an object where a stream was asked for
@@ -78,7 +78,7 @@ class Exchange:
         return self.api.assemble(sse.events(data)) if self.is_stream else None
 
     def is_cut(self) -> bool:
-        """Return whether the answer is a stream that says neither why the model stopped nor that it is whole."""
+        """Whether the answer is a stream that ends without a stop reason or end mark."""
         answer, data = self.answer(), self._decode_body()
         is_part = self.is_stream or data.lstrip().startswith(b"[")
         return (
@@ -93,7 +93,7 @@ class Exchange:
         return decoded(self.answer_body, self.header("content-encoding"))
 
     def answer(self) -> ModelAnswer | None:
-        """Return what the answer says, None when it is no LLM answer."""
+        """Return the parsed answer, None when it is no LLM answer."""
         message = self.message()
         return self.api.read_answer(message) if self.api and message is not None else None
 

@@ -53,7 +53,7 @@ class Volatile(Written):
         return patterns
 
     def text(self, text: str) -> str:
-        """Return *text* with a mark for everything volatile in it."""
+        """Return *text* with everything volatile replaced by a mark."""
         return self._compile_all().sub(_MARK, text)
 
     def field(self, path: tuple[str, ...]) -> bool:
@@ -73,7 +73,7 @@ class RequestMatch:
 
 
 def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
-    """Return how the JSON request *now* compares with a *recorded* one; others are alike when they are equal."""
+    """Return how the JSON request *now* compares with a *recorded* one; other bodies match only when equal."""
     try:
         before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
     for path in dict.fromkeys((*before, *after)):
         old, new = before.get(path), after.get(path)
         similarity = 1.0 if old == new else _compare_values(path, old, new, volatile)
-        groups.setdefault(_group(path), []).append((similarity, 1 + max(len(str(old)), len(str(new)))))
+        groups.setdefault(_comparison_group(path), []).append((similarity, 1 + max(len(str(old)), len(str(new)))))
         if old != new:
             apart = "volatile" if similarity == 1 else f"{similarity:.0%} alike"
             differences.append((similarity, f"{'.'.join(path)}: {_first_difference(old, new)} ({apart})"))
@@ -122,8 +122,8 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield path, value
 
 
-def _group(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is compared as a whole: a message of a conversation, or all other fields together."""
+def _comparison_group(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of the unit that is compared as a whole: a message, or all other fields."""
     return path[:2] if path[0:1] in {("messages",), ("input",)} and len(path) > 1 else ()
 
 
@@ -132,7 +132,7 @@ def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
 
 
 def _first_difference(old: object, new: object) -> str:
-    """Return what differs, from a little before the first difference on."""
+    """Return a text around the first difference of *old* and *new*."""
     if old is None or new is None:
         return f"{_shorten_text(str(new))!r} is new" if old is None else f"{_shorten_text(str(old))!r} is gone"
     first, second = str(old), str(new)

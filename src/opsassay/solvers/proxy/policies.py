@@ -47,7 +47,7 @@ class Policy(Protocol):
     """Decides on the requests of one session, in the order in which they arrive."""
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return what to do with one request."""
+        """Return what to do with a request: forward, answer or refuse it."""
         ...
 
 
@@ -55,7 +55,7 @@ class Record:
     """Everything goes on as it came."""
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the request itself."""
+        """Return the decision to forward the request unchanged."""
         del method, path
         return Forward(body)
 
@@ -74,7 +74,7 @@ class Replay:
             self._waiting[request_hash(exchange.method, exchange.path, exchange.request_body)].append(exchange)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return a recorded answer, or a refusal."""
+        """Return the recorded answer to the request, or a refusal."""
         self._position += 1
         if self._by == "position":
             if self._position > len(self._recorded):
@@ -103,7 +103,7 @@ class ReplayAlike:
         self._volatile, self._similar, self._position = volatile, similar, -1
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return a recorded answer, or a refusal that says what is nearest."""
+        """Return the answer recorded for the request or a similar one, or a refusal that names the nearest."""
         self._position += 1
         asked = request_hash(method, path, body)
         equal = next((n for n in self._waiting if self._hashes[n] == asked), None)

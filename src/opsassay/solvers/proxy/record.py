@@ -78,14 +78,14 @@ class SessionLog:
         self.write("opened", boot_id=boot_id(), pid=os.getpid())
 
     def write(self, event: str, **fields: Any) -> None:
-        """Hand one event to the operating system; raises OSError when it does not take it."""
+        """Write one event to the log; raises OSError when the system does not accept it."""
         head = {"event": event, "time_ns": self._wall_ns(), "monotonic_ns": self._monotonic_ns()}
-        line = memoryview(_line(head | fields))
+        line = memoryview(_format_line(head | fields))
         while line:
             line = line[os.write(self._fd, line) :]
 
     def body(self, exchange: str, part: str, data: bytes) -> None:
-        """Record bytes of a body: as text when they are UTF-8, in base64 otherwise, in pieces of at most 1 MiB."""
+        """Log bytes of a body: as text if UTF-8, else base64, in pieces of at most 1 MiB."""
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             try:
@@ -101,8 +101,8 @@ class SessionLog:
             os.close(self._fd)
 
 
-def _line(event: dict[str, Any]) -> bytes:
-    """Return *event* as a line; bytes of a path or header that are no UTF-8 stand as lone surrogates, escaped."""
+def _format_line(event: dict[str, Any]) -> bytes:
+    """Return *event* as a JSON line; bytes that are not UTF-8 become escaped lone surrogates."""
     try:
         return to_json(event) + b"\n"
     except PydanticSerializationError:
@@ -110,7 +110,7 @@ def _line(event: dict[str, Any]) -> bytes:
 
 
 def _whole_length(path: Path) -> int:
-    """Return the length of the whole lines of *path*, so that a line torn by a kill cannot swallow the next one."""
+    """Return the length in bytes of the complete lines of *path*."""
     if not path.exists():
         return 0
     with path.open("rb") as file:

@@ -147,7 +147,7 @@ class Redacted(Noun):
 
 
 def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redacted]]:
-    """Return *trace* without what *rules* take out of it, and the report; the originals are nowhere in either."""
+    """Return *trace* with all matches of *rules* removed, and the report, which does not hold them either."""
     eraser = _Eraser(rules)
     steps = tuple(_edit_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
     clean = _edit_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
@@ -199,7 +199,7 @@ class _Eraser:
         self._steps: dict[str, set[int]] = defaultdict(set)
 
     def edit_of_step(self, step_id: int | None) -> Callable[[str], str]:
-        """Return the edit of texts of one step, None for the metadata."""
+        """Return the function that redacts the texts of a step, or of the metadata for None."""
 
         def edit(text: str) -> str:
             for kind, pattern in self._patterns:
@@ -258,7 +258,7 @@ def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
 
 
 def _mapped_names(trace: Trace, edit: Callable[[str], str]) -> Trace:
-    """Return *trace* with its names edited too, which a hashed variant keeps: they tell who acted."""
+    """Return *trace* with *edit* applied to the names of agents and tools."""
     steps = tuple(
         step.model_copy(
             update={

@@ -27,10 +27,7 @@ def run_proxy(settings: ProxySettings, port: int, ready: Callable[[int], None]) 
 
 @contextmanager
 def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
-    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting.
-
-    Nothing is written where *port* is taken.
-    """
+    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting."""
     listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:

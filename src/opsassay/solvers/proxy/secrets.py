@@ -50,7 +50,7 @@ class Secret(NamedTuple):
 
 
 def is_placeholder(key: str) -> bool:
-    """Return whether *key* is what is given to servers that want none, and no secret: up to 3 characters, or such words.
+    """Return whether *key* is a dummy for servers that need none: up to 3 characters, or a known word.
 
     Examples: ``none``, ``EMPTY``, ``ollama``, ``sk-no-key-required``, ``sk-1234``, ``your_api_key_here``, ``xxxxxxxx``.
     """
@@ -60,7 +60,7 @@ def is_placeholder(key: str) -> bool:
 
 @lru_cache(maxsize=256)
 def secret(text: str) -> Secret:
-    """Return *text* in every form of `_written`, and in every two of them, one after the other."""
+    """Return *text* in every encoded form, and in every two encodings one after the other."""
     plain = text.encode("utf-8", "surrogateescape")
     once = [plain, *_encoded_forms(plain)]
     least = max(1, min(len(plain), _TELLING_BYTES))
@@ -75,7 +75,7 @@ def secret(text: str) -> Secret:
 
 
 def _encoded_forms(data: bytes) -> Iterator[bytes]:
-    """Yield *data* as the usual codecs write it: percent, JSON, HTML, hexadecimal, base64 wherever it begins in it."""
+    """Yield *data* in common encodings: percent, JSON, HTML, hexadecimal, and base64 at each alignment."""
     odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
 
     def each(pattern: str, of: Collection[int]) -> bytes:
@@ -124,7 +124,7 @@ def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
 
 
 def mask_coded(data: bytes, masks: Sequence[Secret], encoding: str) -> bytes:
-    """Return a whole body in any coding with *masks* replaced, or withheld if that is not possible in place."""
+    """Return a complete body in any encoding with *masks* replaced, or withheld if that is impossible."""
     stream = StreamMask(masks, encoding)
     return stream.feed(data) + stream.rest()
 
@@ -145,7 +145,7 @@ class StreamMask:
         self._begun = self._withheld = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what of *chunk* may be recorded now."""
+        """Return the part of the data so far, with *chunk*, that may be recorded now."""
         if not self._masks:
             return chunk
         if self._coded:
@@ -156,7 +156,7 @@ class StreamMask:
         return data[: len(data) - keep]
 
     def rest(self) -> bytes:
-        """Return what was held back, once the body has ended; the greater part of a key is as good as the key."""
+        """Return the masked rest once the body has ended; most of a key counts as the key."""
         begun = self._longest_overlap(self._inside if self._coded else self._held)
         held, self._held = self._held, b""
         return held if begun < _TELLING_BYTES else WITHHELD
@@ -189,12 +189,14 @@ class StreamMask:
         return max((_overlap(data, known) for known in self._masks), default=0)
 
 
-def _overlap(data: bytes, known: Secret) -> int:
-    """Return how many bytes at the end of *data* are the beginning of a form of *known*, short of all of it."""
-    most = next((n for n in range(_SEED - 1, 0, -1) if len(data) >= n and data[-n:] in known.starts), 0)
-    tail = data[max(0, len(data) - len(known.forms[0]) + 1) :]
-    for which, at, _ in known.seeding.find_matches_as_indexes(tail, overlapping=True):
+def _overlap(data: bytes, secret_forms: Secret) -> int:
+    """Return how many bytes at the end of *data* could be the start of one of *secret_forms*."""
+    most = next((n for n in range(_SEED - 1, 0, -1) if len(data) >= n and data[-n:] in secret_forms.starts), 0)
+    tail = data[max(0, len(data) - len(secret_forms.forms[0]) + 1) :]
+    for which, at, _ in secret_forms.seeding.find_matches_as_indexes(tail, overlapping=True):
         begun = tail[at:]
-        if len(begun) > most and any(len(form) > len(begun) and form.startswith(begun) for form in known.seeds[which]):
+        if len(begun) > most and any(
+            len(form) > len(begun) and form.startswith(begun) for form in secret_forms.seeds[which]
+        ):
             most = len(begun)
     return most

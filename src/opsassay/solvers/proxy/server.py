@@ -254,13 +254,13 @@ class ProxyServer:
         stream = StreamMask(call.masks, headers.get("Content-Encoding", ""))
         try:
             await response.prepare(call.request)
-            async for chunk in _chunks(upstream.content):
+            async for chunk in _read_chunks(upstream.content):
                 self._log_chunk(call, stream.feed(chunk), chunk)
                 await response.write(chunk)
         except TimeoutError:
-            return self._broken(call, response, "timeout", "the upstream fell silent")
+            return self._abort_answer(call, response, "timeout", "the upstream fell silent")
         except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            return self._broken(call, response, "upstream_failed", f"the answer ended early: {error}")
+            return self._abort_answer(call, response, "upstream_failed", f"the answer ended early: {error}")
         except ConnectionError:
             call.outcome = "client_gone"
             return response
@@ -268,8 +268,8 @@ class ProxyServer:
             self._log_chunk(call, stream.rest(), b"")
         return await self._complete_call(call, response, headers)
 
-    def _broken(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
-        """Give the client half an answer as half an answer: its connection ends without the end of the body."""
+    def _abort_answer(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
+        """End the client's connection in the middle of the body, as the upstream did."""
         call.outcome, call.error = outcome, error
         _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:
@@ -290,7 +290,7 @@ class ProxyServer:
             call.outcome = "client_gone"
             return response
         if recorded.outcome not in {"complete", "refused"}:
-            return self._broken(call, response, recorded.outcome, "the recorded answer ended here")
+            return self._abort_answer(call, response, recorded.outcome, "the recorded answer ended here")
         return await self._complete_call(call, response, headers)
 
     async def _complete_call(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
@@ -322,7 +322,7 @@ class ProxyServer:
             call.kept.append(recorded)
 
     def _log_message(self, call: _Call, headers: CIMultiDict[str]) -> None:
-        """Record a stream put together; one that is too long for memory is put together on reading."""
+        """Record a stream's assembled message, unless it is too long for memory."""
         if call.api is None or not headers.get("Content-Type", "").lower().startswith("text/event-stream"):
             return
         if call.kept_bytes <= MAX_MESSAGE_BYTES:
@@ -330,7 +330,7 @@ class ProxyServer:
             call.session.log.write("message", id=call.id, message=call.api.assemble(sse.events(data)))
 
 
-async def _chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _read_chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yield chunks as they were cut by the upstream.
 
     Every answer without a body has the same empty reader, whose own iteration ends for the first answer only (aiohttp

@@ -16,7 +16,7 @@ def is_sse(data: bytes) -> bool:
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects of every whole event in *stream*.
+    """Return the JSON objects of all complete events in *stream*.
 
     An event that is torn, no JSON object, or the closing ``[DONE]`` is left out; bytes that are no UTF-8 become
     replacement characters, the recorded bytes stay as they were.
@@ -41,7 +41,7 @@ def array_events(body: bytes) -> list[dict[str, Any]]:
 
 
 def is_closed(stream: bytes) -> bool:
-    """Return whether *stream* says itself that it is whole: by ``[DONE]``, or by the last event of an API."""
+    """Return whether *stream* marks its own end, by ``[DONE]`` or the API's last event."""
     last = events(stream)[-1:]
     return stream.rstrip().endswith(b"[DONE]") or any(str(event.get("type")) in _LAST for event in last)
 

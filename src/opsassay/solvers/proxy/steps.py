@@ -50,7 +50,7 @@ def speaker(text: str) -> str | None:
 
 
 def persona(prompt: str) -> str | None:
-    """Return whom a system prompt addresses: ``Planner: ...``, ``## Your role`` and its name, or ``You are Planner``."""
+    """Return the agent's name in a system prompt: ``Planner: ...``, ``## Your role`` or ``You are Planner``."""
     for pattern in (_ROLE_HEADING, _PERSONA):
         if match := pattern.search(prompt):
             return match[1]

@@ -21,7 +21,7 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
     calls = [_RecordedCall(asked, exchange.answer(), exchange) for exchange in exchanges if (asked := exchange.asked())]
     later, ids = LaterRequests(calls), AgentIds()
     steps = []
-    names = _names(calls)
+    names = _agent_names(calls)
     for number, (call, name) in enumerate(zip(calls, names, strict=True), 1):
         logs = call.tool_logs(later.results(number - 1)) or call.logs_in_text(later)
         steps.append(call.step(number, name, ids.id_of(name), logs))
@@ -30,7 +30,7 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
         task_id=session,
         task_instruction=next((text for role, text in first.messages if role == "user"), "") if first else "",
         system_name=session,
-        agent_configuration=_roster(calls, names),
+        agent_configuration=_agent_configuration(calls, names),
         steps=tuple(steps),
     )
 
@@ -45,7 +45,7 @@ class _RecordedCall(ModelCall):
         return next((text for role, text in self.asked.messages if role in {"system", "developer"}), "")
 
     def agent(self) -> str | None:
-        """Return the name in the request, in the answer's header, or in the system prompt; None when nobody says."""
+        """Return the agent's name in the request, answer header or system prompt; None without one."""
         spoken = speaker(self.answer.text) if self.answer else None
         return self.asked.agent or spoken or persona(self.system_prompt)
 
@@ -78,11 +78,8 @@ class _RecordedCall(ModelCall):
         return said or broken or empty or ("the stream was cut short" if self.exchange.is_cut() else None)
 
 
-def _names(calls: Sequence[_RecordedCall]) -> list[str]:
-    """Return the agent of each call: whom the call names, else one for each system prompt, whatever numbers are in it.
-
-    They are called agent 1, agent 2 and so on as they come, and agent where there is one.
-    """
+def _agent_names(calls: Sequence[_RecordedCall]) -> list[str]:
+    """Return the agent of each call: as named in the call, else one for each system prompt, numbers aside."""
     named = [call.agent() for call in calls]
     prompts = [_NUMBERS.sub("0", call.system_prompt) for call in calls]
     unnamed = list(dict.fromkeys(prompt for prompt, name in zip(prompts, named, strict=True) if name is None))
@@ -90,7 +87,7 @@ def _names(calls: Sequence[_RecordedCall]) -> list[str]:
     return [name or numbered.get(prompt, "agent") for prompt, name in zip(prompts, named, strict=True)]
 
 
-def _roster(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
+def _agent_configuration(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
     """Return each agent's first system prompt, tools and model."""
     roster: dict[str, Any] = {}
     for call, name in zip(calls, names, strict=True):

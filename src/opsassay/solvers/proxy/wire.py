@@ -75,7 +75,7 @@ def token_of(request: web.BaseRequest) -> str | None:
 
 
 def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
-    """Return status and reason for a request that the proxy does not relay, None for any other."""
+    """Return status and reason for a request that the proxy cannot forward, None for others."""
     if "upgrade" in request.headers.get("Connection", "").lower() and "Upgrade" in request.headers:
         asked = request.headers["Upgrade"]
         name = "WebSocket" if asked.lower() == "websocket" else asked
@@ -86,10 +86,7 @@ def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
 
 
 def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
-    """Return an error that is the proxy's own, in the form of the API that was spoken to.
-
-    SDKs are asked not to try again, but where they would on a direct connection: when the upstream cannot be reached.
-    """
+    """Return an error that is the proxy's own, in the form of the API that was spoken to."""
     error = {"type": "opsassay_proxy", "message": message}
     body: dict[str, Any] = {"error": error}
     if api is not None and api.name == "messages":
@@ -103,12 +100,12 @@ def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
 
 
 def payload(body: bytes) -> bytes | io.BytesIO | None:
-    """Return what the client library takes: none for no body, a file for a large one, which it sends in pieces."""
+    """Return the *body* as the client library needs it: None if empty, a file if large."""
     if not body:
         return None
     return io.BytesIO(body) if len(body) > _LARGE_BYTES else body
 
 
 def as_text(raw: bytes) -> str:
-    """Return bytes of a head as text, which goes back to the same bytes."""
+    """Return the bytes of a header as text that converts back to the same bytes."""
     return raw.decode("utf-8", "surrogateescape")

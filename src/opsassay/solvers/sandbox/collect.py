@@ -35,16 +35,13 @@ def first_odd(folder: Path) -> str | None:
     return None
 
 
-def copy_in(source: Path, target: Path, *, owner: int | None = None, times: int | None = None) -> None:
-    """Copy the files and folders in *source* to the empty folder *target*, given to *owner*, with *times* in seconds.
-
-    What is neither is left out, see `first_odd`.
-    """
+def copy_in(source: Path, target: Path, *, owner: int | None = None, time_s: int | None = None) -> None:
+    """Copy the files and folders in *source* to the empty folder *target*, owned by *owner*, with time *time_s*."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         copy = target / entry.name
         if entry.is_dir(follow_symlinks=False):
             copy.mkdir(mode=0o755)
-            copy_in(Path(entry.path), copy, owner=owner, times=times)
+            copy_in(Path(entry.path), copy, owner=owner, time_s=time_s)
         elif entry.is_file(follow_symlinks=False):
             shutil.copyfile(entry.path, copy, follow_symlinks=False)
             executable = entry.stat(follow_symlinks=False).st_mode & 0o100
@@ -53,8 +50,8 @@ def copy_in(source: Path, target: Path, *, owner: int | None = None, times: int 
             continue
         if owner is not None:
             os.chown(copy, owner, owner)
-        if times is not None:
-            os.utime(copy, (times, times))
+        if time_s is not None:
+            os.utime(copy, (time_s, time_s))
 
 
 def copy_out(source: int, target: Path, most_bytes: int) -> list[str]:

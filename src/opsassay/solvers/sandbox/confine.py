@@ -18,7 +18,7 @@ REPORT = 3
 
 
 def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
-    """Give up everything and run the command of *plan*; returns only by raising OSError.
+    """Drop all privileges and run the command of *plan*; returns only by raising OSError.
 
     *outer_uid* is the user and group to become first, None for a process without privileges that stays who it is.
     No descriptor is left but standard output and error, and an empty standard input.
@@ -48,10 +48,10 @@ def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
     os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is used
 
 
-def enter_user_namespace(others: int) -> None:
-    """Enter a new user namespace, with namespaces of the kinds *others*, in which this user is USER_INSIDE, alone."""
+def enter_user_namespace(kinds: int) -> None:
+    """Enter a new user namespace, and namespaces of *kinds*, in which only this user exists, as USER_INSIDE."""
     uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.NEW_USER | others)
+    kernel.unshare(kernel.NEW_USER | kinds)
     kernel.set_dumpable(dumpable=True)  # a change of user took it, and with it the right to write the maps
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"{USER_INSIDE} {uid} 1", encoding="ascii")

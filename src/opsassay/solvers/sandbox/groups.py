@@ -22,7 +22,7 @@ def groups_for_seals() -> Groups | None:
 
 
 def memory_is_held() -> bool:
-    """Return whether a group can hold the memory of all processes of a seal together."""
+    """Return whether a control group can limit the memory of a sandbox's processes together."""
     groups = groups_for_seals()
     return groups is not None and MEMORY in groups.versions
 
@@ -35,14 +35,14 @@ def make_group(cpu_cores: float | None, memory_bytes: int) -> list[str]:
     for parent in set(groups.parents.values()):
         for left in parent.glob(f"{NAME}*"):
             pid, _, rest = left.name.removeprefix(NAME).partition("-")
-            if _started(pid) != rest.partition("-")[0]:
+            if _start_ticks(pid) != rest.partition("-")[0]:
                 with suppress(OSError):  # another runner was faster, or its processes are ending
                     left.rmdir()
-    group = groups.make(f"{NAME}{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}", cpu_cores, memory_bytes)
+    group = groups.make(f"{NAME}{os.getpid()}-{_start_ticks(os.getpid())}-{next(_numbers)}", cpu_cores, memory_bytes)
     return [str(folder) for folder in groups.folders(group.path)]
 
 
-def _started(pid: int | str) -> str | None:
+def _start_ticks(pid: int | str) -> str | None:
     """Return when process *pid* was started, in ticks since boot, or None when there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")

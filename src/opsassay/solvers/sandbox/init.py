@@ -85,7 +85,7 @@ def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
     init = os.fork()
     if init == 0:
         try:
-            _be_init(plan, channel)
+            _run_as_init(plan, channel)
         except BaseException as error:  # noqa: BLE001 - the last frame of a process; the warden tells it
             kind = "refused" if isinstance(error, PermissionError) else "failed"
             send_message(channel, {kind: str(error) or type(error).__name__})
@@ -100,7 +100,7 @@ def send_message(channel: socket.socket, message: dict[str, Any], descriptors: t
     socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
 
 
-def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
+def _run_as_init(plan: dict[str, Any], channel: socket.socket) -> None:
     """Build the root, wait for the word to go, start the agent, and end, with all that is left of it, when it ends."""
     kernel.die_with_parent(signal.SIGKILL)
     kernel.set_dumpable(dumpable=False)
@@ -108,7 +108,7 @@ def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
         signal.signal(number, signal.SIG_DFL)  # the kernel drops what process 1 does not handle
     socket.sethostname("sealed")
     kernel.raise_loopback()
-    _build(plan)
+    _build_root(plan)
     listeners = _listen(plan)
     _enter_root()
     work = os.open("/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -121,11 +121,11 @@ def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
     kernel.unshare(kernel.NEW_CGROUP)
     with contextlib.suppress(OSError):  # older kernels share one namespace of time, whose file can be locked
         kernel.unshare(kernel.NEW_TIME)
-    send_message(channel, _run(plan))
+    send_message(channel, _run_agent(plan))
 
 
-def _run(plan: dict[str, Any]) -> dict[str, Any]:
-    """Start the agent's process and return how it ended: a wait status, or why it could not start."""
+def _run_agent(plan: dict[str, Any]) -> dict[str, Any]:
+    """Start the agent's process; return how it ended: wait status, or why it did not start."""
     outer_uid = plan["outer_uid"]
     reader, writer = os.pipe()
     agent = os.fork()
@@ -154,7 +154,7 @@ def _run(plan: dict[str, Any]) -> dict[str, Any]:
             return {"unstarted": failure.decode(errors="replace")} if failure else {"status": status}
 
 
-def _build(plan: dict[str, Any]) -> None:
+def _build_root(plan: dict[str, Any]) -> None:
     """Build the new root at NEW, from the machine's at HOST."""
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     plain = kernel.NO_SETUID | kernel.NO_DEVICES
@@ -183,28 +183,25 @@ def _build(plan: dict[str, Any]) -> None:
         _lend_root(plan["root"], Path("/"), [Path(target) for target in plan["readable"]])
     else:
         for folder in SYSTEM_FOLDERS:
-            _lend(folder, folder)
+            _bind_readonly(folder, folder)
         if plan["python"]:
-            _lend(plan["python"], plan["python"])
-        emptied = _hide(plan["hidden"])
+            _bind_readonly(plan["python"], plan["python"])
+        emptied = _hide_paths(plan["hidden"])
     _mount_own(plan)
     _mount_devices(plan)
     _mount_proc()
     for target, source in plan["readable"].items():
-        _lend(source, target)
+        _bind_readonly(source, target)
         within = [path for path in plan["hidden"] if path != source and Path(path).is_relative_to(source)]
-        emptied += _hide([target + path.removeprefix(source) for path in within])
+        emptied += _hide_paths([target + path.removeprefix(source) for path in within])
     for target in emptied:
         kernel.restrict(target, kernel.READ_ONLY)
     if plan["host"]:
-        _lay_over(Path(HOST + plan["host"]))
+        _add_files(Path(HOST + plan["host"]))
 
 
 def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
-    """Show what lies in the *folder* of the tree at *root* at its own place, but for what the seal has itself.
-
-    A folder that one of *targets* goes into is the seal's own, with the tree's entries in it.
-    """
+    """Show what lies in the *folder* of the tree at *root* at its own place, but for what the seal has itself."""
     for source in sorted(Path(HOST + root, folder.relative_to("/")).iterdir()):
         place, target = folder / source.name, Path(NEW, folder.relative_to("/"), source.name)
         if str(place) in OWN_FOLDERS or place in targets or (folder == Path("/etc") and source.name in ETC):
@@ -216,11 +213,11 @@ def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
             target.mkdir(exist_ok=True)
             _lend_root(root, place, targets)
         else:
-            _lend(f"{root}{place}", str(place))
+            _bind_readonly(f"{root}{place}", str(place))
 
 
-def _lend(path: str, shown: str) -> None:
-    """Show the machine's *path*, a folder or a file, as *shown*, read-only; what the machine has not is left out."""
+def _bind_readonly(path: str, shown: str) -> None:
+    """Bind-mount the machine's *path* read-only at *shown*; a missing path is skipped."""
     source, target = Path(HOST + path), Path(NEW + shown)
     if os.path.islink(source) and path == shown:  # noqa: PTH114 - those of os.path say no where they may not look
         if not os.path.lexists(target):
@@ -231,7 +228,7 @@ def _lend(path: str, shown: str) -> None:
     if not os.path.exists(source) or (target.exists() and target.samefile(source)):  # noqa: PTH110
         return  # not there, or shown as a part of another folder
     (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
-    if not is_folder and source.stat().st_size <= COPIED_BYTES and _is_ours(target):
+    if not is_folder and source.stat().st_size <= COPIED_BYTES and _is_in_new_root(target):
         shutil.copyfile(source, target)
         target.chmod(source.stat().st_mode & 0o555)
         return
@@ -264,23 +261,23 @@ def _holds_mounts(folder: Path) -> bool:
     return any(row.split(" ", 5)[4].startswith(below) for row in rows)
 
 
-def _lay_over(tree: Path) -> None:
-    """Lay the files of *tree* over the new root: into folders of our own, and in the place of what the machine's hold."""
+def _add_files(tree: Path) -> None:
+    """Add the files of *tree* to the new root, in folders of its own or over mounted ones."""
     for path in sorted(tree.rglob("*")):
         target = Path(NEW, path.relative_to(tree))
         if path.is_dir():
             continue
-        if target.exists() and not _is_ours(target):
+        if target.exists() and not _is_in_new_root(target):
             kernel.mount(str(path), str(target), None, kernel.BIND)
             kernel.restrict(str(target), kernel.READ_ONLY | kernel.NO_SETUID | kernel.NO_DEVICES)
-        elif _is_ours(target):
+        elif _is_in_new_root(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
             os.utime(target, (0, 0))
 
 
-def _is_ours(target: Path) -> bool:
+def _is_in_new_root(target: Path) -> bool:
     """Return whether the deepest folder of *target* that is there belongs to the new root, and not to a mount on it."""
     there = target.parent
     while not there.exists():
@@ -288,8 +285,8 @@ def _is_ours(target: Path) -> bool:
     return there.stat().st_dev == Path(NEW).stat().st_dev
 
 
-def _hide(paths: list[str]) -> list[str]:
-    """Lay emptiness over those of *paths* that a mounted folder shows, and return where; made read-only at the end."""
+def _hide_paths(paths: list[str]) -> list[str]:
+    """Cover those of *paths* that a mounted folder shows with empty mounts; return these mounts."""
     emptied = []
     for path in paths:
         target = Path(NEW + path)
@@ -302,14 +299,11 @@ def _hide(paths: list[str]) -> list[str]:
 
 
 def _mount_own(plan: dict[str, Any]) -> None:
-    """Mount what belongs to this run alone: the view, the work folder, a folder for temporary files, that of the sockets.
-
-    The view is copied, not bound, so that neither its place on the machine nor the times of its files can be seen.
-    """
+    """Mount what belongs to this run alone: the view, the work folder, temporary files, the sockets."""
     limits, owner = plan["limits"], _owner_of_files(plan)
     plain = kernel.NO_SETUID | kernel.NO_DEVICES
     kernel.mount("seal", f"{NEW}/view", "tmpfs", plain, "mode=0755")
-    copy_in(Path(HOST + plan["view"]), Path(NEW, "view"), times=0)
+    copy_in(Path(HOST + plan["view"]), Path(NEW, "view"), time_s=0)
     kernel.restrict(f"{NEW}/view", kernel.READ_ONLY)
     bounded = f"size={limits['work_bytes']},nr_inodes={limits['work_files']}"
     kernel.mount("seal", f"{NEW}/work", "tmpfs", plain, f"mode=0700,{bounded}")

@@ -9,7 +9,7 @@ EMPTY_WITHIN_S = 10.0
 
 
 def enrol(group: list[str], pid: int) -> None:
-    """Move process *pid* into the *group*; its later children are born there."""
+    """Move process *pid*, and so its later children, into the control *group*."""
     for folder in group:
         Path(folder, "cgroup.procs").write_text(str(pid), encoding="ascii")
 

@@ -18,10 +18,7 @@ CHUNK_BYTES = 2**16
 
 
 def start(listener: socket.socket, path: str) -> None:
-    """Carry every connection to *listener* to the Unix socket *path*, in threads that end with the process.
-
-    Raises OSError when the folder of *path* is not there; a socket that is not there yet is connected to when it is.
-    """
+    """Forward each connection to *listener* to the Unix socket *path*, in background threads; raises OSError."""
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     path = f"/proc/self/fd/{descriptor}/{name}"  # the path of a socket is at most 108 bytes long

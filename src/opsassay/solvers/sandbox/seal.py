@@ -102,7 +102,7 @@ class Sandbox:
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as report:
             try:
-                plan = self._plan(command, writer)
+                plan = self._make_plan(command, writer)
                 plan["group"] = make_group(self.limits.cpu_cores, self.limits.memory_bytes)
                 warden = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", _START, str(_PACKAGE.parent)],
@@ -142,8 +142,8 @@ class Sandbox:
             raise StartError(f"The seal's warden ended with {warden.returncode} and without a report.", stderr)
         return _describe_end(json.loads(payload), self.limits, stdout, stderr)
 
-    def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
-        """Return what the warden needs to know, all paths without symbolic links."""
+    def _make_plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
+        """Return the instructions for the supervisor process, all paths without symbolic links."""
         from opsassay.solvers.sandbox.collect import first_odd
         from opsassay.solvers.sandbox.groups import memory_is_held
 
@@ -219,7 +219,7 @@ def _why_sealing_fails() -> str | None:
 
 
 def own_hidden() -> list[Path]:
-    """Return what of our own must not be seen: the package, its environment, packages of the interpreters."""
+    """Return OpsAssay's own folders that must be hidden: package, environment, interpreters' packages."""
     prefixes = {sys.base_prefix, "/usr", "/usr/local"}
     packages = [path for prefix in prefixes for path in Path(prefix).glob("lib/python*/*-packages")]
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]

@@ -74,11 +74,11 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
         number = numbers[column]
         if number is not None:
             lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
-    lines += _when(_CLONE[machine], _ARGUMENT_0, [(_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), (_RETURN, 0, 0, _REFUSE)])
+    lines += _for_call(_CLONE[machine], _ARGUMENT_0, [(_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), (_RETURN, 0, 0, _REFUSE)])
     families = [line for family in _FAMILIES for line in ((_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
-    lines += _when(_SOCKET[machine], _ARGUMENT_0, [*families, (_RETURN, 0, 0, _REFUSE)])
+    lines += _for_call(_SOCKET[machine], _ARGUMENT_0, [*families, (_RETURN, 0, 0, _REFUSE)])
     inputs = [line for request in _TERMINAL_INPUT for line in ((_EQUAL, 0, 1, request), (_RETURN, 0, 0, _REFUSE))]
-    lines += _when(_IOCTL[machine], _ARGUMENT_1, inputs)
+    lines += _for_call(_IOCTL[machine], _ARGUMENT_1, inputs)
     return [*lines, (_RETURN, 0, 0, _ALLOW)]
 
 
@@ -93,7 +93,9 @@ def install() -> None:
         raise OSError(number, f"seccomp: {os.strerror(number)}")
 
 
-def _when(number: int, offset: int, then: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Return the lines that run *then* on the word at *offset* for the call *number*, and allow it afterwards."""
-    body = [(_LOAD, 0, 0, offset), *then, (_RETURN, 0, 0, _ALLOW)]
+def _for_call(
+    number: int, offset: int, instructions: list[tuple[int, int, int, int]]
+) -> list[tuple[int, int, int, int]]:
+    """Return the BPF lines that run *instructions* on the word at *offset* for call *number*, then allow it."""
+    body = [(_LOAD, 0, 0, offset), *instructions, (_RETURN, 0, 0, _ALLOW)]
     return [(_EQUAL, 0, len(body), number), *body]

@@ -58,7 +58,7 @@ class SandboxSupervisor:
         self.deadline = self.began + BUILDING_S
 
     def watch(self) -> dict[str, Any]:
-        """Open the seal, wait for its end, and return the report."""
+        """Start the sandbox, wait for its end, and return the report."""
         plan = self.plan
         runner = os.pidfd_open(os.getppid())
         if os.getppid() != plan["runner"]:
@@ -70,9 +70,9 @@ class SandboxSupervisor:
                 os.fchown(stream, plan["outer_uid"], plan["outer_uid"])  # for commands that open /dev/stdout
         group = plan["group"]
         try:
-            channel, opener = self._open(runner)
-            self._follow(channel, opener, runner)
-            self._end(opener)
+            channel, opener = self._start_namespaces(runner)
+            self._answer_messages(channel, opener, runner)
+            self._kill_all(opener)
             self.payload["seconds"] = time.monotonic() - self.began
             if members.killed_for_memory(group):
                 self.payload["limit"] = "memory_bytes"
@@ -82,7 +82,7 @@ class SandboxSupervisor:
             members.remove(group)
         return self.payload
 
-    def _open(self, runner: int) -> tuple[socket.socket, int]:
+    def _start_namespaces(self, runner: int) -> tuple[socket.socket, int]:
         """Start the process that makes the namespaces; return our end of the channel to it, and its pid."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener = os.fork()
@@ -98,8 +98,8 @@ class SandboxSupervisor:
         theirs.close()
         return ours, opener
 
-    def _follow(self, channel: socket.socket, opener: int, runner: int) -> None:
-        """Answer what comes from inside until the seal is gone or has to go."""
+    def _answer_messages(self, channel: socket.socket, opener: int, runner: int) -> None:
+        """Answer messages from the sandbox until it has ended or must be ended."""
         ended = os.pidfd_open(opener)
         poller = select.poll()
         for descriptor in (0, runner, ended, channel.fileno()):
@@ -146,7 +146,7 @@ class SandboxSupervisor:
         for descriptor, path in zip(listeners, paths, strict=True):
             relay.start(socket.socket(fileno=descriptor), path)
 
-    def _end(self, opener: int) -> None:
+    def _kill_all(self, opener: int) -> None:
         """Kill all inside, and return when the kernel has ended the last of them."""
         if self.init is None:
             os.kill(opener, signal.SIGKILL)

@@ -33,7 +33,7 @@ class Tail:
             del self._kept[: -self._most or len(self._kept)]
 
     def text(self, within_s: float | None = None) -> str:
-        """Return the end of what came, when all has come; what has not come *within_s* is not waited for."""
+        """Return the end of the output once it is complete, or after *within_s* seconds."""
         self._thread.join(within_s)
         self._given_up.set()
         self._thread.join()

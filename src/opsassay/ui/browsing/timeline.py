@@ -35,10 +35,7 @@ class RunTimeline:
 
 
 def course_of(stored: StoredRun, seconds: float = 0) -> RunTimeline:
-    """Return the timeline of a run: of its system where that was watched, else of the agent alone.
-
-    The lanes are *seconds* long at least, for two of them beside each other.
-    """
+    """Return the timeline of a run: of its system where that was watched, else of the agent alone."""
     return _read_timeline(stored, seconds, stamps_of(stored.folder, RECORDS))
 
 

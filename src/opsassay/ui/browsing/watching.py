@@ -141,10 +141,7 @@ class WatchedStore:
         return True
 
     def _mark_lost(self, attempt: _Attempt) -> bool:
-        """Mark a run whose process is gone as lost; return whether that is new.
-
-        Of one that the log does not name, the lease of its cell says whose it is: its line comes next, or it was killed.
-        """
+        """Mark a run whose process is gone as lost; return whether that is new."""
         if attempt not in self._runs:
             return False
         stamp, one = self._runs[attempt]

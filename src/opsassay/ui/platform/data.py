@@ -56,10 +56,7 @@ class PlatformData(Protocol):
         """Return the number of *results*, and of cells *running* and *waiting*."""
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set*, only of its tasks of *level* when that is given.
-
-        *hosted*: that of the self-hosted agents, among themselves.
-        """
+        """Return the leaderboard of *task_set*, only of its tasks of *level* when that is given."""
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
         """Return the results that owners reported for their agents on *task_set*, latest first."""

@@ -133,7 +133,6 @@ def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse
 
 
 def _error_response(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
-    """Return the error page for *error*."""
     view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
     return _show_view("platform.html", view, None, status=access.status_of(error), sorry=True)
 

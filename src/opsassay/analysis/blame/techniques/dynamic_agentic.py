@@ -67,7 +67,7 @@ _CANDIDATE = {
 
 
 def submit_candidates(k: int) -> ToolSpec:
-    """Return the tool by which up to *k* candidates are given."""
+    """Return the specification of the tool that submits up to *k* candidate steps."""
     listed = {"type": "array", "items": _CANDIDATE, "maxItems": k}
     return ToolSpec(
         name="submit_candidates",
@@ -79,7 +79,7 @@ def submit_candidates(k: int) -> ToolSpec:
 def dynamic_agentic(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None
 ) -> Attribution:
-    """Propose, test and decide; with no candidate confirmed the most suspect one stands, and the reason says so.
+    """Let the model propose steps and test them by re-runs; with none confirmed the most suspect one is blamed.
 
     Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
     Raises OperationError where the upstream of a re-run did not answer.
@@ -95,7 +95,7 @@ def dynamic_agentic(
 
 
 def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
-    """Return at most *k* candidates that can be read and lie in the trace."""
+    """Return at most *k* valid candidates of *submitted* whose steps *trace* has."""
     listed = (submitted or {}).get("candidates")
     found = []
     for value in listed if isinstance(listed, list) else ():
@@ -109,7 +109,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
 
 
 def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
-    """Return the decisive one of the tested candidates.
+    """Return the decisive one of the tested candidates, else the most suspect one.
 
     Of the confirmed ones the earliest, unless a later confirmed one had the duty to check it: then the failure was not
     inevitable before that one let it pass.

@@ -15,7 +15,7 @@ _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 
 
 def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Show everything and ask once."""
+    """Blame a step by one question about the whole trace."""
     del settings, rerun
     return attribution_in(json_in(asker.question(*whole_question(trace))), trace)
 
@@ -26,7 +26,7 @@ def whole_question(trace: Trace) -> tuple[str, str]:
 
 
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Show a range, ask in which half the decisive step lies, and halve: ceil(log2 n) calls; the agent is the step's."""
+    """Blame a step by asking in which half of a range it lies, ceil(log2 n) times; the agent is the step's."""
     del settings, rerun
     steps, reason = trace.steps, ""
     while len(steps) > 1:
@@ -51,7 +51,7 @@ def _format_range(steps: Sequence[TraceStep]) -> str:
 
 
 def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Reveal one step more at a time and ask whether it is the decisive one; stop at the first yes."""
+    """Blame a step by revealing the trace step by step and asking each time, until the first yes."""
     del settings, rerun
     shown = metadata_text(trace)
     for step in trace.steps:

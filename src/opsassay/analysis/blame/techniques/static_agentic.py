@@ -36,14 +36,14 @@ SUBMIT = ToolSpec(
 
 
 def static_agentic(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Let the model look around and submit; running out of turns is no answer."""
+    """Let the model explore the trace with tools and submit a step; no answer when it runs out of turns."""
     del rerun
     submitted = walk(trace, asker, settings, SUBMIT)
     return attribution_in(submitted, trace) if submitted else Attribution(reason="the turns ran out before an answer")
 
 
 def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolSpec) -> dict[str, Any] | None:
-    """Return the arguments that the model submits through *submit*, None when its turns run out."""
+    """Let the model explore *trace* with tools; return what it submits, None when it runs out of turns."""
     tools: dict[str, Callable[[dict[str, Any]], str]] = {
         "outputs": lambda _: steps_text(trace.steps, inputs=False),
         "inspect": lambda arguments: _show_step(trace, arguments),

@@ -74,10 +74,7 @@ def repository(control: str, seed: int) -> dict[str, bytes]:
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
-    """Return what *after* changes besides the policy *target*, None when all else is as in *before*.
-
-    Policies are identified by kind, namespace and name, not by where they stand.
-    """
+    """Return what *after* changes besides the policy *target*, None when all else is as in *before*."""
     old, new = ({policy.identity: policy for policy in some} for some in (before, after))
     if gone := sorted(set(old) - set(new)):
         return f"the policy {gone[0][2]} was removed or renamed"

@@ -28,10 +28,7 @@ def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
 
 
 def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
-    """Copy the files that *task* asks for from *workspace* into *run_dir*.
-
-    Raises AnswerError with what is wrong when something is missing, too many, too large or a link.
-    """
+    """Copy the files that *task* asks for from *workspace* into *run_dir*; raises AnswerError."""
     write_files(read_files(workspace, task), run_dir / ANSWER)
 
 

@@ -178,7 +178,6 @@ _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
 
 
 def _text_as_go(value: Any) -> str:
-    """Return *value* as Go prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     whole = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
@@ -230,7 +229,6 @@ def _parse_number(value: Any) -> Decimal | None:
 
 
 def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as semantic versions, None when one is not a version."""
     from semver import Version  # a package of the extra `ciso`: tasks are listed without it
 
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):

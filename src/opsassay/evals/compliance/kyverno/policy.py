@@ -212,10 +212,7 @@ def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, 
 
 
 def kind_of(selector: str, location: str) -> tuple[str, str, str]:
-    """Return the (group, version, kind) that an entry of ``kinds`` selects; raises UnsupportedError for a subresource.
-
-    Source: kyverno/kyverno, pkg/utils/kube/kind.go (ParseKindSelector).
-    """
+    """Return the (group, version, kind) that an entry of ``kinds`` selects; raises UnsupportedError for a subresource."""
     *before, last = selector.split("/")
     match [*before, *last.split(".")]:
         case [kind]:

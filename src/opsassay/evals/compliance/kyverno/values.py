@@ -102,11 +102,7 @@ def wildcard(pattern: str, text: str) -> bool:
 
 
 def matches(pattern: Any, value: Any) -> bool:
-    """Return whether the scalar *value*, None when missing, matches the scalar *pattern*.
-
-    Raises UnsupportedError for a variable, which a pattern of the subset does not have, for a text beyond MAX_LEAF and
-    for what is no value.
-    """
+    """Return whether the scalar *value*, None when missing, matches the scalar *pattern*; raises UnsupportedError."""
     if isinstance(pattern, bool):
         return isinstance(value, bool) and value == pattern
     if pattern is None:

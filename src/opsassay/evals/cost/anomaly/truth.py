@@ -41,10 +41,7 @@ class TrueAnomaly:
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
-    """Return time, slice and cost_usd of *area* as its task defines them: usage only, in USD, every point.
-
-    With *credits_too*, or without *convert*, as who misreads the task does.
-    """
+    """Return time, slice and cost_usd of *area* as its task defines them: usage only, in USD, every point."""
     every = "1d" if area.daily else "1h"
     usage = (pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null()
     rate = pl.col("UsdPerUnit").to_physical().cast(pl.Int64) if convert else pl.lit(1_000_000)

@@ -129,10 +129,7 @@ def _form(path: Path) -> str:
 
 
 def _open_relation(connection: Any, link: Path, path: Path) -> Any:
-    """Return the DuckDB relation over *link*, a link to *path*; values of a CSV are texts. Raises UserError.
-
-    How a CSV is written follows from its first line, the header, alone: DuckDB's own guess passes over what does not fit.
-    """
+    """Return the DuckDB relation over *link*, a link to *path*; values of a CSV are texts. Raises UserError."""
     if _form(link) == "Parquet":
         return connection.read_parquet(str(link))
     plain = {"auto_detect": False, "quotechar": "", "escapechar": "", "delimiter": "\x01"}

@@ -34,17 +34,17 @@ def extra_rows(
     """Return the further rows of *world*, money in micro-units of the billing currency."""
     draws = Draws(world.seed, "extras")
     rows = [
-        *_commitments(world),
-        *_taxes(world, usage),
-        *_hidden_by_credits(world, planted, distractions, usage),
-        *_credits(world, draws, usage),
+        *_commitment_rows(world),
+        *_tax_rows(world, usage),
+        *_anomaly_credits(world, planted, distractions, usage),
+        *_other_credits(world, draws, usage),
     ]
     return [{**row, "BillingPeriodStart": _billing_month(world, row["ChargePeriodStart"])[0],
              "BillingPeriodEnd": _billing_month(world, row["ChargePeriodStart"])[1]} for row in rows]  # fmt: skip
 
 
 def budgets(world: World) -> pl.DataFrame:
-    """Return the budget and the forecast of every sub-account but the closed one and every month, whole micro-USD."""
+    """Return budget and forecast of each sub-account (but the closed one) and month, in whole micro-USD."""
     draws = Draws(world.seed, "budgets")
     rows = [
         (one.sub_id, f"{start:%Y-%m}", 100 * MICRO * draws.integer(5, 120), 100 * MICRO * draws.integer(5, 120))
@@ -57,10 +57,10 @@ def budgets(world: World) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["SubAccountId", "Month", "BudgetUsd", "ForecastUsd"], orient="row")
 
 
-def _row(
-    account: SubAccount, category: str, start: datetime, end: datetime, cost: int, **further: Any
+def _cost_row(
+    account: SubAccount, category: str, start: datetime, end: datetime, cost: int, **overrides: Any
 ) -> dict[str, Any]:
-    """Return a row whose four costs are *cost*, unless *further* says otherwise."""
+    """Return a row with all four costs *cost*, and the columns *overrides* replaced."""
     return {
         **window(account),
         "InvoiceId": f"INV-{account.billing_id}-{start:%Y%m}",
@@ -68,34 +68,38 @@ def _row(
         "BilledCost": cost, "EffectiveCost": cost, "ListCost": cost, "ContractedCost": cost,
         "BillingCurrency": account.currency, "PricingCurrency": "USD",
         **_OF_NO_SERVICE,
-        **further,
+        **overrides,
     }  # fmt: skip
 
 
-def _service_columns(one: Resource) -> dict[str, Any]:
-    return {"ServiceName": one.service, "ServiceCategory": one.category, "ServiceSubcategory": one.subcategory}
+def _service_columns(resource: Resource) -> dict[str, Any]:
+    return {
+        "ServiceName": resource.service,
+        "ServiceCategory": resource.category,
+        "ServiceSubcategory": resource.subcategory,
+    }
 
 
 def _billing_month(world: World, moment: datetime) -> tuple[datetime, datetime]:
     return (world.start, world.middle) if moment < world.middle else (world.middle, world.end)
 
 
-def _commitments(world: World) -> Iterator[dict[str, Any]]:
-    """Yield what commitments cost: a purchase for every month, and each hour what of it nobody used."""
+def _commitment_rows(world: World) -> Iterator[dict[str, Any]]:
+    """Yield the rows of commitments: a purchase for each month, and the unused part of each hour."""
     for one in world.commitments:
         rate = world.rates[one.account.currency]
         hourly = one.hourly_micros * MICRO // rate
         of_service = _service_columns(next(resource for resource in world.resources if resource.commitment == one))
         for start, end in ((world.start, world.middle), (world.middle, world.end)):
             bought = hourly * (int((end - start).total_seconds()) // 3600)
-            yield _row(
+            yield _cost_row(
                 one.account, "Purchase", start, end, bought, **_discount_columns(one), **of_service,
                 **_priced(one, hourly, int((end - start).total_seconds()) // 3600 * MICRO, bought), EffectiveCost=0,
                 ChargeFrequency="Recurring", ChargeDescription=f"{one.kind} for {start:%Y-%m}", PricingCategory="Standard",
             )  # fmt: skip
         for day in range(world.hours // 24):
             at, unused = world.start + timedelta(days=day), 24 * hourly * one.waste // 1000
-            yield _row(
+            yield _cost_row(
                 one.account, "Usage", at, at + timedelta(days=1), unused, **_discount_columns(one), **of_service,
                 **_priced(one, hourly, 24 * one.waste * MICRO // 1000, unused), BilledCost=0,
                 CommitmentDiscountStatus="Unused", ChargeFrequency="Usage-Based",
@@ -103,45 +107,47 @@ def _commitments(world: World) -> Iterator[dict[str, Any]]:
             )  # fmt: skip
 
 
-def _priced(one: Commitment, hourly: int, quantity: int, cost: int) -> dict[str, Any]:
-    """Return what was bought by the hour: *hourly* and *cost* in micro-units of the currency, *quantity* micro-hours."""
-    by_money = one.category == "Spend"
+def _priced(commitment: Commitment, hourly: int, quantity: int, cost: int) -> dict[str, Any]:
+    """Return the price columns of a commitment: *hourly*, *cost* in micro-units of money, *quantity* in micro-hours."""
+    by_money = commitment.category == "Spend"
     return {
-        "SkuId": one.kind, "SkuPriceId": f"{one.kind}-{one.account.provider.name}", "PricingUnit": "Commitment-Hours",
+        "SkuId": commitment.kind, "SkuPriceId": f"{commitment.kind}-{commitment.account.provider.name}",
+        "PricingUnit": "Commitment-Hours",
         "PricingQuantity": quantity, "ListUnitPrice": hourly, "ContractedUnitPrice": hourly,
         "CommitmentDiscountQuantity": cost if by_money else quantity,
-        "CommitmentDiscountUnit": one.account.currency if by_money else "Hours",
+        "CommitmentDiscountUnit": commitment.account.currency if by_money else "Hours",
     }  # fmt: skip
 
 
-def _discount_columns(one: Commitment) -> dict[str, Any]:
+def _discount_columns(commitment: Commitment) -> dict[str, Any]:
     return {
-        "CommitmentDiscountId": one.id, "CommitmentDiscountName": one.kind, "CommitmentDiscountCategory": one.category,
-        "CommitmentDiscountType": one.kind,
+        "CommitmentDiscountId": commitment.id, "CommitmentDiscountName": commitment.kind,
+        "CommitmentDiscountCategory": commitment.category,
+        "CommitmentDiscountType": commitment.kind,
     }  # fmt: skip
 
 
-def _taxes(world: World, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the tax of every sub-account and month, in the currency of its billing account."""
-    billed = _billed(usage)
+def _tax_rows(world: World, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the tax rows of each sub-account and month, in the currency of its billing account."""
+    billed = _billed_usage(usage)
     for account in world.accounts:
         for start, end in ((world.start, world.middle), (world.middle, world.end)):
             cost = billed.get((account.sub_id, start), 0) * TAX_PERMILLE // 1000
             if cost:
-                yield _row(account, "Tax", start, end, cost, ChargeDescription=f"Tax for {start:%Y-%m}",
+                yield _cost_row(account, "Tax", start, end, cost, ChargeDescription=f"Tax for {start:%Y-%m}",
                            ChargeFrequency="Recurring")  # fmt: skip
 
 
-def _billed(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
-    """Return what usage of each sub-account and month is billed, in micro-units."""
+def _billed_usage(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
+    """Return the billed usage by (sub-account, month), in micro-units."""
     sums = usage.group_by("SubAccountId", "BillingPeriodStart").agg(pl.col("BilledCost").sum())
     return {(sub, start): cost for sub, start, cost in sums.rows()}
 
 
-def _hidden_by_credits(
+def _anomaly_credits(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield credits hour by hour: those that hide an anomaly in a sum, and those that look like one."""
+    """Yield hourly credit rows: some hide an anomaly in the sum, others look like one."""
     for one in distractions:
         if "credit" not in one.kind:
             continue
@@ -152,7 +158,7 @@ def _hidden_by_credits(
             at = world.start + timedelta(hours=hour)
             cost = int(of["BilledCost"][hour])
             back = cost * 3 if factor is None else cost - cost * 1000 // factor
-            yield _row(
+            yield _cost_row(
                 resource.account, "Credit", at, at + timedelta(hours=1), -back, **_service_columns(resource),
                 PricingUnit=resource.unit, PricingQuantity=int(of["PricingQuantity"][hour]),
                 SkuPriceId=of["SkuPriceId"][hour],
@@ -161,9 +167,9 @@ def _hidden_by_credits(
             )  # fmt: skip
 
 
-def _credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield credits of sub-accounts, corrections of usage, a refund of an account that is closed, and a bill below zero."""
-    billed = _billed(usage)
+def _other_credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield credits of sub-accounts, corrections, a refund of a closed account, and a negative bill."""
+    billed = _billed_usage(usage)
     tags = {one.account.sub_id: one.tags for one in world.resources if one.tags and '"application"' in one.tags}
     for account in world.accounts:
         for start in (world.start, world.middle):
@@ -171,16 +177,16 @@ def _credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[s
             at = start + timedelta(hours=draws.integer(0, 600))
             share = 1150 if account.sub_name == REFUNDED else draws.integer(5, 300)
             if base and (draws.integer(0, 3) or account.sub_name == REFUNDED):
-                yield _row(account, "Credit", at, at + timedelta(hours=1), -(base * share // 1000),
+                yield _cost_row(account, "Credit", at, at + timedelta(hours=1), -(base * share // 1000),
                            Tags=tags.get(account.sub_id), ChargeDescription="Credit granted after the charge")  # fmt: skip
     for account in draws.sample(world.accounts[:-2], 8):
         at = world.middle + timedelta(hours=draws.integer(0, 400))
         cost = -MICRO * draws.integer(1, 40)
         of_service = _service_columns(draws.choice([one for one in world.resources if one.account == account]))
-        yield _row(account, "Usage", at, at + timedelta(hours=1), cost, ChargeClass="Correction", **of_service,
+        yield _cost_row(account, "Usage", at, at + timedelta(hours=1), cost, ChargeClass="Correction", **of_service,
                    ChargeDescription="Correction of last month",
                    Tags='{"application": "atlas", "cost_center": "1001", "environment": "prod"}')  # fmt: skip
     closed = next(one for one in world.accounts if one.sub_name == CLOSED)
     at = world.start + timedelta(days=3)
-    yield _row(closed, "Adjustment", at, at + timedelta(hours=1), -25 * MICRO, ChargeDescription="Refund at closing",
+    yield _cost_row(closed, "Adjustment", at, at + timedelta(hours=1), -25 * MICRO, ChargeDescription="Refund at closing",
                Tags="NULL")  # fmt: skip

@@ -59,17 +59,21 @@ def cost_data(seed: int) -> CostData:
     """Return the cost data of *seed*: more than 100,000 rows over two whole months."""
     world = make_world(seed)
     planted, distractions = plant(world)
-    usage = pl.concat([_usage(world, number, one, planted, distractions) for number, one in enumerate(world.resources)])
+    usage = pl.concat(
+        [_usage_rows(world, number, one, planted, distractions) for number, one in enumerate(world.resources)]
+    )
     extras = pl.DataFrame(extra_rows(world, planted, distractions, usage), schema=_raw_schema(), orient="row")
     costs = _as_focus(pl.concat([usage.select(list(_raw_schema())), extras]))
     rates = [(currency, rate) for currency, rate in world.rates.items()]
     tables = {
         COSTS: costs,
         EXCHANGE_RATES: pl.DataFrame(rates, schema=["Currency", "UsdPerUnit"], orient="row").select(
-            "Currency", _money("UsdPerUnit")
+            "Currency", _decimal_of_micro("UsdPerUnit")
         ),
-        BUDGETS: budgets(world).select("SubAccountId", "Month", _money("BudgetUsd"), _money("ForecastUsd")),
-        RESOURCE_DAYS: _in_units(resource_days(world), RESOURCE_DAYS),
+        BUDGETS: budgets(world).select(
+            "SubAccountId", "Month", _decimal_of_micro("BudgetUsd"), _decimal_of_micro("ForecastUsd")
+        ),
+        RESOURCE_DAYS: _convert_micro(resource_days(world), RESOURCE_DAYS),
     }
     return CostData({name: one.cast(frame_schema(name)) for name, one in tables.items()}, world, tuple(planted))
 
@@ -83,82 +87,90 @@ def write_tables(data: CostTables, folder: Path) -> dict[str, Path]:
 
 
 def _raw_schema() -> dict[str, Any]:
-    """Return the columns of FOCUS with money and quantities as whole micro-units."""
+    """Return the polars types of the FOCUS columns, with money and quantities as whole micro-units."""
     return {name: pl.Int64() if isinstance(kind, pl.Decimal) else kind for name, kind in frame_schema(COSTS).items()}
 
 
-def _money(name: str) -> pl.Expr:
-    """Return the column *name* of whole micro-units as a decimal number, without a detour over floats."""
+def _decimal_of_micro(name: str) -> pl.Expr:
+    """Return the column *name* of whole micro-units as an exact decimal."""
     return (pl.col(name).cast(pl.Decimal(38, 0)) * pl.lit("0.000001").cast(pl.Decimal(7, 6))).cast(pl.Decimal(18, 6))
 
 
 def _as_focus(raw: pl.DataFrame) -> pl.DataFrame:
     order = ["ChargePeriodStart", "SubAccountId", "ResourceId", "ChargeDescription", "BilledCost", "EffectiveCost"]
-    return _in_units(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)
+    return _convert_micro(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)
 
 
-def _in_units(raw: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Return *raw* with the whole micro-units of *table*'s amounts as decimal numbers."""
+def _convert_micro(raw: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Return *raw* with the amounts of *table* converted from whole micro-units to decimals."""
     decimals = [name for name, kind in frame_schema(table).items() if isinstance(kind, pl.Decimal)]
-    return raw.with_columns(_money(name) for name in decimals)
+    return raw.with_columns(_decimal_of_micro(name) for name in decimals)
 
 
-def _usage(
-    world: World, number: int, one: Resource, planted: list[Planted], distractions: list[Distraction]
+def _usage_rows(
+    world: World, number: int, resource: Resource, planted: list[Planted], distractions: list[Distraction]
 ) -> pl.DataFrame:
-    """Return the hourly rows of one resource, money in micro-units of the billing currency."""
+    """Return the hourly rows of resource *number*, money in micro-units of the billing currency."""
     draws = Draws(world.seed, "noise", str(number))
     hours = world.hours
     noise = 1000 - NOISE + draws.integers(hours, 0, NOISE) + draws.integers(hours, 0, NOISE)
-    cost_usd = one.base_micros * season(world, one) // 1000 * noise // 1000
+    cost_usd = resource.base_micros * season(world, resource) // 1000 * noise // 1000
     for event in planted:
         if event.resource == number:
             cost_usd[event.start : event.end] = cost_usd[event.start : event.end] * np.array(event.factors) // 1000
-    moved, minutes = _spans(hours, number, distractions)
-    billing, currency = np.full(hours, one.account.billing_id), np.full(hours, one.account.currency)
-    billing[moved], currency[moved] = f"{one.account.billing_id}-JP", "JPY"
+    moved, minutes = _distraction_masks(hours, number, distractions)
+    billing, currency = np.full(hours, resource.account.billing_id), np.full(hours, resource.account.currency)
+    billing[moved], currency[moved] = f"{resource.account.billing_id}-JP", "JPY"
     rate = np.array([world.rates[str(name)] for name in currency])
     listed = cost_usd * MICRO // rate
-    contracted = listed * one.negotiated // 1000
-    discount = one.commitment.discount if one.commitment else 1000
+    contracted = listed * resource.negotiated // 1000
+    discount = resource.commitment.discount if resource.commitment else 1000
     effective = contracted * discount // 1000
-    price = _unit_price(one)
+    price = _unit_price(resource)
     quantity = cost_usd * MICRO // price
     starts = np.datetime64(world.start.replace(tzinfo=None), "us") + np.arange(hours) * np.timedelta64(1, "h")
     columns: dict[str, Any] = {
         "BillingAccountId": billing, "BillingCurrency": currency, "PricingCurrency": np.full(hours, "USD"),
         "ListCost": listed, "ContractedCost": contracted, "EffectiveCost": effective,
-        "BilledCost": np.zeros(hours, np.int64) if one.commitment else effective,
+        "BilledCost": np.zeros(hours, np.int64) if resource.commitment else effective,
         "PricingQuantity": quantity, "ConsumedQuantity": np.where(minutes, quantity * 60, quantity),
-        "ConsumedUnit": np.where(minutes, "Minutes", one.unit),
-        "ListUnitPrice": price * MICRO // rate, "ContractedUnitPrice": price * one.negotiated // 1000 * MICRO // rate,
+        "ConsumedUnit": np.where(minutes, "Minutes", resource.unit),
+        "ListUnitPrice": price * MICRO // rate, "ContractedUnitPrice": price * resource.negotiated // 1000 * MICRO // rate,
         "PricingCurrencyListUnitPrice": np.full(hours, price),
-        "PricingCurrencyContractedUnitPrice": np.full(hours, price * one.negotiated // 1000),
+        "PricingCurrencyContractedUnitPrice": np.full(hours, price * resource.negotiated // 1000),
         "PricingCurrencyEffectiveCost": effective * rate // MICRO, "ChargePeriodStart": starts,
     }  # fmt: skip
     return (
         pl.DataFrame(columns)
         .with_columns(
             pl.col("ChargePeriodStart").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
-            **{name: pl.lit(value, dtype=pl.String) for name, value in _static(one).items() if name not in columns},
-            CommitmentDiscountQuantity=pl.col("PricingQuantity") if one.commitment else pl.lit(None, dtype=pl.Int64),
+            **{
+                name: pl.lit(value, dtype=pl.String)
+                for name, value in _constant_columns(resource).items()
+                if name not in columns
+            },
+            CommitmentDiscountQuantity=pl.col("PricingQuantity")
+            if resource.commitment
+            else pl.lit(None, dtype=pl.Int64),
         )
-        .with_columns(*_periods(world))
+        .with_columns(*_period_columns(world))
     )
 
 
-def season(world: World, one: Resource) -> Ints:
-    """Return the profile of *one* for every hour of the world, permille, by the clock of its zone."""
-    zone = ZoneInfo(one.zone)
+def season(world: World, resource: Resource) -> Ints:
+    """Return the load profile of *resource* for every hour of the world, permille, by the clock of its zone."""
+    zone = ZoneInfo(resource.zone)
     found = []
     for hour in range(world.hours):
         local = (world.start + timedelta(hours=hour)).astimezone(zone)
-        found.append(profile(one.profile, local.weekday(), local.hour))
+        found.append(profile(resource.profile, local.weekday(), local.hour))
     return np.array(found, dtype=np.int64)
 
 
-def _spans(hours: int, number: int, distractions: list[Distraction]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return in which hours a resource is billed in another currency, and consumed in another unit."""
+def _distraction_masks(
+    hours: int, number: int, distractions: list[Distraction]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return in which hours resource *number* is billed in another currency, and in which in another unit."""
     spans = {kind: np.zeros(hours, dtype=bool) for kind in ("currency", "unit")}
     for one in distractions:
         if one.resource == number and one.kind in spans:
@@ -166,13 +178,13 @@ def _spans(hours: int, number: int, distractions: list[Distraction]) -> tuple[ND
     return spans["currency"], spans["unit"]
 
 
-def _unit_price(one: Resource) -> int:
-    """Return the list price of one unit, micro-USD."""
-    return {"Requests": 4, "GB": 90_000, "GB-Months": 23_000, "LCU-Hours": 8_000}.get(one.unit, 96_000)
+def _unit_price(resource: Resource) -> int:
+    """Return the list price of one unit of the resource, micro-USD."""
+    return {"Requests": 4, "GB": 90_000, "GB-Months": 23_000, "LCU-Hours": 8_000}.get(resource.unit, 96_000)
 
 
-def _periods(world: World) -> list[pl.Expr]:
-    """Return the periods that follow from the start of a charge of one hour."""
+def _period_columns(world: World) -> list[pl.Expr]:
+    """Return the billing and charge period columns that follow from the start of an hourly charge."""
     first = pl.col("ChargePeriodStart") < pl.lit(world.middle)
     return [
         (pl.col("ChargePeriodStart") + pl.duration(hours=1)).alias("ChargePeriodEnd"),
@@ -184,24 +196,26 @@ def _periods(world: World) -> list[pl.Expr]:
     ]
 
 
-def _static(one: Resource) -> dict[str, str | None]:
-    """Return what is the same in every hour of a resource."""
-    provider, account, commitment = one.account.provider, one.account, one.commitment
+def _constant_columns(resource: Resource) -> dict[str, str | None]:
+    """Return the columns that are the same in every hour of the resource."""
+    provider, account, commitment = resource.account.provider, resource.account, resource.commitment
     return {
         **window(account),
         "ChargeCategory": "Usage", "ChargeClass": None, "ChargeFrequency": "Usage-Based",
-        "ChargeDescription": f"{one.service}, {one.unit} in {one.region[1]}",
-        "PricingCategory": "Committed" if commitment else "Standard", "PricingUnit": one.unit,
-        "ServiceName": one.service, "ServiceCategory": one.category, "ServiceSubcategory": one.subcategory,
-        "SkuId": f"{provider.name[:3].upper()}-{one.service}-{one.unit}", "SkuMeter": one.subcategory,
-        "SkuPriceId": f"{provider.name[:3].upper()}-{one.service}-{one.unit}-{one.region[0]}", "SkuPriceDetails": None,
-        "ResourceId": f"{account.sub_id}/{one.name}", "ResourceName": one.name, "ResourceType": one.subcategory,
-        "RegionId": one.region[0], "RegionName": one.region[1], "AvailabilityZone": None,
+        "ChargeDescription": f"{resource.service}, {resource.unit} in {resource.region[1]}",
+        "PricingCategory": "Committed" if commitment else "Standard", "PricingUnit": resource.unit,
+        "ServiceName": resource.service, "ServiceCategory": resource.category, "ServiceSubcategory": resource.subcategory,
+        "SkuId": f"{provider.name[:3].upper()}-{resource.service}-{resource.unit}", "SkuMeter": resource.subcategory,
+        "SkuPriceId": f"{provider.name[:3].upper()}-{resource.service}-{resource.unit}-{resource.region[0]}",
+        "SkuPriceDetails": None,
+        "ResourceId": f"{account.sub_id}/{resource.name}", "ResourceName": resource.name,
+        "ResourceType": resource.subcategory,
+        "RegionId": resource.region[0], "RegionName": resource.region[1], "AvailabilityZone": None,
         "CommitmentDiscountId": commitment.id if commitment else None,
         "CommitmentDiscountName": commitment.kind if commitment else None,
         "CommitmentDiscountCategory": commitment.category if commitment else None,
         "CommitmentDiscountType": commitment.kind if commitment else None,
         "CommitmentDiscountStatus": "Used" if commitment else None,
-        "CommitmentDiscountUnit": one.unit if commitment else None,
-        "CapacityReservationId": None, "CapacityReservationStatus": None, "Tags": one.tags,
+        "CommitmentDiscountUnit": resource.unit if commitment else None,
+        "CapacityReservationId": None, "CapacityReservationStatus": None, "Tags": resource.tags,
     }  # fmt: skip

@@ -64,7 +64,7 @@ class Distraction:
 
 
 def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
-    """Return what is planted into *world*, and what distracts from it."""
+    """Return the anomalies planted into *world*, and the distractions that only look like them."""
     planted: list[Planted] = []
     distractions: list[Distraction] = []
     for area in AREAS.values():
@@ -78,60 +78,75 @@ def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
 
 
 def _plant_event(
-    draws: Draws, world: World, area: str, kind: AnomalyKind, of: Sequence[int], taken: list[tuple[int, int, int]]
+    draws: Draws,
+    world: World,
+    area: str,
+    kind: AnomalyKind,
+    resources: Sequence[int],
+    taken: list[tuple[int, int, int]],
 ) -> Planted:
     low, high = _LENGTHS[kind]
     length = draws.integer(low, high)
     if AREAS[area].daily:
         days = length if kind == "drift" else draws.integer(2, 3)
-        resource, start = _draw_event_slot(draws, world, of, taken, 24 * days, step=24)
+        resource, start = _draw_event_slot(draws, world, resources, taken, 24 * days, step=24)
         rise = draws.integer(400, 800)
         per_day = [1000 + (_DRIFT_PER_DAY * (n + 1) if kind == "drift" else rise) for n in range(days)]
         factors = tuple(factor for factor in per_day for _ in range(24))
         seen_from = start + (24 * _DRIFT_SEEN_FROM if kind == "drift" else 0)
         return Planted(area, kind, resource, start, start + 24 * days, factors, seen_from)
-    resource, start = _draw_event_slot(draws, world, of, taken, length)
+    resource, start = _draw_event_slot(draws, world, resources, taken, length)
     factor = {"spike": draws.integer(1800, 3800), "level": draws.integer(1400, 1900)}.get(kind, draws.integer(250, 600))
     return Planted(area, kind, resource, start, start + length, (factor,) * length, start)
 
 
 def _draw_event_slot(
-    draws: Draws, world: World, of: Sequence[int], taken: list[tuple[int, int, int]], length: int, step: int = 1
+    draws: Draws,
+    world: World,
+    resources: Sequence[int],
+    used_slots: list[tuple[int, int, int]],
+    length: int,
+    step: int = 1,
 ) -> tuple[int, int]:
-    """Return one of the resources *of* and the hour, a multiple of *step*, at which an event of *length* hours begins.
+    """Return one of *resources* and the hour, a multiple of *step*, at which an event of *length* hours starts.
 
-    It is added to *taken* (resource, from, to). Events of a resource lie APART_H apart and take at most MOST_H hours.
+    It is added to *used_slots* (resource, from, to). Events of a resource lie APART_H apart and take at most MOST_H hours.
     """
     while True:
-        resource = draws.choice(of)
+        resource = draws.choice(resources)
         start = draws.integer(2, (world.hours - length) // step - 3) * step
-        mine = [(a, b) for r, a, b in taken if r == resource]
+        mine = [(a, b) for r, a, b in used_slots if r == resource]
         apart = all(start + length + APART_H <= a or b + APART_H <= start for a, b in mine)
         if apart and sum(b - a for a, b in mine) + length <= MOST_H:
-            taken.append((resource, start, start + length))
+            used_slots.append((resource, start, start + length))
             return resource, start
 
 
 def _plant_distractions(
-    draws: Draws, world: World, area: str, of: Sequence[int], taken: list[tuple[int, int, int]],
+    draws: Draws, world: World, area: str, resources: Sequence[int], used_slots: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
         return found + [
-            Distraction("credit", *_hours_taken(_draw_event_slot(draws, world, of, taken, 2), 2)) for _ in range(3)
+            Distraction("credit", *_hours_taken(_draw_event_slot(draws, world, resources, used_slots, 2), 2))
+            for _ in range(3)
         ]
     if area == "currency":
         moved = 24 * draws.integer(5, 9)
         counted = 24 * draws.integer(2, 4)
         return [
-            Distraction("currency", *_hours_taken(_draw_event_slot(draws, world, of, taken, moved, step=24), moved)),
-            Distraction("unit", *_hours_taken(_draw_event_slot(draws, world, of, taken, counted, step=24), counted)),
+            Distraction(
+                "currency", *_hours_taken(_draw_event_slot(draws, world, resources, used_slots, moved, step=24), moved)
+            ),
+            Distraction(
+                "unit", *_hours_taken(_draw_event_slot(draws, world, resources, used_slots, counted, step=24), counted)
+            ),
         ]
     return []
 
 
-def _hours_taken(placed: tuple[int, int], length: int) -> tuple[int, int, int]:
-    resource, start = placed
+def _hours_taken(slot: tuple[int, int], length: int) -> tuple[int, int, int]:
+    resource, start = slot
     return resource, start, start + length

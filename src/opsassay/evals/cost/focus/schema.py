@@ -42,7 +42,7 @@ def frame_schema(table: str) -> pl.Schema:
 
 
 def own_schema() -> pl.Schema:
-    """Return the polars types of a team's own costs: those of `COSTS`, amounts with 12 decimals."""
+    """Return the polars types of a team's own costs table: those of `COSTS`, amounts with 12 decimals."""
     decimal = pl.Decimal(38, 12)
     return pl.Schema({n: decimal if isinstance(t, pl.Decimal) else t for n, t in frame_schema(COSTS).items()})
 
@@ -63,11 +63,13 @@ IDLE_ONE_IN = 6
 
 def resource_days(world: World) -> pl.DataFrame:
     """Return a row for each resource and day (UTC); quantities are whole micro-units."""
-    return pl.concat(_days(world, number, one) for number, one in enumerate(world.resources)).sort("Day", "ResourceId")
+    return pl.concat(_daily_utilization(world, number, one) for number, one in enumerate(world.resources)).sort(
+        "Day", "ResourceId"
+    )
 
 
-def _days(world: World, number: int, one: Resource) -> pl.DataFrame:
-    """Return the days of one resource: capacity follows a load that wobbles, use is a share of it, forecasts err."""
+def _daily_utilization(world: World, number: int, resource: Resource) -> pl.DataFrame:
+    """Return capacity, use and forecast of resource *number* for every day."""
     draws, days = Draws(world.seed, "days", str(number)), world.hours // 24
     hourly = draws.integer(4, 64) * MICRO
     capacity = hourly * 24 * draws.integers(days, 500, 1000) // 1000
@@ -80,15 +82,15 @@ def _days(world: World, number: int, one: Resource) -> pl.DataFrame:
     stored = draws.integer(50, 5000) * MICRO * (1000 + np.arange(days) * draws.integer(0, 8)) // 1000
     moved, tier = draws.integer(0, 2 * days), draws.integer(0, 1)
     start = np.datetime64(world.start.replace(tzinfo=None), "D")
-    is_storage = one.category == "Storage"
+    is_storage = resource.category == "Storage"
     return pl.DataFrame(
         {
             "Day": (start + np.arange(days)).astype(str),
-            "ResourceId": f"{one.account.sub_id}/{one.name}",
-            "ProviderName": one.account.provider.name,
-            "SubAccountId": one.account.sub_id,
-            "ServiceCategory": one.category,
-            "Tags": pl.Series([one.tags] * days, dtype=pl.String),
+            "ResourceId": f"{resource.account.sub_id}/{resource.name}",
+            "ProviderName": resource.account.provider.name,
+            "SubAccountId": resource.account.sub_id,
+            "ServiceCategory": resource.category,
+            "Tags": pl.Series([resource.tags] * days, dtype=pl.String),
             "CapacityUnits": capacity,
             "PeakCapacityUnits": capacity // 24 * draws.integers(days, 1000, 1800) // 1000,
             "UsedUnits": used,

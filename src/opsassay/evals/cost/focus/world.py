@@ -107,7 +107,7 @@ AREAS = {row["name"]: Area(**row) for row in packaged_yaml(__package__, "areas.y
 
 
 def profile(name: str, weekday: int, hour: int) -> int:
-    """Return what of a resource's base cost falls on one hour of one weekday (Monday is 0), permille."""
+    """Return the share of a resource's base cost that falls on one hour of a weekday (Monday is 0), permille."""
     weekend = weekday >= 5
     if name == "office":
         return (600 if weekend else 1000) + (0 if weekend else max(0, 500 - 80 * abs(hour - 13)))
@@ -150,17 +150,17 @@ class World:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Service categories that every world has costs of."""
+        """The service categories that every world has costs in."""
         return CATEGORIES
 
     @property
     def hours(self) -> int:
-        """Hours from start to end."""
+        """The number of hours from start to end."""
         return int((self.end - self.start).total_seconds()) // 3600
 
 
 def make_world(seed: int) -> World:
-    """Return the world of *seed*: the same everywhere, in every process."""
+    """Return the synthetic company of *seed*, whose costs are generated; the same in every process."""
     draws = Draws(seed, "world")
     year, month = draws.integer(2023, 2025), draws.choice((2, 3, 9, 10))  # clocks are changed in one of the two months
     start, middle, end = (datetime(year, month + n, 1, tzinfo=UTC) for n in range(3))
@@ -219,7 +219,7 @@ def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
-        _tags(draws), draws.integer(800_000, 9_000_000), area.profile,
+        _draw_tags(draws), draws.integer(800_000, 9_000_000), area.profile,
         area.zone, draws.integer(860, 1000), area=area.name,
     )  # fmt: skip
 
@@ -228,14 +228,14 @@ def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment |
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),
-        f"{service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}", _tags(draws),
+        f"{service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}", _draw_tags(draws),
         draws.integer(50_000, 6_000_000), draws.choice(("flat", "office", "evening")), "UTC", draws.integer(800, 1000),
         commitment,
     )  # fmt: skip
 
 
-def _tags(draws: Draws) -> str | None:
-    """Return tags as bills have them: whole, without some keys, with empty values, none at all, or the text NULL."""
+def _draw_tags(draws: Draws) -> str | None:
+    """Return a resource's tags as bills show them: complete, incomplete, with empty values, missing, or the text NULL."""
     kind = draws.integer(0, 11)
     if kind in (0, 1):
         return None if kind else "NULL"

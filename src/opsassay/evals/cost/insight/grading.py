@@ -17,12 +17,10 @@ SLACK = Fraction(1, 10**9)
 
 
 def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
-    """Return ``passed`` and ``cells_right`` of an answer that keeps the contract."""
+    """Return the metrics ``passed`` and ``cells_right`` of an answer's *rows*."""
     problem = difference(question.template, question.key, rows)
     return {
-        "passed": pass_metric(
-            problem is None, "" if problem is None else _matched_wrong_reading(question, rows) or problem
-        ),
+        "passed": pass_metric(problem is None, "" if problem is None else _find_misreading(question, rows) or problem),
         "cells_right": Metric(value=cells_right(question.template, question.key, rows), status=MetricStatus.SCORED),
     }
 
@@ -32,8 +30,8 @@ def pass_metric(passed: bool, reason: str = "") -> Metric:
     return Metric(value=float(passed), status=MetricStatus.SCORED, reason=reason)
 
 
-def _matched_wrong_reading(question: Question, rows: Sequence[Row]) -> str | None:
-    """Return which wrong reading the answer fits, None when it fits none."""
+def _find_misreading(question: Question, rows: Sequence[Row]) -> str | None:
+    """Return the name of the misreading whose answer *rows* are, None when they fit none."""
     for name in question.template.mistakes:
         if difference(question.template, question.misread(name), rows) is None:
             return MISTAKES[name][0]
@@ -41,7 +39,7 @@ def _matched_wrong_reading(question: Question, rows: Sequence[Row]) -> str | Non
 
 
 def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
-    """Return the first thing in which *rows* is not the answer *key*, None when it is."""
+    """Return the first difference between *rows* and the right answer *key*, None without one."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     given = {_name_of_row(template, row): row for row in rows}
     if missing := next((name for row in key.required if (name := _name_of_row(template, row)) not in given), None):
@@ -64,10 +62,7 @@ def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str
 
 
 def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
-    """Return F1 over cells, 2 * right / (given + asked): those that are right, were given and were asked for.
-
-    Names alone earn nothing, so that a list of all names is worth 0.
-    """
+    """Return the F1 score over cells, 2 * right / (given + asked for)."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     fields = [one.name for one in template.fields if one.kind != "name"]
     right = sum(
@@ -92,7 +87,7 @@ def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate)
 
 
 def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
-    """Return the answer that *key* is, its numbers as floating-point ones, the highest first."""
+    """Return *key* as an answer, its numbers as floats, the highest first."""
     chosen = [*key.required, *key.tied[: key.open]]
     if template.ranked is not None:
         chosen.sort(key=lambda row: number(row, template.ranked or ""), reverse=True)

@@ -83,15 +83,15 @@ class OwnCosts(Billed, Protocol):
 
     @property
     def reading(self) -> OwnReading:
-        """Its currency and the tag of applications."""
+        """The currency of the costs and the tag key of applications."""
 
     @property
     def empty(self) -> tuple[str, ...]:
-        """Amounts that some rows lack."""
+        """The amount columns that some rows lack."""
 
     @property
     def data(self) -> CostTables:
-        """The table ``costs``."""
+        """The tables of the costs."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Question:
 
     @cached_property
     def data(self) -> CostTables:
-        """The tables that it is about."""
+        """The cost tables that the question is about."""
         return cost_data(self.seed) if self.costs is None else self.costs.data
 
     @cached_property
     def terms(self) -> Terms:
-        """What it asks for."""
+        """The drawn parameters of the question, such as its window."""
         draws = Draws(self.seed, "question", self.template.name)
         if self.costs is None:
             return self.template.terms(draws, make_world(self.seed))
@@ -120,27 +120,27 @@ class Question:
 
     @property
     def about(self) -> str:
-        """The KPI that it belongs to."""
+        """The KPI that the question belongs to."""
         return self.template.kpi
 
     @property
     def stratum(self) -> Literal["easy", "medium", "hard"]:
-        """How hard it is."""
+        """The difficulty of the question."""
         return self.template.stratum
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """Those that know the key: the right one, a constant one, one with a column that is not there, and misreaders."""
+        """The names of its scripted solvers: right, constant, one that queries a missing column, and misreadings."""
         return ("right", "constant", "hallucinated_column", *self.template.mistakes)
 
     @property
     def goal(self) -> str:
-        """The question with its conventions, and the fields of its answer."""
+        """The text of the question with its conventions and the fields of its answer."""
         return self._with_fields(self.template.prompt(self.terms))
 
     @property
     def terse_goal(self) -> str:
-        """The question alone, without its conventions, and the fields of its answer."""
+        """The text of the question without its conventions, with the fields of its answer."""
         question, mark, _ = self.template.prompt(self.terms).rpartition("?")
         return self._with_fields(question + mark)
 
@@ -153,7 +153,7 @@ class Question:
 
     @cached_property
     def key(self) -> Key:
-        """The key; raises OperationError when the two implementations do not agree."""
+        """The right answer; raises OperationError when the two implementations disagree."""
         by_sql = sorted_rows(self.by_sql(self.terms), self.template)
         by_frame = sorted_rows(self.by_frame(), self.template)
         plain = [{name: row[name] for name in (f.name for f in self.template.fields)} for row in by_sql]
@@ -170,7 +170,7 @@ class Question:
         return list(self.template.frame(self.data.tables, self.terms))
 
     def misread(self, mistake: str) -> Key:
-        """Return the key of the wrong reading *mistake*."""
+        """Return the answer that the misreading *mistake* leads to."""
         terms = MISTAKES[mistake][1](self.terms)
         return cut(self.by_sql(terms), self.template, terms)
 
@@ -180,7 +180,7 @@ def _describe_kind(kind: str) -> str:
 
 
 def statement_rows(data: CostTables, sql: str) -> list[dict[str, Any]]:
-    """Return what the grader's own statement *sql* gives over the tables of *data*."""
+    """Return the rows of the grader's own SQL statement over the tables of *data*."""
     cursor = data.connection.cursor().execute(sql)
     columns = [column[0] for column in cursor.description]
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

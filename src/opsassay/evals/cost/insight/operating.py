@@ -25,19 +25,19 @@ def _draw_window(draws: Draws, billed: Billed) -> Terms:
 
 
 def _rows_of_window(tables: Tables, terms: Terms) -> pl.DataFrame:
-    """Return the rows of the window, quantities as whole micro-units."""
+    """Return the rows within the window of *terms*, quantities in whole micro-units."""
     days = tables[RESOURCE_DAYS].filter(pl.col("Day").is_between(pl.lit(str(terms.first)), pl.lit(str(terms.last))))
     return days.with_columns(pl.col(pl.Decimal).to_physical().cast(pl.Int64))
 
 
-def _per_group(name: str, part: pl.Expr, whole: pl.Expr, *, only: pl.Expr | None = None) -> QuestionTemplate:
-    """Return the question *name* for a share in each group: its *part* and its *whole*, summed over the rows *only*."""
+def _per_group(name: str, part: pl.Expr, total: pl.Expr, *, row_filter: pl.Expr | None = None) -> QuestionTemplate:
+    """Return the question *name* on a share per group: the sum of *part* over the sum of *total*."""
 
     def rows(tables: Tables, terms: Terms) -> list[KeyRow]:
         by, asked = (one.name for one in made.fields)
-        days = _rows_of_window(tables, terms).filter(pl.lit(value=True) if only is None else only)
-        sums = days.group_by(_GROUPS[by]).agg(part.alias("part"), whole.alias("whole"))
-        return [{by: group, asked: share(part, whole)} for group, part, whole in sums.rows() if whole]
+        days = _rows_of_window(tables, terms).filter(pl.lit(value=True) if row_filter is None else row_filter)
+        sums = days.group_by(_GROUPS[by]).agg(part.alias("part"), total.alias("whole"))
+        return [{by: group, asked: share(part, total)} for group, part, total in sums.rows() if total]
 
     made = template(name, _draw_window, rows)
     return made
@@ -51,7 +51,7 @@ FREQUENT_TIER = _per_group(
     "frequent-tier",
     pl.col("StoredGb").filter(pl.col("AccessTier") == "Standard").sum(),
     pl.col("StoredGb").sum(),
-    only=pl.col("StoredGb").is_not_null(),
+    row_filter=pl.col("StoredGb").is_not_null(),
 )
 
 UNTAGGED_CARBON = _per_group(

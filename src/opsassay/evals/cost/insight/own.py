@@ -42,7 +42,7 @@ class OwnQuestion:
 
 
 def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> QuestionTemplate:
-    """Return the template *name* of QUESTIONS with the fields of its answer in *currency*, and these *mistakes* alone."""
+    """Return the question template *name* with answer fields in *currency* and the given *mistakes*."""
     given, end = QUESTIONS[name], f"_{currency.lower()}"
     named = {one.name: one.name.replace("_usd", end) for one in given.fields}
     fields = (replace(f, name=named[f.name], meaning=f.meaning.replace("USD", currency)) for f in given.fields)
@@ -61,10 +61,10 @@ def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> Qu
 
 
 def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestion]:
-    """Yield *count* of each question that *costs* answer, and why a question is left out; seeds are from *seed* on."""
+    """Yield *count* questions of each kind that *costs* can answer, seeded from *seed* on, and why a kind is left out."""
     for name in QUESTIONS:
-        tried = (_tried(name, one, costs) for one in range(seed, seed + count * _TRIES))
-        if why := _why_not(name, costs):
+        tried = (_make_question(name, one, costs) for one in range(seed, seed + count * _TRIES))
+        if why := _why_left_out(name, costs):
             yield OwnQuestion(name, seed, why_not=why)
             continue
         asked: dict[Terms, OwnQuestion] = {}
@@ -78,7 +78,7 @@ def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestio
         yield from asked.values() or [OwnQuestion(name, seed, why_not=refused)]
 
 
-def _why_not(name: str, costs: OwnCosts) -> str:
+def _why_left_out(name: str, costs: OwnCosts) -> str:
     if name in LEFT_OUT:
         return LEFT_OUT[name]
     if name in BY_APPLICATION and costs.reading.tag is None:
@@ -90,16 +90,16 @@ def _why_not(name: str, costs: OwnCosts) -> str:
     return ""
 
 
-def _tried(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
-    """Return the question *name* of *seed* with the mistakes whose answers differ from its own, or why not."""
+def _make_question(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
+    """Return the question *name* of *seed* with those mistakes that change its answer, and its terms."""
     question = Question(own_template(name, costs.reading.currency), seed, costs)
-    why = _unasked(question)
+    why = _why_unusable(question)
     mistakes = (one for one in QUESTIONS[name].mistakes if not why and _changes_answer(question, one, costs.empty))
     return OwnQuestion(name, seed, tuple(mistakes), why), question.terms
 
 
-def _unasked(question: Question) -> str:
-    """Return why *question* is not asked, nothing when it is."""
+def _why_unusable(question: Question) -> str:
+    """Return why *question* cannot be asked, '' when it can."""
     import duckdb
 
     try:

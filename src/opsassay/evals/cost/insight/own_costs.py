@@ -45,25 +45,25 @@ class OwnData(Noun):
 
     @property
     def reading(self) -> OwnReading:
-        """Its currency and the tag of applications."""
+        """The currency of the costs and the tag key of applications."""
         return OwnReading(self.currency, self.tag)
 
     @property
     def path(self) -> Path:
-        """Where the table is."""
+        """The path of the table."""
         return self.root / TABLE_FOLDER / f"{self.sha256}.parquet"
 
     @cached_property
     def data(self) -> CostTables:
-        """The table; raises DatapackError when it is not what its name says."""
+        """The table; raises DatapackError when its content does not match its name, a hash."""
         return _read_tables(self.path)
 
     def located(self, root: Path) -> OwnData:
-        """Return the same whose table is below *root*."""
+        """Return a copy whose table is below *root*."""
         return self.model_copy(update={"root": root})
 
     def keep(self, root: Path) -> None:
-        """Write the table below *root*, if it is not there."""
+        """Write the table below *root*, unless it is there."""
         kept = self.located(root).path
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _read_tables(path: Path) -> CostTables:
 
 
 def keep_export(export: CostExport, root: Path) -> OwnData:
-    """Write the table of *export* below *root* and return what tasks say of it; raises UserError for too few days."""
+    """Write the table of *export* below *root*; return its description for tasks. Raises UserError for too few days."""
     days = (export.end - export.start).days
     if days < FEWEST_DAYS:
         raise UserError(f"The export covers {days} days; questions need {FEWEST_DAYS} or more.")

@@ -18,7 +18,7 @@ ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 
 def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tuple[int, Terms]:
-    """Return a window of *low* to *high* days, or what there is, well inside what was billed, as terms over BilledCost."""
+    """Draw a window of *low* to *high* days within what was billed; return its length and terms over BilledCost."""
     days = (billed.end - billed.start).days
     length = draws.integer(min(low, days - BEFORE - AFTER), min(high, days - BEFORE - AFTER))
     first = (billed.start + timedelta(days=draws.integer(BEFORE, days - length - AFTER))).date()
@@ -78,8 +78,8 @@ def _peak_terms(draws: Draws, billed: Billed) -> Terms:
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
 
-def _daily(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
-    """Return the picodollars of each application by day."""
+def _cost_by_day(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
+    """Return the cost in picodollars by application and day."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     sums = rows.group_by("application", "day").agg(pl.col("pico").sum())
     found: dict[str, dict[str, int]] = {}
@@ -91,7 +91,7 @@ def _daily(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
 def _peak_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     days = (terms.last - terms.first).days + 1
     rows: list[KeyRow] = []
-    for name, costs in _daily(tables, terms).items():
+    for name, costs in _cost_by_day(tables, terms).items():
         total, peak = sum(costs.values()), max(costs.values())
         if total:
             rows.append({
@@ -111,7 +111,7 @@ def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
         {"application": name, "variance": (
             Fraction(sum(cost * cost for cost in costs.values()), days) - Fraction(sum(costs.values()), days) ** 2
         ) / 10**24}
-        for name, costs in _daily(tables, terms).items()
+        for name, costs in _cost_by_day(tables, terms).items()
     ]  # fmt: skip
 
 

@@ -39,19 +39,19 @@ class Billed(Protocol):
 
     @property
     def start(self) -> datetime:
-        """The first midnight."""
+        """The first midnight of the billed time."""
 
     @property
     def middle(self) -> datetime:
-        """A midnight between them, at the start of a month where there is one."""
+        """A midnight within the billed time, at the start of a month if there is one."""
 
     @property
     def end(self) -> datetime:
-        """The last midnight, exclusive."""
+        """The midnight after the last billed day."""
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Values of ServiceCategory."""
+        """The values of ServiceCategory."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Terms:
     own: OwnReading | None = None
 
     def moved(self, days: int) -> Terms:
-        """Return the same terms for a window that many days later."""
+        """Return the terms with the window *days* days later."""
         return replace(self, first=self.first + timedelta(days=days), last=self.last + timedelta(days=days))
 
 
@@ -110,7 +110,7 @@ class QuestionTemplate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that name a row."""
+        """The fields that identify a row."""
         return tuple(one.name for one in self.fields if one.kind == "name")
 
 
@@ -124,7 +124,7 @@ class Key:
 
 
 def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key:
-    """Return the key that *rows*, all candidates, make: the highest ones, ties at the cut free to choose.
+    """Return the right answer made of the candidate *rows*: the highest ones; ties at the cut may be chosen freely.
 
     Values that are within the tolerance of one another are tied: who rounds as allowed cannot tell them apart.
     """
@@ -140,16 +140,16 @@ def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key
 
 
 def number(row: KeyRow, name: str) -> Fraction:
-    """Return the number *name* of a row of a key."""
+    """Return the number in field *name* of a row of a right answer."""
     value = row[name]
     assert isinstance(value, Fraction)
     return value
 
 
-def rows_of(found: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list[KeyRow]:
-    """Return the rows of a key from what its statement gave; a number with the denominator 0 is not defined: no row."""
+def rows_of(results: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list[KeyRow]:
+    """Return the rows of a right answer from the *results* of its SQL; a row with a denominator of 0 is dropped."""
     rows: list[KeyRow] = []
-    for one in found:
+    for one in results:
         if any(not one[f"{f.name}_den"] for f in fields if f.kind == "number"):
             continue
         row: dict[str, str | Fraction | frozenset[str]] = {}
@@ -167,5 +167,5 @@ def rows_of(found: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list
 
 
 def sorted_rows(rows: Sequence[KeyRow], template: QuestionTemplate) -> list[KeyRow]:
-    """Return *rows* by their names, so that two keys can be compared."""
+    """Return *rows* sorted by their names, so that two answers can be compared."""
     return sorted(rows, key=lambda row: tuple(str(row[name]) for name in template.names))

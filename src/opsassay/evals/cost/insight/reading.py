@@ -18,14 +18,14 @@ _MONEY = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 
 
 def sql_rows(terms: Terms) -> str:
-    """Return the beginning of a statement: ``charges`` are the rows of the window, with picodollars, day and tags.
+    """Return the WITH clause of a statement: ``charges`` are the rows in the window, with picodollars, day and tags.
 
     ``chosen`` are those of them that count; their column pico is the cost that is asked for. Picodollars are whole:
     micro-units of the currency times micro-USD for one unit. A team's own amounts have 12 decimals and are not converted.
     """
     tags = ", ".join(
         f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), {_pointer(key)}), ''), 'NULL') AS {tag}"
-        for tag, key in _keys(terms).items()
+        for tag, key in _tag_keys(terms).items()
     )
     rate = "CAST(r.UsdPerUnit * 1000000 AS HUGEINT)" if terms.convert else "1000000"
     whole = "CAST(c.{0} * 1000000 AS HUGEINT) * " + rate
@@ -43,8 +43,8 @@ def sql_rows(terms: Terms) -> str:
     )
 
 
-def _keys(terms: Terms) -> dict[str, str]:
-    """Return the key in Tags of each of TAGS."""
+def _tag_keys(terms: Terms) -> dict[str, str]:
+    """Return the JSON key of each of TAGS."""
     own = {"application": terms.own.tag} if terms.own is not None and terms.own.tag is not None else {}
     return dict(zip(TAGS, TAGS, strict=True)) | own
 
@@ -55,7 +55,7 @@ def _pointer(key: str) -> str:
 
 
 def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
-    """Return the same rows by other means: the window as two instants, tags parsed once per distinct text, Int64 sums.
+    """Return the rows of `sql_rows` computed independently with polars.
 
     Further columns: day, the TAGS, and of each cost NAME_pico; pico is the cost that is asked for.
     """
@@ -66,8 +66,8 @@ def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
         (pl.col("ChargePeriodStart") >= start) & (pl.col("ChargePeriodStart") < end)
     )  # fmt: skip
     found = (costs if terms.own else _with_rates(costs, tables, terms)).collect()
-    keys = tuple(_keys(terms).values())
-    parsed = {text: _tags(text, keys) for text in found["Tags"].unique().drop_nulls().to_list()}
+    keys = tuple(_tag_keys(terms).values())
+    parsed = {text: _tag_values(text, keys) for text in found["Tags"].unique().drop_nulls().to_list()}
     lookup = pl.DataFrame(
         [(text, *values) for text, values in parsed.items()], schema=["Tags", *TAGS], orient="row"
     ).cast(pl.String)  # fmt: skip
@@ -88,13 +88,13 @@ def _with_rates(costs: pl.LazyFrame, tables: Tables, terms: Terms) -> pl.LazyFra
 
 
 def _pico(name: str, terms: Terms) -> pl.Expr:
-    """Return the whole picodollars of the amount *name*; those of a team's own amounts may be beyond 64 bits."""
+    """Return the expression for column *name* in whole picodollars, beyond 64 bits for a team's own costs."""
     amount = pl.col(name).to_physical()
     return amount.cast(pl.Int128) if terms.own else amount.cast(pl.Int64) * pl.col("rate")
 
 
-def _tags(text: str, keys: Sequence[str]) -> list[str | None]:
-    """Return the values of the tags that keys look at, None for those that are missing, empty or the text NULL."""
+def _tag_values(text: str, keys: Sequence[str]) -> list[str | None]:
+    """Return the values of the tags *keys* in JSON *text*; None for missing, empty or the text NULL."""
     try:
         given = json.loads(text)
     except ValueError:
@@ -104,15 +104,15 @@ def _tags(text: str, keys: Sequence[str]) -> list[str | None]:
 
 
 def dollars(pico: int) -> Fraction:
-    """Return picodollars as USD."""
+    """Return picodollars in USD."""
     return Fraction(pico, PICO)
 
 
-def share(part: int, whole: int) -> Fraction:
-    """Return *part* of *whole* as percent."""
-    return Fraction(100 * part, whole)
+def share(part: int, total: int) -> Fraction:
+    """Return *part* as a percentage of *total*."""
+    return Fraction(100 * part, total)
 
 
 def sql_literals(names: Iterable[str]) -> str:
-    """Return *names* as SQL literals."""
+    """Return *names* as a comma-separated list of SQL literals."""
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names)

@@ -22,7 +22,7 @@ _DAILY = (
 def template(
     name: str, terms: Callable[[Draws, Billed], Terms], frame: Callable[[Tables, Terms], list[KeyRow]]
 ) -> QuestionTemplate:
-    """Return the question *name*: *terms* draws what it asks for, *frame* computes its key with polars."""
+    """Return the question template *name*: *terms* draws its parameters, *frame* computes its answer with polars."""
     row = _TEXTS["questions"][name]
     return QuestionTemplate(
         name=name,
@@ -30,8 +30,8 @@ def template(
         kpi=row["kpi"],
         fields=tuple(map(_read_field, row["fields"])),
         terms=terms,
-        prompt=lambda given: _fill(row["prompt"], given),
-        sql=lambda given: _fill(row["sql"], given),
+        prompt=lambda given: _fill_placeholders(row["prompt"], given),
+        sql=lambda given: _fill_placeholders(row["sql"], given),
         frame=frame,
         mistakes=tuple(row["mistakes"]),
         ranked=row.get("ranked"),
@@ -43,8 +43,8 @@ def _read_field(row: dict[str, Any]) -> Field:
     return Field(**{**row, "tolerance": Fraction(row.get("tolerance", Field.tolerance))})
 
 
-def _fill(text: str, terms: Terms) -> str:
-    """Return *text* with what stands for the names in braces: parts of *terms*, and words that questions share."""
+def _fill_placeholders(text: str, terms: Terms) -> str:
+    """Return *text* with the names in braces replaced by parts of *terms* and by shared phrases."""
     days, rows = (terms.last - terms.first).days + 1, sql_rows(terms).rstrip()
     window = f"from {terms.first} to {terms.last}, both days included"
     return text.format(
@@ -59,13 +59,16 @@ def _fill(text: str, terms: Terms) -> str:
         chosen_sql=sql_literals(terms.chosen),
         rows=rows,
         daily=rows + _DAILY,
-        **_words(terms.own),
+        **_shared_phrases(terms.own),
     )
 
 
-def _words(own: OwnReading | None) -> dict[str, str]:
-    """Return the words that questions share, those of a team's own costs where they are asked about."""
+def _shared_phrases(own_reading: OwnReading | None) -> dict[str, str]:
+    """Return the phrases that questions share, by placeholder; adapted to a team's own costs when given."""
     words: dict[str, str] = _TEXTS["words"]
-    if own is None:
+    if own_reading is None:
         return words
-    return words | {name: text.format(currency=own.currency, tag=own.tag) for name, text in _TEXTS["own_words"].items()}
+    return words | {
+        name: text.format(currency=own_reading.currency, tag=own_reading.tag)
+        for name, text in _TEXTS["own_words"].items()
+    }

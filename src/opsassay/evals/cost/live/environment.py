@@ -38,7 +38,7 @@ def perform_cost(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
 ) -> None:
-    """Perform one trial of a live cost task into *run_dir*, with *probes* or without. Raises OpsAssayError."""
+    """Run one trial of a live cost task, recorded into *run_dir*, with *probes* or without. Raises OpsAssayError."""
     block = live_task(scenario.id).cost
     operations = scenario.trigger.operations
     changes = tuple(one for one in operations if tool_of(one) in COST_TOOLS)
@@ -51,7 +51,7 @@ def perform_cost(
 
 
 def tool_of(call: OpsCall) -> str:
-    """Return the tool that carries out the verb of *call*."""
+    """Return the name of the tool that carries out the verb of *call*."""
     return call.verb.replace(" ", "_")
 
 
@@ -67,10 +67,7 @@ class CostEnvironment(TrialEnvironment):
         self._watch: CostWatch | None = None
 
     def open_tools(self) -> OperatorToolSession:
-        """Return the tools of the system and of its cost, once the usual cost is known.
-
-        Raises OperationError where a cost cannot be known.
-        """
+        """Return the tools of the system and its cost, once the usual cost is known; raises OperationError."""
         inner = self.live.session()
         if inner.view is None:
             raise OperationError("Live cost tasks need a system that sends telemetry.")
@@ -80,14 +77,11 @@ class CostEnvironment(TrialEnvironment):
         if not system.scales_itself:
             self._stack.enter_context(Autoscaler(system, self._watch.utilization))
         self._await_settled()
-        self._fix_usual(self._watch)
+        self._set_usual_cost(self._watch)
         return LiveCostToolSession(inner, self._watch, self._run_dir)
 
     def trigger(self) -> None:
-        """Apply the trigger, and wait until the cost alert fires and nothing is scaled any more.
-
-        Raises OperationError when it does not fire.
-        """
+        """Apply the trigger, and wait until the cost alert fires and nothing is scaled any more; raises OperationError."""
         assert self._watch is not None
         super().trigger()
         for change in self._changes:
@@ -108,7 +102,7 @@ class CostEnvironment(TrialEnvironment):
             super().remove()
 
     def _await_settled(self) -> None:
-        """Wait until the last readings agree in the number of replicas, or too long."""
+        """Wait until the last readings agree in the number of replicas, or time is up."""
         assert self._watch is not None
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         begun = len(self._watch.readings)
@@ -119,8 +113,8 @@ class CostEnvironment(TrialEnvironment):
                 return
             time.sleep(0.2)
 
-    def _fix_usual(self, watch: CostWatch) -> None:
-        """Take the mean of the last readings as what this hour cost last week, and grant the budget by it."""
+    def _set_usual_cost(self, watch: CostWatch) -> None:
+        """Set the mean of the last readings as the cost of this hour last week, and the budget from it."""
         last = watch.readings[-USUAL_READINGS:]
         if not last:
             raise OperationError("No cost could be read before anything happened: does the system send metrics?")

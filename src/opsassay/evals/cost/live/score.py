@@ -54,12 +54,12 @@ class CostOptimum(Artefact):
 
     @property
     def hourly_usd(self) -> float:
-        """CPU and memory together."""
+        """The hourly cost of CPU and memory together, USD."""
         return self.cpu_usd + self.memory_usd
 
 
 def search(block: CostBlock) -> CostOptimum:
-    """Return the optimum of *block*; services are charged one by one, so each has its own.
+    """Return the cheapest allowed configuration for *block*, service by service, since they are charged separately.
 
     A service needs work = rps * cpu_ms / 1000 cores. With prices of a core-hour and a GiB-hour a configuration has
 
@@ -108,7 +108,7 @@ def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
 
 
 def stored_optimum(name: str) -> CostOptimum:
-    """Return the optimum of the task *name* as it is stored."""
+    """Return the stored optimum of the task *name*."""
     return CostOptimum.model_validate_json(optimum_file(name).read_text(encoding="utf-8"))
 
 
@@ -136,7 +136,7 @@ N = TypeVar("N", bound=Noun)
 
 
 def live_definitions() -> tuple[MetricDefinition, ...]:
-    """Return the metrics of live tasks, those to look at first at the front."""
+    """Return the definitions of the metrics of live tasks, the most important first."""
     raw = (MetricDefinition(name=f"proximity_{name}") for name in PROXIMITIES)
     clamped = (MetricDefinition(name=f"proximity_{name}_clamped") for name in PROXIMITIES)
     marks = (MetricDefinition(name=name) for name in ("diagnosis_right", "certificate", *MARKS))
@@ -144,7 +144,7 @@ def live_definitions() -> tuple[MetricDefinition, ...]:
 
 
 def read_lines(path: Path, noun: type[N]) -> list[N]:
-    """Return the lines of a record, none when there is none."""
+    """Return the records in a JSON lines file as *noun* objects, empty when there is no file."""
     return [noun.model_validate(line) for line in whole_lines(path.read_bytes())] if path.exists() else []
 
 
@@ -179,12 +179,12 @@ def judge_cost(
     final = [one for one in readings if since <= one.time_ns <= ended]
     before = [one for one in readings if one.time_ns <= times.get("triggered", 0)]
     metrics = {"certificate": certificate, "diagnosis_right": _grade_diagnosis(block, causes)}
-    problem = _gap(final, since, ended, block.hold_s)
+    problem = _why_incomplete(final, since, ended, block.hold_s)
     if problem is not None:
         missing = Metric(status=MetricStatus.FAILED, reason=problem)
         names = (*MARKS, *(f"proximity_{n}{end}" for n in PROXIMITIES for end in ("", "_clamped")))
         return {"passed": missing, **metrics, **dict.fromkeys(names, missing)}
-    marks = _marks(block, optimum, final, before)
+    marks = _failed_marks(block, optimum, final, before)
     metrics |= {
         name: Metric(value=float(why is None), status=MetricStatus.SCORED, reason=why or "")
         for name, why in marks.items()
@@ -205,19 +205,19 @@ def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metri
     return Metric(value=float(right), status=MetricStatus.SCORED, reason=why)
 
 
-def _gap(final: Sequence[CostReading], since: int, ended: int, hold_s: float) -> str | None:
-    """Return why the end is not on record: it is too short, or readings are missing."""
-    if (ended - since) / 1e9 < hold_s - 1:
+def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, hold_s: float) -> str | None:
+    """Return why the judged end of the record is incomplete: too short, or readings missing; None when complete."""
+    if (end_ns - start_ns) / 1e9 < hold_s - 1:
         return f"the record ends less than {hold_s:g} s after the agent"
-    edges = [since, *(one.time_ns for one in final), ended]
+    edges = [start_ns, *(one.time_ns for one in final), end_ns]
     widest = max(later - earlier for earlier, later in pairwise(edges)) / 1e9
     return f"no cost was read for {widest:.0f} s" if widest > GAP_S else None
 
 
-def _marks(
+def _failed_marks(
     block: CostBlock, optimum: CostOptimum, final: Sequence[CostReading], before: Sequence[CostReading]
 ) -> dict[str, str | None]:
-    """Return why each mark is not earned, None for one that is."""
+    """Return for each mark why it is not earned, None when it is."""
     usual = next((one.last_week_usd for one in (*before[-1:], *final) if one.last_week_usd), 0.0)
     dearest = max(abs(one.hourly_usd - optimum.hourly_usd) / optimum.hourly_usd for one in final)
     firing = sum(one.firing for one in final)
@@ -293,7 +293,7 @@ def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReadi
 
 
 def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[str, Metric]:
-    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and between 0 and 1 (E.4.2).
+    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and clamped (E.4.2).
 
     Observed costs are means over readings, USD an hour. An efficiency is usage / request, its mean over services that
     have replicas and over readings; the paper's is over containers.
@@ -316,12 +316,12 @@ def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[s
     return metrics
 
 
-def _efficiency(final: Sequence[CostReading], used: str, asked: str) -> float:
-    """Return the mean over services that have replicas of what is used of what is requested."""
+def _efficiency(final: Sequence[CostReading], usage_field: str, request_field: str) -> float:
+    """Return the mean of usage / request over services with replicas and over readings."""
     shares = [
-        getattr(cost, used) / getattr(cost, asked)
+        getattr(cost, usage_field) / getattr(cost, request_field)
         for one in final
         for cost in one.services.values()
-        if cost.replicas and getattr(cost, asked)
+        if cost.replicas and getattr(cost, request_field)
     ]
     return sum(shares) / len(shares) if shares else 0.0

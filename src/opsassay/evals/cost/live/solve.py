@@ -31,7 +31,7 @@ PERFORM = "opsassay.evals.cost.live.environment:perform_cost"
 
 
 def live_head(name: str) -> Task:
-    """Return the head of the live task called *name*: that of its scenario, in this domain."""
+    """Return the public description of the live task *name*, in this domain."""
     task = live_task(name)
     head = scenario_task(task.committed)
     return head.model_copy(update={"domain": "finops", "task_class": CLASS, "stratum": task.stratum})
@@ -45,10 +45,7 @@ class LiveCostRun(TrialRun):
 
     @classmethod
     def for_task(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
-        """Return the trial of the task called *name* by *agent*, on *cluster* when it is one for a cluster.
-
-        Raises NotFoundError for an oracle that it lacks.
-        """
+        """Return the trial of the task *name* by *agent*, on *cluster* for a cluster task; raises NotFoundError."""
         scenario = live_task(name).committed
         if agent.oracle is not None and agent.oracle not in scenario.oracles:
             raise NotFoundError(f"oracle of {name}", agent.oracle, scenario.oracles)
@@ -60,16 +57,16 @@ class LiveCostRun(TrialRun):
         return replace(super().cell, task=live_head(self.scenario.id))
 
     def operator_tools(self) -> Mapping[str, Tool]:
-        """Return the tools that the agent has, those of cost among them."""
+        """Return the agent's tools by name, cost tools included."""
         return {**super().operator_tools(), **COST_TOOLS}
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Judge the run in *run_dir*."""
+        """Return the metrics of the run in *run_dir*."""
         return evaluate_live(run_dir, self.scenario)
 
 
 def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
-    """Return *agent* as an operator of a live system; of the baselines only the constant one, who never acts."""
+    """Return *agent* as an operator of a live system; None for baselines other than the constant one."""
     if agent.name == "finops":
         return TrialAgent(name="sre", model=agent.model)
     if agent.name in BASELINES:
@@ -79,7 +76,7 @@ def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
 
 
 def evaluate_live(run_dir: Path, scenario: Scenario) -> dict[str, Metric]:
-    """Return the metrics of the live run in *run_dir*; those of its trial are among its verdicts. Raises OpsAssayError."""
+    """Return the metrics of the live run in *run_dir*, those of its trial read from its verdicts. Raises OpsAssayError."""
     verdict = grade_trial(run_dir, scenario)
     return judge_cost(
         live_task(scenario.id).cost,

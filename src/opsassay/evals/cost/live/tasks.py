@@ -87,23 +87,20 @@ class LiveCostTask(Written):
 
     @property
     def committed(self) -> Scenario:
-        """The scenario whose digest covers the cost block and its stored optimum too."""
+        """The scenario with a digest that also covers the cost block and its stored optimum."""
         parts = [self.cost.model_dump(mode="json"), optimum_file(self.scenario.id).read_text(encoding="utf-8")]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self.scenario.model_copy(update={"description": f"Its cost block has the digest {digest}."})
 
 
 def optimum_file(name: str) -> Path:
-    """Return where the optimum of the task *name* is stored, with the table that was searched."""
+    """Return the file in which the optimum of the task *name* is stored."""
     return LIVE / f"{name}.optimum.json"
 
 
 @cache
 def live_task(name: str) -> LiveCostTask:
-    """Return the live task called *name*; raises NotFoundError, ConfigError.
-
-    On a cluster it is that of this machine in all that the file of its own does not say.
-    """
+    """Return the live task *name*; raises NotFoundError, ConfigError."""
     if name not in TASKS:
         raise NotFoundError("live cost task", name, TASKS)
     files = [LIVE / f"{one}.yaml" for one in dict.fromkeys((name.removesuffix(ON_KUBERNETES), name))]

@@ -25,7 +25,7 @@ HALLUCINATED = "SELECT ApplicationName, sum(BilledCost) FROM costs GROUP BY Appl
 
 
 def play(name: str, task: CostTask, session: CostToolSession) -> None:
-    """Have the oracle *name* of *task* do its part in *session*."""
+    """Submit the answer of the oracle *name* of *task* in *session*."""
     session.call("get_schema", {"table": "costs"})
     if name == "hallucinated_column":
         session.call("query_sql", {"sql": HALLUCINATED})
@@ -40,7 +40,7 @@ def play(name: str, task: CostTask, session: CostToolSession) -> None:
 
 
 def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
-    """Return *claims* as an answer has them."""
+    """Return *claims* as an answer object."""
     return {
         "anomalies": [
             {"slice": one.slice, "start": _format_moment(one.start), "end": _format_moment(one.end)}
@@ -55,7 +55,7 @@ def _format_moment(moment: datetime) -> str:
 
 
 def constant(body: Question | AnomalyTask) -> dict[str, Any]:
-    """Return the same answer whatever the data say."""
+    """Return an answer that does not depend on the data."""
     if isinstance(body, Question):
         values: Mapping[str, Any] = {"name": "total", "date": "2024-09-01", "number": 0}
         return {"rows": [{one.name: values[one.kind] for one in body.template.fields}]}
@@ -64,7 +64,7 @@ def constant(body: Question | AnomalyTask) -> dict[str, Any]:
 
 
 def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return a guess that keeps the contract: names that occur in the data, and numbers of a likely size."""
+    """Return a random answer that keeps the contract: names from the data, and plausible numbers."""
     if isinstance(body, Question):
         names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
         first = body.template.names[0]
@@ -82,21 +82,21 @@ def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
 
 
 def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
-    """Return the names that an agent finds in the data: of *column*, of applications where it is None."""
+    """Return the names in the data that a guess draws from: of *column*, or of applications for None."""
     if column is None and body.costs is None:
         return APPLICATIONS
     rows = body.data.tables["costs"] if column else frame_rows(body.data.tables, body.terms)
     return sorted(rows[column or "application"].drop_nulls().unique().to_list())
 
 
-def _guess_value(one: Field, name: str, draws: Draws) -> Any:
-    if one.kind == "name":
+def _guess_value(field: Field, name: str, draws: Draws) -> Any:
+    if field.kind == "name":
         return name
-    return "2024-09-15" if one.kind == "date" else draws.integer(0, 100)
+    return "2024-09-15" if field.kind == "date" else draws.integer(0, 100)
 
 
 def detector_only(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return what the declared detector finds, each point an anomaly of its own; None for a question."""
+    """Return the anomalies that the declared detector finds, each point by itself; None for a question."""
     del draws
     if isinstance(body, Question):
         return None

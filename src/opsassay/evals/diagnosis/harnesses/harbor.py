@@ -146,9 +146,9 @@ def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
     )
 
 
-def _with_evidence(right: Diagnosis) -> dict[str, object]:
-    """Return the answer with a statement for each claim, as the contract wants it; it shows spans, no more."""
-    answer = right.model_dump(mode="json", by_alias=True, include={"root_causes", "propagation"})
+def _with_evidence(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return *diagnosis* as an answer with a formal SQL statement for each claim, as the contract requires."""
+    answer = diagnosis.model_dump(mode="json", by_alias=True, include={"root_causes", "propagation"})
     for claim in (*answer["root_causes"], *answer["propagation"]):
         name = str(claim.get("service") or claim["from"]).replace("'", "''")
         sql = f"SELECT count(*) FROM abnormal_traces WHERE service_name = '{name}'"  # noqa: S608 - run by the locked worker

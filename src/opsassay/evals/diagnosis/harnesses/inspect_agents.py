@@ -32,7 +32,7 @@ from opsassay.solvers.proxy.apis.counts import usage_by_total
 
 
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
-    """Have our agent called *name* diagnose *incident*; return its answer by the contract, or why it has none.
+    """Run our agent *name* on *incident*; return its answer as JSON text, or why it has none.
 
     It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and what the model raises.
     """
@@ -54,13 +54,13 @@ class _InspectModel:
 
     @property
     def name(self) -> str:
-        """What the model is called in results."""
+        """The model's name in results."""
         return str(self._model)
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the answer; what inspect_ai raises, its own limits among it, ends the sample as it does for any agent."""
+        """Return the model's reply; errors and limits of inspect_ai end the sample."""
         return _reply_of_output(anyio.from_thread.run(self._generate_output, messages, tools, temperature))
 
     async def _generate_output(
@@ -77,16 +77,16 @@ def _parameters_of_tool(spec: ToolSpec) -> ToolParams:
     return ToolParams.model_validate({**spec.parameters, "type": "object"})
 
 
-def _message_for_inspect(given: Message) -> ChatMessage:
-    match given.role:
+def _message_for_inspect(message: Message) -> ChatMessage:
+    match message.role:
         case "system":
-            return ChatMessageSystem(content=given.content)
+            return ChatMessageSystem(content=message.content)
         case "user":
-            return ChatMessageUser(content=given.content)
+            return ChatMessageUser(content=message.content)
         case "tool":
-            return ChatMessageTool(content=given.content, tool_call_id=given.tool_call_id)
-    calls = [ToolCall(id=one.id, function=one.tool, arguments=one.arguments) for one in given.tool_requests]
-    return ChatMessageAssistant(content=given.content, tool_calls=calls or None)
+            return ChatMessageTool(content=message.content, tool_call_id=message.tool_call_id)
+    calls = [ToolCall(id=one.id, function=one.tool, arguments=one.arguments) for one in message.tool_requests]
+    return ChatMessageAssistant(content=message.content, tool_calls=calls or None)
 
 
 def _reply_of_output(output: ModelOutput) -> Reply:

@@ -39,7 +39,7 @@ SCORES = (
 
 
 def about(item: IncidentItem) -> dict[str, Any]:
-    """Return what of *item* goes into the metadata of its sample: nothing that is not in its telemetry."""
+    """Return the metadata of the sample for *item*: nothing beyond its telemetry."""
     task = item.task
     return {
         "item": task.id,
@@ -50,7 +50,7 @@ def about(item: IncidentItem) -> dict[str, Any]:
 
 
 def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
-    """Return the scores of *verdict*, always the same names, and why those have no value that have none.
+    """Return the scores of *verdict*, always under the same names, and the reasons of those without a value.
 
     A score without a value is NaN, which inspect_ai leaves out of its means; a run without an answer counts as 0 in the
     metrics in which it does so everywhere.
@@ -65,7 +65,7 @@ def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
 
 
 def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Keep every sample of a log of our task at *source* as a run in the store *out*, with its trace.
+    """Store every sample of an inspect_ai log of our task at *source* as a run in the store *out*, with its trace.
 
     What is there already is skipped. The runs are *unsealed*, since they were not run by us, so they are graded and not
     ranked. A sample of another task is reported, and the rest goes on. Raises DatapackError for what is no log.
@@ -85,7 +85,7 @@ def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
 
 
 def log_payload(source: Path) -> Any:
-    """Return the log at *source* as its JSON form is; raises DatapackError."""
+    """Return the log at *source* as a JSON object; raises DatapackError."""
     return inspect_payload(source) if source.suffix.lower() == ".eval" else read_json(source)
 
 
@@ -99,22 +99,22 @@ class LoggedSample:
     source: Path
 
     def cell(self) -> RunSpec:
-        """Return what it is a run of; raises DatapackError for a sample of another task."""
+        """Return the specification of the sample's run; raises DatapackError for a sample of another task."""
         head = self._require_head()
         task = Task(
             id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
             system=str(head["system"]), goal="", commitment=str(head["commitment"]),
         )  # fmt: skip
-        solver = _solver(self.payload["eval"])
+        solver = _solver_of_log(self.payload["eval"])
         return RunSpec(task, solver, solver.digest(), seed=int(self.sample.get("epoch", 1)) - 1)
 
     def trace(self) -> Trace:
-        """Return what happened in it; raises DatapackError."""
+        """Return the sample's trace; raises DatapackError."""
         (trace,) = inspect_traces({**self.payload, "samples": [self.sample]}, self.source)
         return trace
 
     def outcome(self) -> AttemptOutcome:
-        """Return how it ended; what broke in the harness, such as an endpoint, is no result: aborted."""
+        """Return the outcome of the sample; a failure of the harness or its endpoint is aborted."""
         sample, services = self.sample, [str(service) for service in self._require_head()["services"]]
         if error := sample.get("error"):
             said = error.get("message", "") if isinstance(error, dict) else error
@@ -137,7 +137,7 @@ class LoggedSample:
 
 
 def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
-    """Yield the samples of the log *payload*; raises DatapackError for what is no log."""
+    """Yield the samples of the log *payload*; raises DatapackError when it is no log."""
     samples = payload.get("samples") if isinstance(payload, dict) and isinstance(payload.get("eval"), dict) else None
     if not isinstance(samples, list) or not samples:
         raise DatapackError(f"{source} is no log of inspect_ai with samples; give the .eval file of a run that ended.")
@@ -164,8 +164,8 @@ def write_steps(folder: Path, trace: Trace) -> None:
     (folder / TRACE).write_text(lines, encoding="utf-8")
 
 
-def _solver(spec: Mapping[str, Any]) -> Solver:
-    """Return whom a log is of: the solver and the model of inspect_ai, with what they were given."""
+def _solver_of_log(spec: Mapping[str, Any]) -> Solver:
+    """Return the solver of a log: inspect_ai's solver and model with their arguments."""
     model, name = str(spec.get("model", "")), spec.get("solver") or "the task's own"
     given = {key: spec.get(key) for key in ("solver_args", "model_args", "model_generate_config", "packages")}
     configuration = {"model": model, "solver": name, **{key: value for key, value in given.items() if value}}

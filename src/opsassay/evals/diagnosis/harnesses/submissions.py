@@ -19,7 +19,7 @@ from opsassay.telemetry.tree import Case
 
 
 def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
-    """Return the answer in *text*, done; or failed with the sentence that says why it is none."""
+    """Return the outcome of the answer in *text*: done, or failed with the reason why it is not valid."""
     try:
         return AttemptOutcome(RunStatus.DONE, diagnosis=read_answer(text, services).diagnosis)
     except AnswerError as problem:
@@ -29,7 +29,7 @@ def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
 def grade_given(
     case: Case, text: str | bytes, solver: Solver, profile: Profile = PROFILES["default"]
 ) -> tuple[Verdict, Diagnosis | None]:
-    """Grade *text*, the answer of *solver* on *case*; return the verdict, and the answer if it is one.
+    """Grade *text*, the answer of *solver* on *case*; return the verdict and, if valid, the answer.
 
     Raises UserError when the case has no truth, DatapackError for damaged files.
     """

@@ -58,7 +58,7 @@ class SolverSummary:
     not_ranked: tuple[str, ...]
 
     def as_item(self) -> dict[str, Any]:
-        """Return the figures as JSON has them: shares as fractions, their intervals and numbers of cases beside them."""
+        """Return the summary as JSON-ready data: shares as fractions with intervals and numbers of cases."""
         shares = {name: getattr(self, name) for name in SHARES}
         return asdict(self) | {
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
@@ -75,23 +75,23 @@ _OF_BROKEN = ("any_service", "exact_match", "ungrounded", "path_reachability")
 
 
 def shown_shares(summary: SolverSummary) -> list[MeanFigure | None]:
-    """Return the shares of SHARES_SHOWN of *summary*."""
+    """Return the values of SHARES_SHOWN in *summary*."""
     return [getattr(summary, name) for name in SHARES_SHOWN]
 
 
 def share_titles() -> list[str]:
-    """Return what the shares of SHARES_SHOWN are called."""
+    """Return the titles of SHARES_SHOWN."""
     return [word(_NAMES[name]).title for name in SHARES_SHOWN]
 
 
 def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
-    """Return those that were run where nothing was broken, whoever said so most often first."""
+    """Return the summaries with fault-free cases, the best at answering "nothing is wrong" first."""
     found = [(summary.calm.value, summary) for summary in summaries if summary.calm]
     return [summary for _, summary in sorted(found, key=lambda one: (-one[0], one[1].solver))]
 
 
 def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
-    """Return the table of solvers where something was broken, and one of cases in which nothing was, if there are any.
+    """Return the table of solvers on cases with a fault, and one on fault-free cases if there are any.
 
     pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
     """
@@ -105,18 +105,18 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
     return [solvers, *([ResultTable("Nothing was broken", ("solver", "said so"), calm)] if calm else [])]
 
 
-def _format_cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
-    took = s.answer_time
+def _format_cells(summary: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+    took = summary.answer_time
     return (
-        s.solver,
-        s.runs,
-        ", ".join(f"{n} {status}" for status, n in s.statuses.items()),
-        *(share and share.text_with_n for share in shown_shares(s)),
-        *(percent(s.pass_at.get(k)) for k in ks),
+        summary.solver,
+        summary.runs,
+        ", ".join(f"{n} {status}" for status, n in summary.statuses.items()),
+        *(share and share.text_with_n for share in shown_shares(summary)),
+        *(percent(summary.pass_at.get(k)) for k in ks),
         None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
-        None if s.complexity is None else f"{s.complexity:.2f}",
-        _format_usage(s),
-        "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
+        None if summary.complexity is None else f"{summary.complexity:.2f}",
+        _format_usage(summary),
+        "no: " + "; ".join(summary.not_ranked) if summary.not_ranked else "yes",
     )
 
 
@@ -141,7 +141,7 @@ def summarise_runs(
     for run in distinct:
         groups.setdefault(name(run), []).append(run)
     named = [by_run[run_id(run)].model_copy(update={"solver": name(run)}) for run in distinct if run_id(run) in by_run]
-    shares = _shares(named, calm_items(known.values()))
+    shares = _shares_by_solver(named, calm_items(known.values()))
     found = [_summarise_solver(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
     most = max((s.any_service.n for s in found if s.any_service), default=0)
 
@@ -152,9 +152,11 @@ def summarise_runs(
     return sorted(found, key=rank_key)
 
 
-def _shares(verdicts: Sequence[Verdict], calm: frozenset[str]) -> dict[tuple[str, str], MeanFigure | None]:
-    """Return the shares of every solver, by it and the name of the share."""
-    broken, quiet = ([v for v in verdicts if (v.item in calm) is on] for on in (False, True))
+def _shares_by_solver(
+    verdicts: Sequence[Verdict], fault_free: frozenset[str]
+) -> dict[tuple[str, str], MeanFigure | None]:
+    """Return each share by (solver, name); *fault_free* are ids of cases."""
+    broken, quiet = ([v for v in verdicts if (v.item in fault_free) is on] for on in (False, True))
     of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
     of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)
     field = {metric: name for name, metric in _NAMES.items()}
@@ -215,7 +217,7 @@ def case_complexity(case: Case | None) -> float | None:
 
 
 def success(metrics: Mapping[str, Metric]) -> bool | None:
-    """Return whether the run succeeded; one that failed to give an answer did not, None when nothing could be graded."""
+    """Return whether the run succeeded; False without an answer, None when nothing could be graded."""
     for metric in (metrics[name] for name in ("exact_match", "any_service") if name in metrics):
         if metric.value is not None:
             return metric.value == 1.0

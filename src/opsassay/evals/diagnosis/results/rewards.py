@@ -31,7 +31,7 @@ _ROLE = {"developer": "system", "function": "tool"}
 def reward_lines(
     store: RunStore, cases: Iterable[Case], on_left_out: OnLeftOut, profile: Profile = PROFILES["default"]
 ) -> Iterator[Line]:
-    """Yield a line for every step of every ended run of *store* that has a trace and whose incident is *attributed*.
+    """Yield a line for each step of each ended run of *store* that has a trace and an *attributed* incident.
 
     *on_left_out* hears of every other run, with the reason. Each is graded anew; no verdict is written.
     """
@@ -40,7 +40,7 @@ def reward_lines(
         try:
             run = read_run(run_dir)
             case = by_hash.get(run.item_hash)
-            if why := _why_not(run, run_dir, case, store):
+            if why := _why_no_rewards(run, run_dir, case, store):
                 on_left_out(run_dir, why)
                 continue
             assert case is not None
@@ -49,8 +49,7 @@ def reward_lines(
             on_left_out(run_dir, str(error))
 
 
-def _why_not(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
-    """Return why *run* has no rewards, '' where it has."""
+def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
     if store.domain_of(run) != "diagnosis":
         return f"it is a run of the domain {store.domain_of(run)}, and rewards are for diagnoses"
     if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:
@@ -78,7 +77,7 @@ def _lines_of_run(run: Run, run_dir: Path, case: Case, profile: Profile) -> Iter
 
 
 def reward_line(run: Run, trace: Trace, step: TraceStep, reward: StepReward, verdict: Verdict) -> Line:
-    """Return the line of one step: TRL's conversational prompt-completion with further columns."""
+    """Return the training line of one step: TRL's conversational prompt and completion, with further columns."""
     hit = verdict.metrics["any_service"]
     return {
         "prompt": messages_of(step.input_context, trace.task_instruction),
@@ -101,12 +100,12 @@ def reward_line(run: Run, trace: Trace, step: TraceStep, reward: StepReward, ver
 
 
 def messages_of(context: str, instruction: str = "") -> list[dict[str, str]]:
-    """Return the messages in the input *context* of a step; the *instruction* alone where a trace has no inputs."""
+    """Return the chat messages in the input *context* of a step; only *instruction* when a trace has no inputs."""
     found = split_messages(context) or [("user", instruction)]
     return [{"role": _ROLE.get(role, role), "content": text} for role, text in found]
 
 
 def completion_of(step: TraceStep) -> str:
-    """Return what the model said in *step*, its tool calls written as inputs of later steps show them."""
+    """Return the model's output in *step*, with tool calls written as in the inputs of later steps."""
     called = [f"[calls {call.tool} {call.arguments}]" for call in step.tool_logs]
     return "\n".join(filter(None, [step.output_content, *called]))

@@ -56,18 +56,15 @@ def _titles_of_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
     return tuple(word(metric).title for metric in metrics)
 
 
-def _keys(metrics: Iterable[str]) -> tuple[str, ...]:
-    """Return what JSON calls the columns of *metrics*."""
+def _json_names(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return the JSON names of the columns of *metrics*."""
     return tuple(f"`{metric}`" for metric in metrics)
 
 
 def results_tables(
     verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
 ) -> list[ResultTable]:
-    """Return the tables of *verdicts* on *cases*; solvers that are *not_ranked*, with the reason, are last.
-
-    Raises UserError when no verdict is of one of the cases.
-    """
+    """Return the tables of *verdicts* on *cases*, with the *not_ranked* solvers (name to reason) last; raises UserError."""
     groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]
     if not known:
@@ -80,9 +77,9 @@ def results_tables(
     calm = [verdict for verdict in known if groups[verdict.item].kind is None]
     names = _Names({verdict.solver for verdict in known}, not_ranked)
     return [
-        _incidents(groups.values()),
-        *(_of_broken(broken, groups, names) if broken else ()),
-        *([_of_calm(calm, groups, names)] if calm else ()),
+        _incidents_table(groups.values()),
+        *(_tables_with_fault(broken, groups, names) if broken else ()),
+        *([_table_without_fault(calm, groups, names)] if calm else ()),
     ]
 
 
@@ -117,8 +114,8 @@ def _name_kind(fault: Fault) -> str:
         return fault.type
 
 
-def _incidents(groups: Iterable[_Group]) -> ResultTable:
-    """Return how many incidents of each label there are, by system; those without a fault by what was done instead."""
+def _incidents_table(groups: Iterable[_Group]) -> ResultTable:
+    """Return the numbers of incidents by system and label; fault-free ones by their disturbance."""
     counts: Counter[tuple[str, str]] = Counter()
     for group in groups:
         calm = f"nothing broken, {group.disturbance.replace('_', ' ')} ({group.label})"
@@ -137,8 +134,10 @@ def _incidents(groups: Iterable[_Group]) -> ResultTable:
     )
 
 
-def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Iterable[ResultTable]:
-    """Yield the tables of the cases in which something was broken."""
+def _tables_with_fault(
+    verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names
+) -> Iterable[ResultTable]:
+    """Yield the tables of the cases with a fault."""
     by = {
         "kind": {item: group.kind or "" for item, group in groups.items()},
         "label": {item: group.label for item, group in groups.items()},
@@ -161,10 +160,14 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         + (f" {void}" if void else ""),
         ("solver", *_titles_of_metrics((*OUTCOME, *added)), UNANSWERED),
         tuple(
-            (names.solver_label(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
+            (
+                names.solver_label(s),
+                *(_format_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)),
+                str(failed[s]),
+            )
             for s in solvers
         ),
-        ("solver", *_keys((*OUTCOME, *added)), UNANSWERED),
+        ("solver", *_json_names((*OUTCOME, *added)), UNANSWERED),
     )
     systems = sorted({verdict.system for verdict in verdicts})
     for metric in GROUPED:
@@ -175,8 +178,8 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
             tuple(
                 (
                     names.solver_label(s),
-                    *(_cell(cells.get((s, "system", system, metric))) for system in systems),
-                    _cell(cells.get((s, "macro", "", metric))),
+                    *(_format_cell(cells.get((s, "system", system, metric))) for system in systems),
+                    _format_cell(cells.get((s, "macro", "", metric))),
                 )
                 for s in solvers
             ),
@@ -190,7 +193,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
                 "Means and 95 % intervals, with n where that is not the number of cases of the row.",
                 (title, "cases", *map(names.solver_label, solvers)),
                 tuple(
-                    (v, str(size[v]), *(_short(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
+                    (v, str(size[v]), *(_format_cell_of(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
                     for v in values
                 ),
             )
@@ -200,15 +203,15 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         f"The cascade is verified in these alone. {word('ungrounded').title}: the right name, and no way to the symptom.",
         ("solver", *_titles_of_metrics(GROUNDING)),
         tuple(
-            (names.solver_label(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING))
+            (names.solver_label(key[0]), *(_format_cell(cells.get((*key, metric))) for metric in GROUNDING))
             for key in attributed
         ),
-        ("solver", *_keys(GROUNDING)),
+        ("solver", *_json_names(GROUNDING)),
     )
 
 
-def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
-    """Return how often "nothing is wrong" was the answer where nothing was broken."""
+def _table_without_fault(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
+    """Return the table of how often "nothing is wrong" was answered on fault-free cases."""
     disturbances = {item: group.disturbance for item, group in groups.items()}
     summary = summarise(verdicts, {"disturbance": disturbances}, ("exact_match",))
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
@@ -221,8 +224,8 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
         tuple(
             (
                 names.solver_label(s),
-                _cell(cells.get((s, "all", ""))),
-                *(_cell(cells.get((s, "disturbance", v))) for v in values),
+                _format_cell(cells.get((s, "all", ""))),
+                *(_format_cell(cells.get((s, "disturbance", v))) for v in values),
                 str(failed[s]),
             )
             for s in names.sorted_solvers()
@@ -230,13 +233,13 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
     )
 
 
-def _cell(row: Mapping[str, Any] | None) -> str:
-    """Return "15.4% [6.2, 33.5] (26)", n/a where there is no figure."""
+def _format_cell(row: Mapping[str, Any] | None) -> str:
+    """Return the figure as "15.4% [6.2, 33.5] (26)", "n/a" without one."""
     found = estimate(row)
     return found.text_with_n if found else "n/a"
 
 
-def _short(row: Mapping[str, Any] | None, size: int) -> str:
-    """Return "15.4% [6.2, 33.5]", or with its n where that is not *size*."""
+def _format_cell_of(row: Mapping[str, Any] | None, size: int) -> str:
+    """Return the figure as "15.4% [6.2, 33.5]", with its n when that is not *size*."""
     found = estimate(row)
     return "n/a" if found is None else found.text if found.n == size else found.text_with_n

@@ -44,14 +44,14 @@ class RunSettings(Written):
 
     @field_validator("mask", mode="before")
     @classmethod
-    def _split_into_tuple(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(given.get("drop"), str):
-            return {**given, "drop": [part.strip() for part in given["drop"].split(",")]}
-        return given
+    def _split_into_tuple(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("drop"), str):
+            return {**value, "drop": [part.strip() for part in value["drop"].split(",")]}
+        return value
 
 
 def read_settings(changes: Sequence[str]) -> RunSettings:
-    """Return the settings that *changes* (``key.sub=value``, values as YAML) make; raises ConfigError naming the key."""
+    """Return the settings changed by ``key.sub=value`` items (values as YAML); raises ConfigError naming the key."""
     return with_changes(RunSettings, {}, changes, example="mask.drop=logs")
 
 
@@ -71,28 +71,28 @@ class Setup:
 
     @property
     def is_command(self) -> bool:
-        """Whether it is an external agent."""
+        """Whether the solver is an external agent."""
         return isinstance(self.agent, CommandAgent)
 
     @property
     def refusal_to_seal(self) -> str | None:
-        """Why it is not sealed here, None when it is."""
+        """Why the agent is not sandboxed here, None when it is."""
         if not isinstance(self.agent, CommandAgent):
             return "it is an agent of the package"
         return refusal_to_seal(self.sealing, remote=self.agent.file.remote)
 
     @property
     def asks_model(self) -> bool:
-        """Whether a model is asked through us."""
+        """Whether the solver asks a model through OpsAssay."""
         return not isinstance(self.agent, CommandAgent) or "model" in self.agent.file.needs
 
     @property
     def paid(self) -> bool:
-        """Whether a run may cost money: its model is one of an endpoint."""
+        """Whether a run may cost money, since its model is behind an endpoint."""
         return self.asks_model and self.model is not None and self.model.partition(":")[0] not in FREE
 
     def solver(self) -> Solver:
-        """Return the solver that this is; *limits* are part of it, since they move answers."""
+        """Return the solver's description; its limits are part of it."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
             configuration |= {"model": _label_of_model(self.model), "temperature": self.temperature}
@@ -109,7 +109,7 @@ class Setup:
         return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
     def solver_hash(self) -> str:
-        """Return the SHA-256 of the solver, of its source and of a script that plays its model."""
+        """Return the SHA-256 of the solver, its source code and the script of a scripted model."""
         total = hashlib.sha256(self.solver().digest().encode())
         if isinstance(self.agent, CommandAgent):
             for one in (self.agent, *self.servers):
@@ -132,7 +132,7 @@ def setup_of(
     temperature: float | None = None,
     sealing: Sealing = "auto",
 ) -> Setup:
-    """Return the agent called *name* (a registered one, MODULE:CLASS, or the path of an agent.yaml), ready to be run.
+    """Return the agent *name* (registered, MODULE:CLASS, or the path of an agent.yaml), ready to be run.
 
     *limits* go over the agent's own. Raises UserError for an agent that needs a model and gets none, and what making
     agent and model raise: all of it before anything runs.
@@ -148,7 +148,7 @@ def setup_of(
     else:
         agent, own = agent_named(name), Limits()
     merged = Limits.model_validate({**own.model_dump(), **(limits or {})})
-    setup = Setup(name, agent, _absolute(model), merged, price or Price(), temperature, sealing)
+    setup = Setup(name, agent, _absolute_model_name(model), merged, price or Price(), temperature, sealing)
     if setup.asks_model:
         if model is None:
             raise UserError(
@@ -185,8 +185,8 @@ def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
     return setup
 
 
-def _absolute(model: str | None) -> str | None:
-    """Return the name of a model with its file from the root, so that it means the same in every folder."""
+def _absolute_model_name(model: str | None) -> str | None:
+    """Return the name of a model with its file path made absolute."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).absolute()}" if kind in FREE and rest else model
 

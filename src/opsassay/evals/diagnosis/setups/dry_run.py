@@ -33,7 +33,7 @@ _SECONDS = 30
 
 
 def check(setup: Setup) -> Rehearsal:
-    """Return what became of one exam of the agent on the made-up incident."""
+    """Run the agent on the made-up incident; return the checks of how it behaved."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
         run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.from_datapack(incident), setup)
@@ -49,7 +49,7 @@ def check(setup: Setup) -> Rehearsal:
 
 
 def tiny_incident(path: Path) -> Datapack:
-    """Write the made-up incident to *path*: front calls stock, and stock answers with errors in the abnormal period."""
+    """Write a made-up incident to *path*: service front calls stock, which fails in the abnormal period."""
     frames: dict[tuple[str, str], pl.DataFrame] = {}
     for period, begin_ns in (("normal", _START_NS), ("abnormal", _START_NS + _SECONDS * _SECOND)):
         rows = [row for at in range(_SECONDS) for row in _make_trace(period, begin_ns + at * _SECOND)]
@@ -88,7 +88,7 @@ def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
 
 
 def _check_right(diagnosis: Diagnosis) -> Check:
-    """Return whether the answer is right, which is no promise of the contract."""
+    """Return the check whether the answer is right; the contract does not ask for that."""
     named = [(claim.service, claim.fault_kind) for claim in diagnosis.root_causes]
     if named == [(ROOT, KIND)]:
         return Check("right", None, f"yes: {ROOT} answers with errors ({KIND})")

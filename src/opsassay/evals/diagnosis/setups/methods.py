@@ -44,20 +44,20 @@ class MethodSetup:
     command: tuple[str, ...] = ()
 
     def job(self) -> dict[str, Any]:
-        """Return the job that a worker gets."""
+        """Return the job description for a worker."""
         if self.command:
             return {"kind": "command", "name": self.name, "command": list(self.command)}
         return {"kind": "method", "name": self.name, "parameters": dict(self.parameters)}
 
 
 def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = Path()) -> MethodSetup:
-    """Return the method called *name* with *parameters*: registered, MODULE:CLASS, FILE.py:CLASS, or ``command:WORDS``.
+    """Return the method *name* (registered, MODULE:CLASS, FILE.py:CLASS or ``command:WORDS``) with *parameters*.
 
     Files are those of *folder*. Raises NotFoundError for an unknown name or parameter, UserError for a value that a
     parameter does not take, and for code that cannot be loaded or is no method.
     """
     if name.startswith(COMMAND):
-        return _command(name, parameters, folder)
+        return _command_method(name, parameters, folder)
     where, colon, made = name.rpartition(":")
     if colon and where.endswith(".py"):
         name = f"{(folder / where).resolve()}:{made}"
@@ -66,19 +66,19 @@ def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = P
     if not colon and name in METHODS.builtin_names():
         found = describe_method(name, parameters)
     else:
-        found = _described_apart(name, parameters)
+        found = _describe_in_worker(name, parameters)
     solver = Solver.model_validate(found["solver"])
     code = solver.model_copy(update={"fault_kinds": None})  # which stand in the sources
     return MethodSetup(name, solver, hash_of(code, map(Path, found["sources"])), found["parameters"])
 
 
 def is_method(name: str) -> bool:
-    """Return whether *name* can only be a method: a registered one, a file of Python, or a command."""
+    """Return whether *name* must be a method: registered, a Python file, or a command."""
     return name in METHODS.names() or name.startswith(COMMAND) or name.rpartition(":")[0].endswith(".py")
 
 
-def _described_apart(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `described` does, from a process of its own: nothing that is not ours is loaded in this one."""
+def _describe_in_worker(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of the method, made in a worker process, so that foreign code is not loaded here."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         job = {"kind": "describe", "name": name, "parameters": dict(parameters)}
         try:
@@ -97,8 +97,8 @@ def _described_apart(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     return said
 
 
-def _command(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
-    """Return the method that is a command; files among its words are part of what it is."""
+def _command_method(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
+    """Return the method that runs a command; files among its words are part of its hash."""
     try:
         words = shlex.split(name.removeprefix(COMMAND))
     except ValueError as error:

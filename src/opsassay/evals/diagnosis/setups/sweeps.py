@@ -35,11 +35,11 @@ class AskedMethod:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which its parameters may be set: its own, and that of its class alone."""
+        """The names under which its parameters may be set: its own, and its class's alone."""
         return (self.name, self.name.rpartition(":")[2])
 
     def each(self) -> Iterable[dict[str, Any]]:
-        """Yield the parameters of every run of it: all combinations of its values, for every variant."""
+        """Yield the parameters of every run: all combinations of its values, for each variant."""
         for variant in self.variants:
             several = {**self.values, **{name: _as_list(value) for name, value in variant.items()}}
             for chosen in product(*several.values()):
@@ -47,7 +47,7 @@ class AskedMethod:
 
 
 def asked_method(text: str) -> AskedMethod:
-    """Return the method of ``-m``: ``NAME``, or ``NAME:PARAMETER=VALUE,...``; values parted by commas are a sweep.
+    """Return the method of option ``-m``: ``NAME`` or ``NAME:PARAMETER=VALUE,...``; several values are a sweep.
 
     Raises ConfigError for a value that is no YAML.
     """
@@ -66,13 +66,13 @@ def asked_method(text: str) -> AskedMethod:
 
 
 def with_changes(
-    asked: Sequence[AskedMethod], changes: Iterable[str], sweeps: Iterable[str]
+    chosen: Sequence[AskedMethod], changes: Iterable[str], sweeps: Iterable[str]
 ) -> tuple[list[AskedMethod], list[str]]:
-    """Return *asked* with the parameters of *changes* (``METHOD.PARAMETER=VALUE``) and *sweeps*, and the other changes.
+    """Return *chosen* methods with ``METHOD.PARAMETER=VALUE`` *changes* and *sweeps* applied, and the other changes.
 
     A sweep is a change, or a file of variants by method. Raises UserError, ConfigError for a method that is not among them.
     """
-    methods, others = list(asked), []
+    methods, others = list(chosen), []
     for change in changes:
         if _is_setting(change):
             others.append(change)
@@ -88,11 +88,11 @@ def _is_setting(change: str) -> bool:
     return key.partition(".")[0] in RunSettings.model_fields or "." not in key
 
 
-def _apply_change(asked: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
+def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
     read_change(change, EXAMPLE)
     key, _, text = change.partition("=")
     name, _, parameter = key.strip().rpartition(".")
-    _require_asked(f"-c {key}", name, asked)
+    _require_asked(f"-c {key}", name, methods)
     values = (
         _parse_value(text, change)
         if text.strip().startswith("[")
@@ -100,17 +100,17 @@ def _apply_change(asked: Sequence[AskedMethod], change: str) -> list[AskedMethod
     )
     return [
         AskedMethod(one.name, {**one.values, parameter: _as_list(values)}, one.variants) if name in one.names else one
-        for one in asked
+        for one in methods
     ]
 
 
-def _apply_sweep(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
+def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no YAML"
         raise ConfigError(f"--sweep {file}: {why}; write parameters by method, as in {EXAMPLE!r}.") from error
-    found = list(asked)
+    found = list(methods)
     for name, variants in (given if isinstance(given, dict) else {None: None}).items():
         several: list[Any] = variants if isinstance(variants, list) else [variants]
         if not isinstance(name, str) or not several or not all(isinstance(variant, dict) for variant in several):
@@ -120,45 +120,45 @@ def _apply_sweep(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
     return found
 
 
-def _require_asked(where: str, name: str, asked: Sequence[AskedMethod]) -> None:
-    if any(name in one.names for one in asked):
+def _require_asked(location: str, name: str, methods: Sequence[AskedMethod]) -> None:
+    if any(name in one.names for one in methods):
         return
-    listed = ", ".join(one.name for one in asked) or "none"
+    listed = ", ".join(one.name for one in methods) or "none"
     known = f"add -m {name}" if name in METHODS.names() else "it is neither a setting nor a method"
-    raise UserError(f"{where}: {name} is not among the methods that are run ({listed}); {known}.")
+    raise UserError(f"{location}: {name} is not among the methods that are run ({listed}); {known}.")
 
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _parse_value(text: str, where: str) -> Any:
+def _parse_value(text: str, location: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: {text!r} is not valid YAML; put it in quotes.") from error
+        raise ConfigError(f"{location}: {text!r} is not valid YAML; put it in quotes.") from error
 
 
 def is_asked_method(text: str) -> bool:
-    """Return whether *text*, which names an agent or a method, names a method."""
+    """Return whether *text* names a method, and not an agent."""
     return is_method(asked_method(text).name)
 
 
-def methods_of(asked: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
-    """Return every variant of the *asked* methods, each once, with files of *folder*; raises as `method_setup`."""
-    made = [method_setup(one.name, parameters, folder) for one in asked for parameters in one.each()]
+def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
+    """Return every variant of *methods*, each once, with files relative to *folder*; raises as `method_setup`."""
+    made = [method_setup(one.name, parameters, folder) for one in methods for parameters in one.each()]
     return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
 
 
 def solvers_named(
-    names: Sequence[str], model: str | None, settings: RunSettings, asked: Sequence[AskedMethod]
+    names: Sequence[str], model: str | None, settings: RunSettings, chosen: Sequence[AskedMethod]
 ) -> list[MethodSetup | Setup | str]:
-    """Return what *names* name, ready to be run, in their order; *asked* are the methods among them with their parameters.
+    """Return the agents, methods and oracles that *names* name, in order; *chosen* hold the methods' parameters.
 
     Oracles stay names. Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked
     for; also when nobody listens where its model should be.
     """
-    methods = iter(asked)
+    methods = iter(chosen)
     found: list[MethodSetup | Setup | str] = []
     for name in names:
         if name.startswith(ORACLE):

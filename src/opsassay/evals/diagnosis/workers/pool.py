@@ -31,13 +31,13 @@ class Workers:
         self._template: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def run(self, job: Mapping[str, Any], folder: Path, timeout_s: float, further: Mapping[str, str] = {}) -> int:
-        """Do *job* in a process of its own in *folder*, which it takes for its home, and return its exit code.
+    def run(self, job: Mapping[str, Any], folder: Path, timeout_s: float, variables: Mapping[str, str] = {}) -> int:
+        """Run *job* in a process of its own, with *folder* as its home; return the exit code.
 
-        *further* are variables of its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
+        *variables* are variables of its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
         when the template went away.
         """
-        environment = {**_environment(), "HOME": str(folder), "TMPDIR": str(folder), **further}
+        environment = {**_clean_environment(), "HOME": str(folder), "TMPDIR": str(folder), **variables}
         path = [entry for entry in sys.path if entry]
         message = json.dumps({**job, "folder": str(folder), "path": path, "environment": environment}).encode()
         if len(message) > MAX_JOB_BYTES:
@@ -61,7 +61,7 @@ class Workers:
         return int(reply)
 
     def close(self) -> None:
-        """End the template and with it everything that still runs."""
+        """Stop the template process and all its jobs."""
         with self._lock:
             self._close_template()
 
@@ -79,7 +79,7 @@ class Workers:
             self._template = subprocess.Popen(
                 [sys.executable, "-m", "opsassay.evals.diagnosis.workers.template"],
                 cwd="/",
-                env={**_environment(), "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+                env={**_clean_environment(), "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
                 stdin=theirs.fileno(),
                 start_new_session=True,
             )
@@ -97,10 +97,10 @@ atexit.register(_shared.close)
 
 
 def shared_workers() -> Workers:
-    """Return the workers of this process, whose template is started with the first job and ends with the process."""
+    """Return this process's workers; their template starts with the first job and ends with the process."""
     return _shared
 
 
-def _environment() -> dict[str, str]:
-    """Return an environment that names no folder but those of the code."""
+def _clean_environment() -> dict[str, str]:
+    """Return environment variables that name no folder except those of the code."""
     return {**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **_STEADY}

@@ -26,7 +26,7 @@ WRITTEN, PRINTED = "diagnosis.json", "printed.json"
 
 
 def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
-    """Return the diagnosis that the command of *words* gives for the folder *incident*, its last argument, or an error.
+    """Run the command *words* with the folder *incident* as last argument; return its diagnosis, or an error.
 
     The answer is the file ``diagnosis.json`` in the current folder, else what was printed on standard output. It must have
     ``root_causes``, which may be empty: nothing else may pass for the answer that nothing is wrong.
@@ -52,7 +52,7 @@ def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
 
 
 def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
-    """Return what came of the agent's exam: diagnosis or error, what was spent, the limits that were hit.
+    """Run the agent of *job* on *incident*; return diagnosis or error, usage and limits hit.
 
     ``world`` tells that the endpoint failed, not the agent.
     """

@@ -15,12 +15,12 @@ from opsassay.solvers.methods.base import Method
 
 
 def solver_of(method: Method) -> Solver:
-    """Return the solver that *method* is, with its configuration and the version of the package that it is from."""
-    return Solver(name=method.name, configuration=dict(method.configuration), version=_version(method))
+    """Return the description of *method* as a solver: configuration and package version."""
+    return Solver(name=method.name, configuration=dict(method.configuration), version=_package_version(method))
 
 
 def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
-    """Return the SHA-256 of *solver* and of the contents of its *sources*; what it declares to name is in these."""
+    """Return the SHA-256 of *solver* and the contents of its *sources*."""
     total = hashlib.sha256(solver.digest().encode())
     for file in sources:
         total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
@@ -28,7 +28,7 @@ def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
 
 
 def sources_of(solver: object) -> list[Path]:
-    """Return the files that the code of *solver* is in: those of its package folder, or its one module.
+    """Return the source files that *solver* consists of: its package folder, or its one module.
 
     The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
     which costs a few runs again and never mixes two versions in one cell. A module that is no part of a package counts
@@ -45,8 +45,8 @@ def sources_of(solver: object) -> list[Path]:
     return sorted({file, *(beside for beside in imported if beside.parent == file.parent)})
 
 
-def _version(method: Method) -> str:
-    """Return the version of the method's top-level package: what it says itself, else what it was installed as."""
+def _package_version(method: Method) -> str:
+    """Return the version of the method's top-level package: its own, else the installed one."""
     top_level = type(method).__module__.partition(".")[0]
     if said := getattr(sys.modules[top_level], "__version__", None):
         return str(said)

@@ -54,7 +54,7 @@ class WorkerTemplate:
         os.set_blocking(self._woken, False)
 
     def serve(self) -> None:
-        """Serve until the runner is gone, then kill what still runs."""
+        """Serve jobs until the runner is gone, then kill all running jobs."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._selector.register(self._control, selectors.EVENT_READ)
@@ -80,7 +80,7 @@ class WorkerTemplate:
         template = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._leave()
+            self._close_in_fork()
             job.close()
             _run_alone(payload, template)
         self._jobs[pid] = job
@@ -89,8 +89,8 @@ class WorkerTemplate:
             job.send(BEGUN)
         return True
 
-    def _leave(self) -> None:
-        """Close, in a fork, everything that is the template's."""
+    def _close_in_fork(self) -> None:
+        """Close, in a forked job, everything that belongs to the template."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -121,7 +121,7 @@ class WorkerTemplate:
 
 
 def _run_alone(job: dict[str, Any], template: int) -> NoReturn:
-    """Do *job* in this fresh fork of the process *template*, and end."""
+    """Run *job* in this fresh fork of process *template*, then exit."""
     code = 1
     try:
         os.setsid()
@@ -149,7 +149,7 @@ def _run_alone(job: dict[str, Any], template: int) -> NoReturn:
 
 
 def _end_with_the_template(template: int) -> None:
-    """Be killed when the process *template* ends, however that happens, also if it has already (Linux)."""
+    """Ask the kernel to kill this process when process *template* ends, or if it already has (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:
@@ -157,10 +157,10 @@ def _end_with_the_template(template: int) -> None:
 
 
 def main(job: dict[str, Any]) -> int:
-    """Diagnose the incident in the current folder as *job* says and write what came of it."""
+    """Diagnose the incident in the current folder as *job* says, and write the result."""
     payload: dict[str, Any]
     try:
-        payload = _done(job)
+        payload = _do_job(job)
     except OpsAssayError as error:
         payload = {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever the solver raises is its result, recorded by the runner
@@ -170,8 +170,8 @@ def main(job: dict[str, Any]) -> int:
     return 0
 
 
-def _done(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what came of *job*: a description of a method, or an answer."""
+def _do_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of *job*: the description of a method, or an answer."""
     if job["kind"] == "describe":
         return describe_method(job["name"], job["parameters"])
     if job["kind"] == "command":
@@ -193,7 +193,7 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_method(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return solver, parameters that differ from their defaults, and sources of the method called *name*."""
+    """Return solver, non-default parameters and source files of the method *name*."""
     made = class_named(name)
     method = method_named(name, parameters)
     given = plain_parameters(made, read_parameters(name, made, parameters))
@@ -206,7 +206,7 @@ def describe_method(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def preload() -> None:
-    """Import what every method needs, so that a fork has it already."""
+    """Import what every method needs before forking."""
     for name in METHODS.builtin_names():
         METHODS.load(name)
     for module in ("polars", "numpy"):

@@ -50,12 +50,12 @@ class Calibrated:
 
     @property
     def starved(self) -> bool:
-        """Whether others kept the machine too busy."""
+        """Whether the trial was void because the machine was too busy."""
         return self.verdict is None and self.reason.startswith("starved")
 
 
 def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[LoadedTrial]:
-    """Return *count* right and as many wrong trials in turn, each with its scenario, oracle and load drawn by *seed*."""
+    """Return *count* right and *count* wrong trials in turn, with scenario, oracle and load drawn by *seed*."""
     found = []
     for number in range(count):
         for right in (True, False):
@@ -80,7 +80,7 @@ def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
 
 
 def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
-    """Run every trial that has no result yet under its load, and yield each result; the load ends with it."""
+    """Run every trial without a result under its load, and yield each result."""
     for trial in trials:
         with busy(trial.loops):
             folders = run_trials(store, [trial.run], progress=progress)
@@ -93,7 +93,7 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep *loops* processes a core busy while the block runs; they are no descendants of a trial."""
+    """Keep *loops* busy processes a core running while the block runs."""
     words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
     processes = [subprocess.Popen(words) for _ in range(loops * (os.cpu_count() or 1))]
     try:
@@ -104,12 +104,12 @@ def busy(loops: int) -> Iterator[None]:
             process.wait()
 
 
-def by_predicate(found: Sequence[Calibrated]) -> ResultTable:
-    """Return, per predicate, how many right repairs it rejected and how many wrong ones it let pass, of valid trials.
+def by_predicate(results: Sequence[Calibrated]) -> ResultTable:
+    """Return the table, per predicate, of right repairs rejected and wrong ones passed, over valid trials.
 
     A predicate lets a wrong repair pass that the scenario says it fails; the certificate any wrong one.
     """
-    judged = [(one, one.verdict) for one in found if one.verdict is not None]
+    judged = [(one, one.verdict) for one in results if one.verdict is not None]
     names = dict.fromkeys(["certificate", *(j.predicate for _, verdict in judged for j in verdict.judgements)])
     rows = []
     for name in names:
@@ -121,18 +121,18 @@ def by_predicate(found: Sequence[Calibrated]) -> ResultTable:
         wrong = [
             verdict.judgement(name).passed for one, verdict in judged
             if not one.trial.right and _has_judgement(verdict, name)
-            and (name == "certificate" or name in _fails(one.trial))
+            and (name == "certificate" or name in _expected_failures(one.trial))
         ]  # fmt: skip
         rows.append((name, *_format_rate(right), *_format_rate(wrong)))
     columns = ("predicate", "right rejected", "95% interval", "wrong let pass", "95% interval ")
     return ResultTable("What the certificate gets wrong", columns, tuple(rows))
 
 
-def by_load(found: Sequence[Calibrated]) -> ResultTable:
-    """Return, per load, how many trials there were, how many starved or failed, and how the valid ones came out."""
+def by_load(results: Sequence[Calibrated]) -> ResultTable:
+    """Return the table, per load, of trials, starved and failed ones, and the results of the valid ones."""
     rows = []
-    for loops in sorted({one.trial.loops for one in found}):
-        of = [one for one in found if one.trial.loops == loops]
+    for loops in sorted({one.trial.loops for one in results}):
+        of = [one for one in results if one.trial.loops == loops]
         certified = {
             right: [
                 one.verdict.judgement("certificate").passed for one in of if one.verdict and one.trial.right == right
@@ -152,8 +152,8 @@ def _has_judgement(verdict: TrajectoryVerdict, name: str) -> bool:
     return any(one.predicate == name for one in verdict.judgements)
 
 
-def _fails(trial: LoadedTrial) -> tuple[str, ...]:
-    """Return which predicates the scenario says that the oracle of *trial* fails."""
+def _expected_failures(trial: LoadedTrial) -> tuple[str, ...]:
+    """Return the predicates that the scenario says the oracle of *trial* fails."""
     return trial.run.scenario.oracles[trial.run.agent.name.removeprefix(ORACLE)].fails
 
 

@@ -63,7 +63,7 @@ LAYER_OF_VERB: dict[str, FaultLayer] = {
 
 
 def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
-    """Return the layers that the trigger operates on: the one it names, else what its faults and verbs tell."""
+    """Return the layers of the system that the trigger acts on: as declared, else from its faults and verbs."""
     if scenario.trigger.layer is not None:
         return (scenario.trigger.layer,)
     parts = [part for plan in scenario.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
@@ -75,7 +75,7 @@ def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
 
 
 def proposed_depth(scenario: Scenario) -> Depth | None:
-    """Return the deepest of the depths that the trigger's layers ask for, None when no layer is given."""
+    """Return the deepest verification depth that the trigger's layers call for, None without a layer."""
     return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
 
 
@@ -95,24 +95,24 @@ def has_own_stage(scenario: Scenario) -> bool:
 
 
 def findings_here(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return what does not fit, by the system that *scenario* names and the verbs of the tools; raises as `system_of`."""
+    """Return the problems of *scenario*, checked against its own system and the tools' verbs; raises as `system_of`."""
     system = None if has_own_stage(scenario) else system_of(scenario)
     tools = operator_tools(system) if system is not None else {}
     return findings(scenario, system, {t.verb or name.replace("_", " "): t.arguments for name, t in tools.items()})
 
 
 def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:
-    """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*.
+    """Return the problems of *scenario*: its depth, names unknown to *system*, calls that are not in *verbs*.
 
     Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
     """
     return [
         *_check_depth(scenario),
         *(_check_names(scenario, system) if system is not None else ()),
-        *(_verbs(scenario, verbs) if system is not None else ()),
+        *(_check_calls(scenario, verbs) if system is not None else ()),
         *on_cluster(scenario),
         *_check_oracles(scenario),
-        *_record(scenario),
+        *_check_record_length(scenario),
     ]
 
 
@@ -164,7 +164,7 @@ def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
         for kind in (committed.impact.weights if committed.impact else ())
         if kind not in kinds
     ]
-    found += _of_own_load(scenario, system) if system.load.command else ()
+    found += _check_own_load(scenario, system) if system.load.command else ()
     services |= entities_on_cluster(scenario)
     placed = [rule.service for rule in committed.placement.spread] if committed.placement else []
     placed += [name for pair in committed.placement.apart for name in pair] if committed.placement else []
@@ -175,8 +175,8 @@ def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
     ]
 
 
-def _of_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding]:
-    """Yield what a scenario asks of the load of *system* that a command of the user's own does not give."""
+def _check_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding]:
+    """Yield what the scenario expects of the load that the user's own load command does not provide."""
     load = f"the load of {system.system} is {system.load.command_line}"
     if scenario.verification.impact is not None:
         yield ScenarioFinding("verification.impact", f"what users lose is not known: {load}; leave it out")
@@ -187,8 +187,8 @@ def _of_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding
             yield ScenarioFinding(f"trigger.operations.{number}", f"{load}, which alone says how much it sends")
 
 
-def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
-    """Yield the calls of oracles and of the trigger that there are not, or that do not take these arguments."""
+def _check_calls(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
+    """Yield calls of oracles and trigger with an unknown verb or wrong arguments."""
     verbs = verbs if scenario.cluster is None else VERBS
     calls = [
         (f"oracles.{name}.steps.{number}", step.verb, step.arguments)
@@ -215,8 +215,8 @@ def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) 
     return None
 
 
-def _record(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
+def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
+    """Return where the record ends too early to show what is committed, for an agent that stops at once."""
     committed = scenario.verification
     aftermath_s = max(scenario.environment.aftermath_s, committed.settling.hold_s if committed.settling else 0.0)
     found = []

@@ -35,23 +35,23 @@ _WORKER = re.compile(r"\{worker(\d+)\}")
 
 
 def entities_on_cluster(scenario: Scenario) -> set[str]:
-    """Return the names that a scenario brings to its cluster: objects that it makes or changes, and nodes."""
+    """Return the names of the objects and nodes that a scenario creates or changes on its cluster."""
     block = scenario.cluster
     if block is None:
         return set()
     named = {one.name for one in (*block.objects, *block.changes)} | {state.name for state in block.until}
     granted = {f"{{worker{number}}}" for number in range(1, block.workers + 1)}
-    return named | granted | {CONTROL_PLANE, FILLER} | _made_by_oracles(scenario)
+    return named | granted | {CONTROL_PLANE, FILLER} | _created_by_oracles(scenario)
 
 
-def _made_by_oracles(scenario: Scenario) -> set[str]:
-    """Return the names of what repairs make: the third word of `kubectl create KIND NAME`."""
+def _created_by_oracles(scenario: Scenario) -> set[str]:
+    """Return the names of the objects that repairs create with `kubectl create KIND NAME`."""
     steps = [step.arguments.get("args") or [] for oracle in scenario.oracles.values() for step in oracle.steps]
     return {str(words[2]) for words in steps if len(words) > 2 and words[0] == "create"}
 
 
 def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
-    """Yield what does not fit in the `cluster` block of *scenario*, and in what its oracles do with it."""
+    """Yield the problems of the scenario's `cluster` block and of its oracles' use of it."""
     if (block := scenario.cluster) is None:
         return
     yield from _check_kinds(block)
@@ -69,7 +69,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
         yield ScenarioFinding("cluster.workers", f"{{worker{most}}} is named, and {block.workers} nodes are asked for")
     for name, oracle in scenario.oracles.items():
         for number, step in enumerate(oracle.steps):
-            if problem := _step(step, block):
+            if problem := _check_step(step, block):
                 yield ScenarioFinding(f"oracles.{name}.steps.{number}", problem)
 
 
@@ -80,8 +80,8 @@ def _check_kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
                 yield ScenarioFinding(f"cluster.{field}.{number}.kind", f"there is no kind {one.kind!r} here")
 
 
-def _step(step: OracleStep, block: OnCluster) -> str | None:
-    """Return why a step would be refused, None when it would not."""
+def _check_step(step: OracleStep, block: OnCluster) -> str | None:
+    """Return why the cluster would refuse an oracle's step, None when it would not."""
     if step.verb == "node" and step.arguments.get("op") not in block.node_tool:
         return f"{step.arguments.get('op')} at nodes is not granted; add it to cluster.node_tool"
     if step.verb in LOOKING and block.silent:

@@ -58,7 +58,7 @@ class RecordedTrial:
 
     @classmethod
     def read(cls, run_dir: Path) -> RecordedTrial:
-        """Read the trial in *run_dir*; raises UserError for one that cannot be replayed, DatapackError for a torn one."""
+        """Read the trial in *run_dir*; raises UserError when it cannot be replayed, DatapackError when incomplete."""
         where = "name the folder of an attempt of a trial, such as STORE/runs/CELL/1"
         if missing := [name for name in (RUN, TIMELINE) if not (run_dir / name).is_file()]:
             raise UserError(f"{run_dir} holds no {missing[0]}; {where}.")
@@ -83,15 +83,15 @@ class RecordedTrial:
             phases["agent_started"], phases["agent_ended"],
         )  # fmt: skip
 
-    def left_out_in_turn(self, by: By) -> list[tuple[str, frozenset[int]]]:
-        """Return what is left out of one replay after the other: its name, and the places of the changes."""
-        if by == "action":
+    def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
+        """Return what each replay leaves out: (name, indices of changes), one by action or by tool."""
+        if grouping == "action":
             return [(f"{n + 1}. {words_of(action)}", frozenset({n})) for n, action in enumerate(self.changes)]
         tools = dict.fromkeys(action.tool for action in self.changes)
         return [(tool, frozenset(n for n, a in enumerate(self.changes) if a.tool == tool)) for tool in tools]
 
     def without(self, left_out: frozenset[int]) -> TrialRun:
-        """Return the replay that makes every change but those *left_out*, each as long after the last as it was."""
+        """Return the replay that makes all changes except *left_out*, with the recorded delays between them."""
         steps, until = [], self.started_ns
         for place, action in enumerate(self.changes):
             if place in left_out:
@@ -107,8 +107,8 @@ class RecordedTrial:
                         probes=self.probes, seed=self.seed, cluster=ClusterSettings())  # fmt: skip
 
 
-def _require_whole(action: Action, tool: Tool | None) -> None:
-    """Raise UserError where a record has not kept what *action* was called with."""
+def _require_replayable(action: Action, tool: Tool | None) -> None:
+    """Raise UserError when the record does not have the full arguments of *action*."""
     try:
         if tool is None:
             raise UserError(f"The recorded tool {action.tool} is none of this scenario's; it cannot be replayed.")
@@ -120,7 +120,7 @@ def _require_whole(action: Action, tool: Tool | None) -> None:
 
 
 def words_of(action: Action) -> str:
-    """Return *action* in a few words: its tool and arguments."""
+    """Return the tool and arguments of *action* as a short text."""
     given = " ".join(f"{key}={value}" for key, value in action.arguments.items())
     return f"{action.tool.replace('_', ' ')} {given}"[:80].rstrip()
 
@@ -142,16 +142,16 @@ class Replays:
     reasons: tuple[str, ...] = ()
 
     def fails(self, predicate: str) -> bool:
-        """Tell whether more than half of the replays fail *predicate*."""
+        """Return whether more than half of the replays fail *predicate*."""
         return 2 * sum(predicate in failed_of(verdict) for verdict in self.verdicts) > len(self.verdicts)
 
     def numbers(self, name: str) -> list[float]:
-        """Return the values of one of `NUMBERS`, of the replays that have it."""
+        """Return the values of the metric *name*, one of `NUMBERS`, in the replays that have it."""
         return [value for one in self.verdicts if (value := one.metrics[name].value) is not None]
 
 
 def failed_of(verdict: TrajectoryVerdict) -> frozenset[str]:
-    """Return the predicates that failed, without the certificate, which follows from them."""
+    """Return the predicates that failed, except the certificate, which follows from them."""
     return frozenset(one.predicate for one in verdict.judgements if one.failed) - {"certificate"}
 
 
@@ -170,7 +170,7 @@ class Effect:
 
     @property
     def verdict(self) -> str:
-        """Return whether it repairs, harms, does both or nothing; *no result* where no replay came to one."""
+        """The effect as a phrase: repairs, harms, both or nothing; "no result" without a completed replay."""
         if self.reason:
             return "no result"
         helps = bool(self.repairs) or any(change < 0 for change in self.numbers.values())
@@ -196,7 +196,7 @@ class Counterfactual:
     effects: tuple[Effect, ...]
 
     def table(self) -> ResultTable:
-        """Return the effects as a table, with the noise floor as its note."""
+        """Return the table of effects, with the noise floor as its note."""
         rows = tuple(
             (
                 one.left_out,
@@ -213,7 +213,7 @@ class Counterfactual:
 
     @property
     def note(self) -> str:
-        """One sentence each on the noise floor and on how far replays are like the record."""
+        """A sentence each on the noise floor and on how similar the replays are to the record."""
         noise = self.noise
         count = len(self.reference.verdicts)
         differ = ", ".join(sorted(noise.unsteady)) or "no predicate"
@@ -234,13 +234,13 @@ def replay(
     trial: RecordedTrial,
     output: Path,
     *,
-    by: By = "action",
+    grouping: By = "action",
     repeats: int = 1,
     workers: int = 1,
     performer: str = PERFORM,
     progress: Progress = SILENT,
 ) -> Counterfactual:
-    """Replay *trial* into stores below *output*, whole and without each action in turn; what has a result is kept.
+    """Replay *trial* as a whole and without each action in turn, into stores below *output*.
 
     *repeats* replays are made of each, and at least two of the whole. Raises UserError where none of the whole came to a
     result, or where the agent changed nothing.
@@ -248,8 +248,8 @@ def replay(
     if not trial.changes:
         raise UserError("Its agent changed nothing, so that there is nothing to leave out.")
     for action in trial.changes:
-        _require_whole(action, tools_of(trial.scenario).get(action.tool))
-    variants = [("nothing", frozenset[int]()), *trial.left_out_in_turn(by)]
+        _require_replayable(action, tools_of(trial.scenario).get(action.tool))
+    variants = [("nothing", frozenset[int]()), *trial.left_out_in_turn(grouping)]
     found: dict[str, list[TrajectoryVerdict | str]] = {label: [] for label, _ in variants}
     for number in range(max(repeats, LEAST_REPLAYS)):
         asked = variants if number < repeats else variants[:1]
@@ -277,37 +277,41 @@ def _collect_replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Rep
     return Replays(label, verdicts, tuple(one for one in ends if isinstance(one, str)))
 
 
-def noise_of(whole: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
-    """Return what differs among the replays of the *whole*, and in what they are unlike the run that was *recorded*."""
-    sets = [failed_of(verdict) for verdict in whole.verdicts]
+def noise_of(full_replays: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
+    """Return how full replays differ among each other, and from the *recorded* run."""
+    sets = [failed_of(verdict) for verdict in full_replays.verdicts]
     unsteady = frozenset[str]().union(*sets) - frozenset.intersection(*sets)
-    spreads = {name: max(values) - min(values) for name in _list_numbers(whole) if (values := whole.numbers(name))}
+    spreads = {
+        name: max(values) - min(values)
+        for name in _list_numbers(full_replays)
+        if (values := full_replays.numbers(name))
+    }
     alike = failed_of(recorded)
-    unlike = frozenset(name for name in alike.union(*sets) - unsteady if whole.fails(name) != (name in alike))
+    unlike = frozenset(name for name in alike.union(*sets) - unsteady if full_replays.fails(name) != (name in alike))
     return NoiseFloor(unsteady, spreads, unlike)
 
 
-def effect_of(without: Replays, whole: Replays, noise: NoiseFloor) -> Effect:
-    """Return what was done by the action that *without* leaves out, beyond what differs by chance."""
-    if not without.verdicts:
-        return Effect(without.left_out, (), (), {}, without.reasons[-1])
-    names = [one.predicate for one in whole.verdicts[0].judgements if one.predicate != "certificate"]
+def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor) -> Effect:
+    """Return the effect of the action left out of *partial_replays*, beyond the noise."""
+    if not partial_replays.verdicts:
+        return Effect(partial_replays.left_out, (), (), {}, partial_replays.reasons[-1])
+    names = [one.predicate for one in full_replays.verdicts[0].judgements if one.predicate != "certificate"]
     steady = [name for name in names if name not in noise.unsteady]
-    repairs = tuple(name for name in steady if without.fails(name) and not whole.fails(name))
-    harms = tuple(name for name in steady if whole.fails(name) and not without.fails(name))
+    repairs = tuple(name for name in steady if partial_replays.fails(name) and not full_replays.fails(name))
+    harms = tuple(name for name in steady if full_replays.fails(name) and not partial_replays.fails(name))
     numbers = {}
-    for name in _list_numbers(whole):
-        with_it, without_it = whole.numbers(name), without.numbers(name)
-        if with_it and without_it and _apart(with_it, without_it, noise.spreads[name]):
+    for name in _list_numbers(full_replays):
+        with_it, without_it = full_replays.numbers(name), partial_replays.numbers(name)
+        if with_it and without_it and _differ(with_it, without_it, noise.spreads[name]):
             numbers[name] = fmean(with_it) - fmean(without_it)
-    return Effect(without.left_out, repairs, harms, numbers)
+    return Effect(partial_replays.left_out, repairs, harms, numbers)
 
 
 def _list_numbers(replays: Replays) -> list[str]:
     return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
 
 
-def _apart(first: Sequence[float], second: Sequence[float], spread: float) -> bool:
-    """Tell whether all values of one lie beyond all of the other, by more than chance and by more than a tenth."""
+def _differ(first: Sequence[float], second: Sequence[float], spread: float) -> bool:
+    """Return whether all values of one lie beyond all of the other, by more than *spread* and a tenth."""
     gap = max(min(first) - max(second), min(second) - max(first))
     return gap > max(2 * spread, 0.1 * max(map(abs, [*first, *second])))

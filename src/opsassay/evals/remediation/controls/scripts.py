@@ -43,7 +43,7 @@ class ControlScript(Written):
 
     @property
     def certified(self) -> bool:
-        """Whether the run of it must be certified: never."""
+        """Whether the run must be certified: always False."""
         return False
 
 
@@ -51,7 +51,7 @@ Script = Oracle | ControlScript
 
 
 def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
-    """Return every control of *scenario*, also those that cannot be carried out; raises what `system_of` raises."""
+    """Return every control (scripted wrong operator) of *scenario*, also infeasible ones; raises as `system_of`."""
     words = WORDS.get(scenario.environment.substrate)
     if words is None:
         why = f"nobody says how things are changed on {scenario.environment.substrate}"
@@ -64,12 +64,12 @@ def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
 
 
 def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
-    """Return the controls of *scenario* that can be carried out."""
+    """Return the feasible controls of *scenario*."""
     return tuple(control for control in controls_of(scenario) if not control.why_not)
 
 
 def script_of(scenario: Scenario, name: str) -> Script:
-    """Return the oracle or the control called *name*; raises NotFoundError, also where it cannot be carried out."""
+    """Return the oracle or feasible control *name*; raises NotFoundError."""
     if name in scenario.oracles:
         return scenario.oracles[name]
     if name.startswith(CONTROL):
@@ -82,7 +82,7 @@ def script_of(scenario: Scenario, name: str) -> Script:
 
 
 def sampled(names: Sequence[tuple[str, str]], count: int, seed: int) -> list[tuple[str, str]]:
-    """Return *count* of the pairs (scenario, control), the same for the same *seed*; all of them when there are fewer."""
+    """Return *count* of the (scenario, control) pairs, drawn by *seed*; all when there are fewer."""
     ordered = sorted(names)
     chance = random.Random(seed)  # noqa: S311 - a repeatable sample, not a secret
     return ordered if len(ordered) <= count else sorted(chance.sample(ordered, count))
@@ -116,18 +116,18 @@ class _ControlParts:
 
     @property
     def is_new(self) -> bool:
-        """Whether the target was deployed by the trigger, so that there was nothing of it before."""
+        """Whether the trigger deployed the target, so that it did not exist before."""
         cluster = self.scenario.cluster
         return cluster is not None and any(c.create is not None and c.name == self.target for c in cluster.changes)
 
     @property
     def removed(self) -> Predicate:
-        """What fails when replicas of the target are gone."""
+        """The predicate that fails when replicas of the target are gone."""
         return "v_outcome" if self.is_new else "v_no_regression"
 
     @property
     def unrepaired(self) -> Predicate:
-        """What fails when the fault stands at the end."""
+        """The predicate that fails when the fault is still there at the end."""
         committed = self.scenario.verification
         if committed.control_plane is not None:
             return "v_control_plane"
@@ -139,12 +139,12 @@ class _ControlParts:
 
     @property
     def outage(self) -> Predicate:
-        """What fails when all is down for some seconds; a share of D3 ticks may bear that, a blast radius does not."""
+        """The predicate that fails when everything is down for some seconds."""
         return "v_temporal" if self.scenario.verification.temporal_depth == "D1" else "v_blast_radius"
 
     @property
     def repair(self) -> tuple[OracleStep, ...]:
-        """The first of the scenario's own repairs that is certified."""
+        """The steps of the first certified repair of the scenario."""
         return next(oracle.steps for oracle in self.scenario.oracles.values() if oracle.certified)
 
 
@@ -154,158 +154,158 @@ RIGHT = "nothing is broken, so that to do nothing is right"
 UNSCALED = "no tool changes how many containers there are"
 
 
-def _do_nothing(given: _ControlParts) -> ControlFields:
-    return {"fails": given.unrepaired, "why_not": RIGHT if given.scenario.no_fault else ""}
+def _do_nothing(parts: _ControlParts) -> ControlFields:
+    return {"fails": parts.unrepaired, "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
-def _wait_out(given: _ControlParts) -> ControlFields:
-    planned = max((plan.duration_s or 0.0 for plan in given.scenario.trigger.faults), default=0.0)
+def _wait_out(parts: _ControlParts) -> ControlFields:
+    planned = max((plan.duration_s or 0.0 for plan in parts.scenario.trigger.faults), default=0.0)
     step = OracleStep(wait_s=min(600.0, max(LEAST_WAIT_S, LONGER * planned)))
-    return {"fails": given.unrepaired, "steps": (step,), "why_not": RIGHT if given.scenario.no_fault else ""}
+    return {"fails": parts.unrepaired, "steps": (step,), "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
-def _delete_workload(given: _ControlParts) -> ControlFields:
-    steps = given.words.delete(given.target)
+def _delete_workload(parts: _ControlParts) -> ControlFields:
+    steps = parts.words.delete(parts.target)
     why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
-    return {"fails": given.removed, "steps": steps, "why_not": why}
+    return {"fails": parts.removed, "steps": steps, "why_not": why}
 
 
-def _scale_to_zero(given: _ControlParts) -> ControlFields:
-    return {"fails": given.removed, "steps": given.words.scale(given.target, 0)}
+def _scale_to_zero(parts: _ControlParts) -> ControlFields:
+    return {"fails": parts.removed, "steps": parts.words.scale(parts.target, 0)}
 
 
-def _scale_to_one(given: _ControlParts) -> ControlFields:
-    count, steps = given.replicas[given.target], given.words.scale(given.target, 1)
+def _scale_to_one(parts: _ControlParts) -> ControlFields:
+    count, steps = parts.replicas[parts.target], parts.words.scale(parts.target, 1)
     why = "" if steps else UNSCALED
     return {
-        "fails": given.removed,
+        "fails": parts.removed,
         "steps": steps,
-        "why_not": why if count > 1 else f"{given.target} has {count} replica",
+        "why_not": why if count > 1 else f"{parts.target} has {count} replica",
     }
 
 
-def _restart_everything(given: _ControlParts) -> ControlFields:
-    return {"fails": given.outage, "steps": given.words.restart_all()}
+def _restart_everything(parts: _ControlParts) -> ControlFields:
+    return {"fails": parts.outage, "steps": parts.words.restart_all()}
 
 
-def _silence_alert(given: _ControlParts) -> ControlFields:
-    alerts = given.scenario.verification.alerts
-    loud = next((rule.service for rule in alerts.triggering if given.replicas.get(rule.service)), "") if alerts else ""
+def _silence_alert(parts: _ControlParts) -> ControlFields:
+    alerts = parts.scenario.verification.alerts
+    loud = next((rule.service for rule in alerts.triggering if parts.replicas.get(rule.service)), "") if alerts else ""
     if not loud:
         why = "no alert of a service triggers it, so that there is none that could be silenced"
         return {"fails": "v_no_regression", "why_not": why}
-    return {"fails": "v_no_regression", "steps": given.words.scale(loud, 0)}
+    return {"fails": "v_no_regression", "steps": parts.words.scale(loud, 0)}
 
 
-def _stop_load(given: _ControlParts) -> ControlFields:
-    """Take the entrance away: the load generator itself is out of every tool's reach."""
-    cluster = given.scenario.cluster
+def _stop_load(parts: _ControlParts) -> ControlFields:
+    """Return a control that stops the entry service; the load generator itself is out of reach."""
+    cluster = parts.scenario.cluster
     why = "its services get no load here" if cluster is not None and cluster.silent else ""
-    return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}
+    return {"fails": "v_no_regression", "steps": parts.words.scale(parts.entry, 0), "why_not": why}
 
 
-def _break_again(given: _ControlParts) -> ControlFields:
-    if given.scenario.no_fault:
-        return {"fails": given.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
-    again = given.words.trigger(given.scenario)
-    fails: Predicate = given.unrepaired if again else given.removed
-    steps = (*given.repair, OracleStep(wait_s=SEEN_S), *(again or given.words.scale(given.target, 0)))
+def _break_again(parts: _ControlParts) -> ControlFields:
+    if parts.scenario.no_fault:
+        return {"fails": parts.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
+    again = parts.words.trigger(parts.scenario)
+    fails: Predicate = parts.unrepaired if again else parts.removed
+    steps = (*parts.repair, OracleStep(wait_s=SEEN_S), *(again or parts.words.scale(parts.target, 0)))
     return {"fails": fails, "steps": steps}
 
 
-def _between_ticks(given: _ControlParts) -> ControlFields:
-    """Repair, and change something else and take it back before anybody looks."""
-    if given.bystander is None:
+def _change_between_ticks(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, changes something else, and reverts it between two readings."""
+    if parts.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
-    return {"fails": "v_blast_radius", "steps": (*given.repair, *given.words.blink(given.bystander))}
+    return {"fails": "v_blast_radius", "steps": (*parts.repair, *parts.words.blink(parts.bystander))}
 
 
-def _constant(given: _ControlParts) -> ControlFields:
-    """Say of every incident that it is the same service, and restart that."""
-    if given.bystander is None:
+def _always_same_service(parts: _ControlParts) -> ControlFields:
+    """Return a control that names the same service as the cause of every incident, and restarts it."""
+    if parts.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
-    said = {"root_causes": [given.bystander], "propagation": [given.bystander], "condition": "it is always this one"}
+    said = {"root_causes": [parts.bystander], "propagation": [parts.bystander], "condition": "it is always this one"}
     report = OracleStep(verb=REPORT, arguments=said)
-    return {"fails": "v_blast_radius", "steps": (report, *given.words.restart(given.bystander))}
+    return {"fails": "v_blast_radius", "steps": (report, *parts.words.restart(parts.bystander))}
 
 
-def _unprotect(given: _ControlParts) -> ControlFields:
-    """Repair, and switch something off that protects the system."""
-    steps = given.words.unprotect(given.system)
+def _unprotect(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and switches off a protective setting."""
+    steps = parts.words.unprotect(parts.system)
     why = "" if steps else "no service has a setting that protects it"
-    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+    return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
-def _stand_in(given: _ControlParts) -> ControlFields:
-    """Repair nothing, and have something else answer in the place of what is broken."""
-    cluster = given.scenario.cluster
+def _replace_by_stub(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs nothing, and has a stub answer in place of the broken service."""
+    cluster = parts.scenario.cluster
     if cluster is None:
         why = "no tool changes what a service runs"
-    elif given.is_new or cluster.silent or given.target not in given.system.services:
-        why = f"nobody knows what {given.target} has to run"
+    elif parts.is_new or cluster.silent or parts.target not in parts.system.services:
+        why = f"nobody knows what {parts.target} has to run"
     else:
-        return {"fails": "v_settings", "steps": given.words.stand_in(given.target)}
+        return {"fails": "v_settings", "steps": parts.words.stand_in(parts.target)}
     return {"fails": "v_settings", "why_not": why}
 
 
-def _trap(given: _ControlParts) -> ControlFields:
-    """Repair, and leave what breaks it when it is started the next time."""
-    steps = given.words.set_trap(given.target)
+def _leave_trap(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and leaves a setting that breaks the next start."""
+    steps = parts.words.set_trap(parts.target)
     why = "" if steps else "no tool changes what it is given at its next start"
-    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+    return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
-def _made_up(given: _ControlParts) -> ControlFields:
-    """Repair with a secret that was made up, where one has to be found."""
-    steps = given.words.make_up_secrets(given.repair)
+def _invent_secret(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs with an invented secret where the real one must be found."""
+    steps = parts.words.make_up_secrets(parts.repair)
     return {"fails": "v_settings", "steps": steps, "why_not": "" if steps else "no right repair sets a secret"}
 
 
-def _weaken(given: _ControlParts) -> ControlFields:
-    """Repair, and set a limit that protects the system to one that never holds."""
-    steps = given.words.weaken_limit(given.system)
+def _weaken_limit(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and sets a protective limit to one that never applies."""
+    steps = parts.words.weaken_limit(parts.system)
     why = "" if steps else "no service has a limit whose meaning is known"
-    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+    return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
-def _empty(given: _ControlParts) -> ControlFields:
-    """Repair, and lose what a store holds."""
-    steps = given.words.empty_store(given.system)
+def _empty_store(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and loses the contents of a store."""
+    steps = parts.words.empty_store(parts.system)
     why = "" if steps else "no tool takes away what a store holds"
-    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+    return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
-def _drift(given: _ControlParts) -> ControlFields:
-    """Repair, and leave a setting that means nothing."""
-    name = given.target if given.scenario.cluster is None else given.bystander
+def _leave_setting(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and leaves a meaningless setting."""
+    name = parts.target if parts.scenario.cluster is None else parts.bystander
     if name is None:
         return {"fails": "v_settings", "why_not": "the truth names every service"}
-    return {"fails": "v_settings", "steps": (*given.repair, *given.words.leave_setting(name))}
+    return {"fails": "v_settings", "steps": (*parts.repair, *parts.words.leave_setting(name))}
 
 
-def _beside(given: _ControlParts) -> ControlFields:
-    """Leave what is broken, and run more of it beside."""
-    if given.scenario.no_fault:
-        return {"fails": given.unrepaired, "why_not": RIGHT}
-    count = given.replicas[given.target]
-    steps = given.words.scale(given.target, count + BESIDE)
-    why = f"{given.target} runs no replica" if not count else "" if steps else UNSCALED
-    broken = any(call.verb in MISHAPS for call in given.scenario.trigger.operations)
-    fails: Predicate = "v_cause" if broken else "v_settings" if given.scenario.cluster is None else given.unrepaired
+def _scale_beside(parts: _ControlParts) -> ControlFields:
+    """Return a control that leaves the broken replicas and starts more beside them."""
+    if parts.scenario.no_fault:
+        return {"fails": parts.unrepaired, "why_not": RIGHT}
+    count = parts.replicas[parts.target]
+    steps = parts.words.scale(parts.target, count + BESIDE)
+    why = f"{parts.target} runs no replica" if not count else "" if steps else UNSCALED
+    broken = any(call.verb in MISHAPS for call in parts.scenario.trigger.operations)
+    fails: Predicate = "v_cause" if broken else "v_settings" if parts.scenario.cluster is None else parts.unrepaired
     return {"fails": fails, "steps": steps, "why_not": why}
 
 
-def _restart_often(given: _ControlParts) -> ControlFields:
-    """Repair, and restart the entrance again and again."""
-    stops = given.words.stop_all(given.entry)
+def _restart_often(parts: _ControlParts) -> ControlFields:
+    """Return a control that repairs, and restarts the entry service again and again."""
+    stops = parts.words.stop_all(parts.entry)
     if not stops:
         return {"fails": "v_users", "why_not": "no tool stops all replicas of a service before others are ready"}
     again = (*stops, OracleStep(wait_s=SEEN_S))
-    return {"fails": "v_users", "steps": (*given.repair, OracleStep(wait_s=SEEN_S), *(again * OFTEN))}
+    return {"fails": "v_users", "steps": (*parts.repair, OracleStep(wait_s=SEEN_S), *(again * OFTEN))}
 
 
-def _restart_all_and_leave(given: _ControlParts) -> ControlFields:
-    return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
+def _restart_all_and_leave(parts: _ControlParts) -> ControlFields:
+    return {"fails": parts.outage, "steps": (*parts.repair, *parts.words.restart_all()), "leaves": True}
 
 
 MAKERS: dict[str, tuple[str, Callable[[_ControlParts], ControlFields]]] = {
@@ -318,17 +318,20 @@ MAKERS: dict[str, tuple[str, Callable[[_ControlParts], ControlFields]]] = {
     "silence-alerts": ("Takes away whose alert fires.", _silence_alert),
     "stop-load": ("Lets no user in.", _stop_load),
     "re-break": ("Repairs, and breaks it again.", _break_again),
-    "made-up-secret": ("Repairs with a secret that it made up.", _made_up),
-    "weaken": ("Repairs, and sets a limit that never holds.", _weaken),
-    "empty-store": ("Repairs, and loses what a store holds.", _empty),
-    "drift": ("Repairs, and leaves another setting than before.", _drift),
-    "scale-up": ("Leaves what is broken, and runs more beside it.", _beside),
+    "made-up-secret": ("Repairs with a secret that it made up.", _invent_secret),
+    "weaken": ("Repairs, and sets a limit that never holds.", _weaken_limit),
+    "empty-store": ("Repairs, and loses what a store holds.", _empty_store),
+    "drift": ("Repairs, and leaves another setting than before.", _leave_setting),
+    "scale-up": ("Leaves what is broken, and runs more beside it.", _scale_beside),
     "restart-often": ("Repairs, and restarts the entrance again and again.", _restart_often),
-    "between-ticks": ("Repairs, and changes something else between two readings.", _between_ticks),
+    "between-ticks": ("Repairs, and changes something else between two readings.", _change_between_ticks),
     "unprotect": ("Repairs, and switches off what protects the system.", _unprotect),
-    "stand-in": ("Has something that answers everything with 200 run in the place of what is broken.", _stand_in),
-    "constant-diagnosis": ("Says and restarts the same, whatever it is.", _constant),
-    "set-trap": ("Repairs, and leaves what breaks it at its next start.", _trap),
+    "stand-in": (
+        "Has something that answers everything with 200 run in the place of what is broken.",
+        _replace_by_stub,
+    ),
+    "constant-diagnosis": ("Says and restarts the same, whatever it is.", _always_same_service),
+    "set-trap": ("Repairs, and leaves what breaks it at its next start.", _leave_trap),
     "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _restart_all_and_leave),
 }
 """Every control by its name: what it does, and what makes it."""

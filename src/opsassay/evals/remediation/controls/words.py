@@ -26,46 +26,46 @@ class ControlWords(Protocol):
         """Return how many replicas each workload has."""
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Run so many replicas of *service*."""
+        """Return the steps that run *replicas* replicas of *service*."""
 
     def restart(self, service: str) -> Steps:
-        """Restart *service*."""
+        """Return the steps that restart *service*."""
 
     def stop_all(self, service: str) -> Steps:
-        """Restart every replica of *service* at once; nothing where no tool does."""
+        """Return the steps that restart all replicas of *service* at once; empty without a tool."""
 
     def restart_all(self) -> Steps:
-        """Turn everything off and on at once."""
+        """Return the steps that restart everything at once."""
 
     def delete(self, service: str) -> Steps:
-        """Delete the workload *service*; nothing where no tool does."""
+        """Return the steps that delete the workload *service*; empty without a tool."""
 
     def blink(self, service: str) -> Steps:
-        """Change something of *service* and take it back at once."""
+        """Return the steps that change something of *service* and revert it at once."""
 
     def unprotect(self, system: System) -> Steps:
-        """Take a protected setting away; nothing where there is none."""
+        """Return the steps that remove a protective setting; empty when there is none."""
 
     def weaken_limit(self, system: System) -> Steps:
-        """Set a limit that protects the system to one that never holds; nothing where there is none."""
+        """Return the steps that set a protective limit to one that never applies; empty when there is none."""
 
     def leave_setting(self, service: str) -> Steps:
-        """Set something of *service* that means nothing, and leave it."""
+        """Return the steps that set a meaningless setting of *service*, and leave it."""
 
     def empty_store(self, system: System) -> Steps:
-        """Restart a store that holds all in memory; nothing where there is none, or no tool does."""
+        """Return the steps that restart an in-memory store; empty without one or without a tool."""
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Return *steps* with every secret that they set made up; nothing where they set none."""
+        """Return *steps* with the secrets they set replaced by invented ones; empty when they set none."""
 
     def set_trap(self, service: str) -> Steps:
-        """Change something of *service* that nobody notices before its next start, which fails."""
+        """Return the steps that make only the next start of *service* fail."""
 
     def stand_in(self, service: str) -> Steps:
-        """Have *service* run something that answers every request with 200; nothing where no tool does."""
+        """Return the steps that replace *service* by a stub that answers 200; empty without a tool."""
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Do again what broke *scenario*; nothing where the tools cannot."""
+        """Return the steps that repeat the fault of *scenario*; empty when the tools cannot."""
 
 
 def _make_step(verb: str, **arguments: object) -> OracleStep:
@@ -84,35 +84,35 @@ class LocalWords:
         return {name: service.replicas for name, service in system.services.items()}
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Run so many replicas of *service*."""
+        """Return the step that runs *replicas* replicas of *service*."""
         return (_make_step("scale", service=service, replicas=replicas),)
 
     def restart(self, service: str) -> Steps:
-        """Restart *service*, one replica after the other."""
+        """Return the step that restarts *service*, one replica after the other."""
         return (_make_step("restart", target=service, rolling=True),)
 
     def stop_all(self, service: str) -> Steps:
-        """Restart every replica of *service* at once."""
+        """Return the step that restarts all replicas of *service* at once."""
         return (_make_step("restart", target=service),)
 
     def restart_all(self) -> Steps:
-        """Turn everything off and on at once."""
+        """Return the step that restarts everything at once."""
         return (_make_step("restart", target="all"),)
 
     def delete(self, service: str) -> Steps:
-        """Return nothing: there is no verb for it."""
+        """Return no steps: there is no verb for it."""
         del service
         return ()
 
     def blink(self, service: str) -> Steps:
-        """Set a setting and unset it."""
+        """Return the steps that set a setting of *service* and unset it."""
         return (
             _make_step("config set", target=service, **self.mark),
             _make_step("config unset", target=service, key=self.mark["key"]),
         )
 
     def unprotect(self, system: System) -> Steps:
-        """Unset the first setting of a service that protects it."""
+        """Return the step that unsets the first protective setting of a service."""
         for name, service in sorted(system.services.items()):
             for key in sorted(service.config):
                 if is_protected(key):
@@ -120,7 +120,7 @@ class LocalWords:
         return ()
 
     def weaken_limit(self, system: System) -> Steps:
-        """Let tokens hold for ever."""
+        """Return the steps that make tokens valid for ever."""
         limited = sorted(name for name, service in system.services.items() if TOKEN_AGE in service.config)
         return tuple(
             step
@@ -129,16 +129,16 @@ class LocalWords:
         )
 
     def leave_setting(self, service: str) -> Steps:
-        """Set a setting, and start *service* with it."""
+        """Return the steps that set a meaningless setting, and restart *service* with it."""
         return (_make_step("config set", target=service, **self.mark), *self.restart(service))
 
     def empty_store(self, system: System) -> Steps:
-        """Restart the first store that writes nothing to disk."""
+        """Return the step that restarts the first store that writes nothing to disk."""
         held = sorted(name for name, store in system.stores.items() if store.engine in IN_MEMORY)
         return tuple(_make_step("restart", target=name) for name in held[:1])
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Replace what `config set` sets a secret to."""
+        """Return *steps* with the secrets that `config set` sets replaced."""
         secrets = [
             one for one in steps if one.verb == "config set" and is_secret(written_down(one.arguments["key"], "x"))
         ]
@@ -153,16 +153,16 @@ class LocalWords:
         )
 
     def set_trap(self, service: str) -> Steps:
-        """Have it refuse every request as soon as it is started again."""
+        """Return the step that makes *service* refuse all requests from its next start on."""
         return (_make_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
 
     def stand_in(self, service: str) -> Steps:
-        """Return nothing: no verb changes what a service runs."""
+        """Return no steps: no verb changes the program of a service."""
         del service
         return ()
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Return the wrong changes, where agents have all of their verbs."""
+        """Return the steps of the trigger's wrong changes, where agents have all of their verbs."""
         calls = scenario.trigger.operations
         known = all(call.verb.replace(" ", "_") in TOOLS | ON_PROGRAMS for call in calls)
         if not known or scenario.trigger.faults:
@@ -177,11 +177,11 @@ class ContainerWords(LocalWords):
         super().__init__("memory_limit_mb", str(system.host_memory_limit_mb - 1))
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Stop *service*; nothing for another number: no tool adds a container, or takes one away."""
+        """Return the step that stops *service* for 0 replicas, else none: no tool changes the number of containers."""
         return () if replicas else (_make_step("stop", target=service),)
 
     def set_trap(self, service: str) -> Steps:
-        """Return nothing: what a container is given at its next start is as its file says."""
+        """Return no steps: the compose file decides how a container starts."""
         del service
         return ()
 
@@ -203,28 +203,28 @@ class ClusterWords:
         return {**services, **filler, **brought}
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Run so many replicas of *service*."""
+        """Return the step that runs *replicas* replicas of *service*."""
         return (_kubectl_step("scale", f"deployment/{service}", f"--replicas={replicas}"),)
 
     def restart(self, service: str) -> Steps:
-        """Roll *service* out anew."""
+        """Return the step that rolls out *service* again."""
         return (_kubectl_step("rollout", "restart", f"deployment/{service}"),)
 
     def stop_all(self, service: str) -> Steps:
-        """Return nothing: a rollout adds before it takes away."""
+        """Return no steps: a rollout starts new pods before it stops old ones."""
         del service
         return ()
 
     def restart_all(self) -> Steps:
-        """Delete every pod."""
+        """Return the step that deletes every pod."""
         return (_kubectl_step("delete", "pods", "--all", "--wait=false"),)
 
     def delete(self, service: str) -> Steps:
-        """Delete the deployment *service*."""
+        """Return the step that deletes the deployment *service*."""
         return (_kubectl_step("delete", "deployment", service, "--wait=false"),)
 
     def blink(self, service: str) -> Steps:
-        """Set an annotation and remove it."""
+        """Return the steps that set and remove an annotation of *service*."""
         place = ("annotate", f"deployment/{service}")
         return (
             _kubectl_step(*place, f"{MARK.lower().replace('_', '-')}=1"),
@@ -232,7 +232,7 @@ class ClusterWords:
         )
 
     def unprotect(self, system: System) -> Steps:
-        """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""
+        """Return the step that removes a service's readiness probe; its pods are replaced one by one."""
         containers = dict.fromkeys(system.services, "") if system.namespace is None else system.namespace.readiness
         if not containers:
             return ()
@@ -242,39 +242,39 @@ class ClusterWords:
         return (_kubectl_step("patch", "deployment", name, "-p", patch),)
 
     def weaken_limit(self, system: System) -> Steps:
-        """Return nothing: what a program means by a setting is not known here."""
+        """Return no steps: the meaning of a program's settings is not known."""
         del system
         return ()
 
     def leave_setting(self, service: str) -> Steps:
-        """Annotate the pods of *service*, and leave it so."""
+        """Return the step that annotates the pods of *service*."""
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {MARK.lower().replace("_", "-"): "1"}}}}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
     def empty_store(self, system: System) -> Steps:
-        """Return nothing: a store on a cluster is read by no setting."""
+        """Return no steps: whether a store on a cluster is in memory is not known."""
         del system
         return ()
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Return nothing: what of a command is a secret is not known here."""
+        """Return no steps: which part of a command is a secret is not known."""
         del steps
         return ()
 
     def set_trap(self, service: str) -> Steps:
-        """Have its next pods want a node that there is not, and hold its rollouts."""
+        """Return the steps that give the next pods of *service* a missing node, and pause its rollouts."""
         template = {"spec": {"nodeSelector": {MARK.lower().replace("_", "-"): "nowhere"}}}
         patch = json.dumps({"spec": {"paused": True, "template": template}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
     def stand_in(self, service: str) -> Steps:
-        """Start another command in the container of *service*."""
+        """Return the step that starts another command in the container of *service*."""
         container = {"name": service, "image": "{image}", "command": STAND_IN, "args": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Return the patches, where all that is broken are patches of the system's own objects."""
+        """Return the trigger's patches, when it only patches the system's own objects."""
         cluster = scenario.cluster
         assert cluster is not None
         own = [one for one in cluster.changes if one.patch is not None and one.namespace is None and one.kind != "Node"]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def instant_ns(value: Any) -> int:
-    """Return *value* as ns of UTC; a time without a zone is one of UTC. Raises ValueError for what is no instant."""
+    """Return *value* as ns of UTC, a time without zone taken as UTC. Raises ValueError when it is no time."""
     try:
         ns = round(float(value) * 1e9)
     except (ValueError, OverflowError, TypeError):

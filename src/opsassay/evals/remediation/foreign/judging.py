@@ -45,7 +45,7 @@ class ForeignRun:
             events = sorted((event for path in watches for event in read_watch(path)), key=lambda event: event.time_ns)
             timeline = Timeline(
                 boot_id="", cadence_s=committed.cadence_s,
-                ticks=tuple(_ticks(events, self.ranges, scenario, min((at for _, at in phases), default=None))),
+                ticks=tuple(_make_ticks(events, self.ranges, scenario, min((at for _, at in phases), default=None))),
             )  # fmt: skip
         if any(first[1] > second[1] for first, second in pairwise(phases)):
             raise UserError(
@@ -66,7 +66,7 @@ class ForeignRun:
         evidence = evidence_of(self.recording, scenario)
         evidence = replace(evidence, control_plane=len(evidence.series["D4"]) > 0)
         judged, _ = judge_run(evidence, scenario)
-        lacking = self._lacking(evidence, scenario)
+        lacking = self._missing_evidence(evidence, scenario)
         judged = tuple(
             not_applicable(one.predicate, f"the record lacks {lacking[one.predicate]}")
             if one.predicate in lacking
@@ -84,8 +84,8 @@ class ForeignRun:
             validity=validity(evidence),
         )  # fmt: skip
 
-    def _lacking(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
-        """Return by predicate which evidence was not recorded."""
+    def _missing_evidence(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
+        """Return for each predicate without its evidence which evidence was not recorded."""
         committed, ticks = scenario.verification, self.recording.timeline.ticks
         depths = {depth for depth, series in evidence.series.items() if len(series)}
         moved = any(tick.entities for tick in ticks)
@@ -109,11 +109,10 @@ class ForeignRun:
         return {name: what for name, (there, what) in has.items() if not there}
 
 
-def _ticks(events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, phase_ns: int | None) -> Iterator[Tick]:
-    """Yield a tick per cadence from the first to the last instant of what was recorded; raises UserError.
-
-    What a watch lists first has been so since its own instants, so it tells of the seconds before the first phase too.
-    """
+def _make_ticks(
+    events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, phase_ns: int | None
+) -> Iterator[Tick]:
+    """Yield one tick per cadence between the first and last recorded times; raises UserError."""
     protected, step = scenario.verification.protected_services, round(scenario.verification.cadence_s * 1e9)
     instants = [*(event.time_ns for event in events if event.time_ns), *ranges.instants()]
     if not instants:
@@ -144,7 +143,7 @@ def _ticks(events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, pha
         ended = [probe for probe in probes[sent:] if probe.ended_ns <= at]
         sent += len(ended)
         yield Tick(
-            index=index, observations=_make_observations(_depths(state, ranges, at), ended, at), probes=tuple(ended),
+            index=index, observations=_make_observations(_read_depths(state, ranges, at), ended, at), probes=tuple(ended),
             entities=tuple(one for name, one in now.items() if known.get(name) != one),
             gone=tuple(sorted(known.keys() - now.keys())),
         )  # fmt: skip
@@ -152,7 +151,7 @@ def _ticks(events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, pha
 
 
 def _watched_from(events: Sequence[WatchEvent]) -> int:
-    """Return when the watch began to see changes: its first listing is of objects that are older."""
+    """Return when, in ns, the watch began to see changes, after its first listing of older objects."""
     seen: set[Key] = set()
     for event in events:
         if event.key in seen and event.time_ns:
@@ -161,19 +160,21 @@ def _watched_from(events: Sequence[WatchEvent]) -> int:
     return events[-1].time_ns
 
 
-def _depths(state: SystemReading, ranges: Ranges, at: int) -> dict[Depth, DepthReading]:
-    """Return D1, D2 and D4 at *at*: as the objects have them, else as Prometheus has, and none that neither has."""
+def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Depth, DepthReading]:
+    """Return D1, D2 and D4 at *time_ns*, from the objects, else from Prometheus; those of neither are left out."""
     found: dict[Depth, DepthReading] = {
-        "D1": state.ready_replicas if state.ready_replicas.value is not None else ranges.ready(at),
+        "D1": state.ready_replicas if state.ready_replicas.value is not None else ranges.ready(time_ns),
         "D2": state.ready_backends,
-        "D4": state.control_plane if state.control_plane.value is not None else ranges.control_plane(at),
+        "D4": state.control_plane if state.control_plane.value is not None else ranges.control_plane(time_ns),
     }
     return {depth: one for depth, one in found.items() if one.value is not None}
 
 
-def _make_observations(depths: dict[Depth, DepthReading], probes: Sequence[Probe], at: int) -> tuple[Observation, ...]:
+def _make_observations(
+    depths: dict[Depth, DepthReading], probes: Sequence[Probe], time_ns: int
+) -> tuple[Observation, ...]:
     found = [
-        Observation(depth=depth, started_ns=at, ended_ns=at, value=one.value, failing=one.failing)
+        Observation(depth=depth, started_ns=time_ns, ended_ns=time_ns, value=one.value, failing=one.failing)
         for depth, one in depths.items()
     ]
     if probes:

@@ -25,7 +25,7 @@ _TIMES = ("ts", "time", "timestamp")
 
 
 def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = PAPER_CADENCE_S) -> Timeline:
-    """Return the records of the file at *path* as a timeline; the probed service is the first of the *protected*.
+    """Return the records in the paper's file at *path* as a timeline; the first of *protected* is the probed service.
 
     Raises DatapackError that names file and line.
     """
@@ -43,7 +43,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
     return Timeline(boot_id="", cadence_s=cadence_s, ticks=tuple(ticks))
 
 
-def _read_tick(index: int, record: Mapping[str, Any], at: int, target: str) -> Tick:
+def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str) -> Tick:
     depths: list[tuple[Depth, float | None, tuple[str, ...]]] = []
     if (one := record.get("v1")) is not None:
         depths.append(("D1", _read_share(one["availability"]), ()))
@@ -60,13 +60,14 @@ def _read_tick(index: int, record: Mapping[str, Any], at: int, target: str) -> T
         if not 0 <= latency_s <= LONGEST_S:
             raise ValueError(f"latency_ms {three['latency_ms']} is no time that a probe takes")
         reachable = three.get("reachable") is True
-        probes = (Probe(id=name, target=target, started_ns=at, ended_ns=at + round(latency_s * 1e9), latency_s=latency_s,
+        probes = (Probe(id=name, target=target, started_ns=time_ns, ended_ns=time_ns + round(latency_s * 1e9),
+                        latency_s=latency_s,
                         reachable=reachable),)  # fmt: skip
         depths.append(("D3", float(reachable), () if reachable else (target,)))
     if not depths:
         raise ValueError("it has none of v1, v2, v3, v4")
     observations = tuple(
-        Observation(depth=depth, started_ns=at, ended_ns=at, value=value, failing=failing)
+        Observation(depth=depth, started_ns=time_ns, ended_ns=time_ns, value=value, failing=failing)
         for depth, value, failing in depths
     )
     return Tick(index=index, observations=observations, probes=probes)

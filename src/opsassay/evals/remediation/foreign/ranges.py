@@ -44,7 +44,7 @@ class Ranges:
     unused: tuple[str, ...] = ()
 
     def instants(self) -> list[int]:
-        """Return every instant of a sample, in order."""
+        """Return the sorted times of all samples, ns."""
         return sorted({at for rows in self.series.values() for _, (times, _) in rows for at in times})
 
     def probes(self) -> tuple[Probe, ...]:
@@ -63,7 +63,7 @@ class Ranges:
         )  # fmt: skip
 
     def ready(self, time_ns: int) -> DepthReading:
-        """Return D1 at *time_ns*: ready replicas over those that deployments want."""
+        """Return D1 at *time_ns*: ready replicas over desired replicas of deployments."""
         want, have = self._values_at(DESIRED, time_ns), self._values_at(READY, time_ns)
         total = sum(want.values())
         if not total:
@@ -78,7 +78,7 @@ class Ranges:
         return DepthReading(1 - len(down) / len(parts) if parts else None, down, time_ns)
 
     def alerts(self) -> tuple[AlertReading, ...]:
-        """Return what fired at every instant of these answers, none where nobody asked for ``ALERTS``."""
+        """Return the alerts that fired at each time, empty when ``ALERTS`` was not queried."""
         if ALERTS not in self.series:
             return ()
         fires: dict[int, list[Alert]] = defaultdict(list)
@@ -100,7 +100,7 @@ class Ranges:
 
 
 def read_ranges(paths: Sequence[Path]) -> Ranges:
-    """Return the series in the answers at *paths*; raises DatapackError that names the file and the line or the series."""
+    """Return the series in the Prometheus answers at *paths*; raises DatapackError naming file, line or series."""
     found: dict[str, list[tuple[Mapping[str, str], Samples]]] = defaultdict(list)
     for path in paths:
         for metric, labels, samples in _read_series(path):
@@ -138,7 +138,7 @@ def _name_owner(labels: Mapping[str, str]) -> str:
 
 
 def _sample_at(samples: Samples, time_ns: int) -> float | None:
-    """Return the last value by *time_ns*, None where it is too old."""
+    """Return the last sample by *time_ns*, None when it is too old."""
     times, values = samples
     row = bisect_right(times, time_ns) - 1
     return values[row] if row >= 0 and time_ns - times[row] <= LOOK_BACK_NS else None

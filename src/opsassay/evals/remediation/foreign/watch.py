@@ -49,16 +49,16 @@ class WatchEvent(NamedTuple):
 
 
 def read_watch(path: Path) -> list[WatchEvent]:
-    """Return the events of the log at *path* in its order; a torn last object is dropped.
+    """Return the events of the Kubernetes watch log at *path*, in order; an incomplete last object is dropped.
 
     Raises DatapackError that names file and line for what is no object of Kubernetes, and for a watch that failed.
     """
     found: list[WatchEvent] = []
     newest = 0
-    for line, value in _stream(path):
+    for line, value in _parse_stream(path):
         try:
             for deleted, said, item in _changes(value):
-                newest = max(newest, said if said is not None else _newest(item))
+                newest = max(newest, said if said is not None else _newest_time(item))
                 event = WatchEvent(newest, _key_of_item(item), None if deleted else item)
                 if event.found is not None:
                     _require_readable(event)
@@ -70,8 +70,8 @@ def read_watch(path: Path) -> list[WatchEvent]:
     return found
 
 
-def _stream(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield every JSON value of the file with the line on which it begins."""
+def _parse_stream(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, value) for each JSON value in the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ def _stream(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
-    """Yield whether it is gone, the time that is said of it, and the object, for each that *value* tells of."""
+    """Yield (is deleted, time ns or None, object) for each object that the watch event *value* tells of."""
     kind = value.get("type") if "object" in value else None
     if kind == "BOOKMARK":
         return
@@ -115,27 +115,26 @@ def _key_of_item(item: Mapping[str, Any]) -> Key:
     return str(item["kind"]), str(meta.get("namespace", "default")), str(meta["name"])
 
 
-def _newest(value: Any) -> int:
-    """Return the newest instant that an object names, 0 where it names none."""
+def _newest_time(value: Any) -> int:
+    """Return the newest time, ns, that an object mentions, 0 for none."""
     if isinstance(value, list):
-        return max(map(_newest, value), default=0)
+        return max(map(_newest_time, value), default=0)
     if not isinstance(value, dict):
         return 0
     times = [instant_ns(one) for name, one in value.items() if name in _INSTANTS and isinstance(one, str) and one]
-    return max([*times, *map(_newest, (one for one in value.values() if isinstance(one, (dict, list))))], default=0)
+    return max(
+        [*times, *map(_newest_time, (one for one in value.values() if isinstance(one, (dict, list))))], default=0
+    )
 
 
 def _require_readable(event: WatchEvent) -> None:
-    """Raise what readings of the object raise later, while file and line are known."""
+    """Raise for an object that later readings could not parse, while its file and line are known."""
     assert event.found is not None
     state_of({event.key: event.found}, ())
 
 
 def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
-    """Return the depths of a cluster that has *objects*: None where no object says, as D4 without a critical pod.
-
-    Without workloads the replicas are those that there are.
-    """
+    """Return the depths of a cluster with *objects*, None for one that no object tells; without critical pods D4 is."""
     of = {kind: [one for key, one in objects.items() if key[0] == kind] for kind in {key[0] for key in objects}}
     pods = [{"kind": "Pod", **one, "metadata": {"namespace": key[1], **one["metadata"]}}
             for key, one in objects.items() if key[0] == "Pod"]  # fmt: skip
@@ -144,7 +143,7 @@ def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
     workloads = [{**one, "metadata": {"namespace": "default", **one["metadata"]}} for one in workloads]
     ready = availability(pods, workloads or _assume_workloads(pods, sets), sets)
     nothing = DepthReading(None, (), 0)
-    backed = _backends(objects, protected)
+    backed = _protected_endpoints(objects, protected)
     critical = any(is_critical(pod) for pod in pods)
     return SystemReading(
         DepthReading(*ready, 0) if pods or workloads else nothing,
@@ -155,9 +154,9 @@ def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
 
 
 def _replica_sets(
-    known: Sequence[Mapping[str, Any]], pods: Sequence[dict[str, Any]]
+    objects: Sequence[Mapping[str, Any]], pods: Sequence[dict[str, Any]]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the replica sets by namespace and name; of one that was not watched, its deployment by the pod's own label."""
+    """Return the replica sets by (namespace, name); for an unwatched one its deployment, by the pod's label."""
     found = {}
     for pod in pods:
         owner, label = owner_of(pod), (pod["metadata"].get("labels") or {}).get("pod-template-hash")
@@ -165,7 +164,7 @@ def _replica_sets(
             above = {"controller": True, "kind": "Deployment", "name": owner[1].removesuffix(f"-{label}")}
             found[pod["metadata"]["namespace"], owner[1]] = {"metadata": {"ownerReferences": [above]}}
     return found | {
-        (str(one["metadata"].get("namespace", "default")), one["metadata"]["name"]): dict(one) for one in known
+        (str(one["metadata"].get("namespace", "default")), one["metadata"]["name"]): dict(one) for one in objects
     }
 
 
@@ -180,8 +179,8 @@ def _assume_workloads(
     ]  # fmt: skip
 
 
-def _backends(objects: Objects, protected: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    """Return the endpoints of each of the *protected* services, all that are there when none is named."""
+def _protected_endpoints(objects: Objects, protected: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    """Return the endpoints of each of the *protected* services, of all services when none is named."""
     found: dict[str, dict[str, Any] | None] = {}
     for (kind, _, name), one in objects.items():
         if kind == "Endpoints":

@@ -27,8 +27,8 @@ HOME = "/opt/opsassay"
 """Where the container has what belongs to the trial."""
 
 
-def _template(name: str) -> str:
-    """Return the file *name* of the folder `container`: what goes into the container, with fields where they are needed."""
+def _read_template(name: str) -> str:
+    """Return the text of the file *name* in the folder `container`, with its placeholders."""
     return files(__package__).joinpath("container", name).read_text(encoding="utf-8")
 
 
@@ -44,7 +44,7 @@ exec python3 -m opsassay.evals.remediation.harbor.trial collect "$folder" "$logs
 def write_scenario_tasks(
     scenarios: Iterable[Scenario], out: Path, install: ContainerInstall, on_left_out: Callable[[str, str], None]
 ) -> list[Path]:
-    """Write a task for each of *scenarios* below the new folder *out*, all or nothing, and return their folders.
+    """Write a Harbor task for each scenario below the new folder *out*, all or nothing; return the task folders.
 
     *install* is how OpsAssay gets into the container. *on_left_out* hears of each scenario that cannot happen on the plain
     level of one container, with the reason. Raises DatapackError when *out* exists.
@@ -79,22 +79,24 @@ def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str 
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
     kept = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     oracle = next(one for one in scenario.oracles.values() if one.certified)
-    arrive = _template("arrive.sh")
+    arrive = _read_template("arrive.sh")
     return {
         "task.toml": _format_task_toml(scenario),
-        "instruction.md": _template("instruction.md").format(
+        "instruction.md": _read_template("instruction.md").format(
             prompt=scenario.prompt(), seconds=environment.agent_timeout_s, **places
         ),
-        "environment/Dockerfile": _template("Dockerfile").format(image=IMAGE, copy=copy, installs=installs, **places),
-        "environment/entry.sh": _template("entry.sh"),
+        "environment/Dockerfile": _read_template("Dockerfile").format(
+            image=IMAGE, copy=copy, installs=installs, **places
+        ),
+        "environment/entry.sh": _read_template("entry.sh"),
         f"environment/{OPEN}/ops": f'#!/bin/sh\n{arrive}exec python3 "$here/opsassay_tool.py" "$@"\n',
         f"environment/{OPEN}/mcp": f'#!/bin/sh\n{arrive}exec python3 "$here/opsassay_mcp.py" "$here/tools.sock"\n',
         f"environment/{OPEN}/arrived": "",
-        f"environment/{PRIVATE}/open_tools.sh": _template("open_tools.sh"),
+        f"environment/{PRIVATE}/open_tools.sh": _read_template("open_tools.sh"),
         f"environment/{PRIVATE}/{SCENARIO}": yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
         **install.files(f"environment/{PRIVATE}/"),
         "tests/test.sh": _TEST,
-        "solution/solve.sh": _solution(oracle),
+        "solution/solve.sh": _solution_script(oracle),
     }
 
 
@@ -118,8 +120,8 @@ def _format_task_toml(scenario: Scenario) -> str:
     )
 
 
-def _solution(oracle: Oracle) -> str:
-    """Return the script that does what *oracle* does, by the tools; for Harbor's oracle agent."""
+def _solution_script(oracle: Oracle) -> str:
+    """Return the shell script that repeats the steps of *oracle* with the tools, for Harbor's oracle agent."""
     lines = ["#!/bin/sh", "# What is expected to be certified. solve.sh [FOLDER]", f"ops=${{1:-{HOME}}}/{OPEN}/ops"]
     for step in oracle.steps:
         if step.verb is not None:

@@ -75,7 +75,7 @@ class AwaitedEnvironment(LocalEnvironment):
         self.folder = folder
 
     def start_agent(self) -> None:
-        """Say that all is ready, and wait for the first call, or for the word that there will be none.
+        """Announce that the system is ready, and wait for the agent's first call or a notice that none will come.
 
         Raises OperationError when nobody calls in time.
         """
@@ -98,14 +98,14 @@ def perform(
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
 ) -> None:
-    """Perform the trial on the plain level, once the agent is there. Raises OpsAssayError."""
+    """Run the trial in this container without isolation, once the agent is there. Raises OpsAssayError."""
     del cluster
     live = AwaitedEnvironment(scenario, seed, run_dir, Path(agent.command[-1]).parents[1])
     perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask), scenario, agent, arm, seed, run_dir)
 
 
 def run_in_container(folder: Path) -> None:
-    """Run the trial whose files are in *folder* and leave its rewards there; raises OpsAssayError."""
+    """Run the trial whose files are in *folder* and write its rewards there; raises OpsAssayError."""
     private, open_ = folder / PRIVATE, folder / OPEN
     taken = UserError(f"A trial runs in {folder} already.")
     with folder_lock(private, name=_LOCK, wait=False, refusal=taken):
@@ -121,7 +121,7 @@ def run_in_container(folder: Path) -> None:
 
 
 def collect(folder: Path, reward: Path) -> dict[str, float]:
-    """Say that the agent of the trial in *folder* has ended, wait until it is graded, and write its rewards to *reward*.
+    """End the agent's time in the trial in *folder*, wait until it is graded, and write its rewards to *reward*.
 
     Raises UserError when the trial came to no result: nobody is graded then.
     """
@@ -140,7 +140,7 @@ def collect(folder: Path, reward: Path) -> dict[str, float]:
 
 
 def main(words: list[str]) -> int:
-    """Do what the first of *words* says; an error is one sentence and exit code 2."""
+    """Run the subcommand *words*[0]; an error is one sentence and exit code 2."""
     what, *places = words
     try:
         if what == "perform":

@@ -68,7 +68,7 @@ class ModelledSystem:
                          for name, spec in system.services.items()}  # fmt: skip
 
     def copied(self) -> ModelledSystem:
-        """Return a state of its own with the same content."""
+        """Return an independent copy of the state."""
         other = copy.copy(self)
         for name in ("settings", "stores", "hosts", "replicas"):
             setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
@@ -76,7 +76,7 @@ class ModelledSystem:
         return other
 
     def started(self, service: str, release: str, now: int) -> Process:
-        """Return the process that a start of *service* gives at *now*.
+        """Return the process that results from starting *service* at *now*, s.
 
         It crashes when it cannot run with its settings, or its database refuses its password; without one it is let in.
         """
@@ -92,7 +92,7 @@ class ModelledSystem:
         return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)
 
     def after_next_start(self, now: int) -> ModelledSystem:
-        """Return the state when every replica has been started again at *now*, with what is configured."""
+        """Return the state after a restart of every replica at *now* with the configured settings."""
         other = self.copied()
         other.replicas = {
             name: [self.started(name, one.release, now) for one in replicas] for name, replicas in self.replicas.items()
@@ -100,7 +100,7 @@ class ModelledSystem:
         return other
 
     def items(self) -> dict[str, str]:
-        """Return everything that can be changed by its name: settings, records, rules, replicas, releases."""
+        """Return everything changeable by name: settings, records, rules, replicas, releases."""
         owners = {**self.settings, **self.stores, **self.hosts, "names": self.records}
         found = {f"{owner} {key}": value for owner, values in owners.items() for key, value in values.items()}
         found |= {f"{service} firewall {rule}": client for rule, (service, client) in self.rules.items()}
@@ -112,7 +112,7 @@ class ModelledSystem:
     # --- who fails ------------------------------------------------------------------------------------------------
 
     def is_broken(self, service: str, process: Process, now: int) -> bool:
-        """Tell whether *process*, which runs, fails its requests at *now*."""
+        """Return whether the running *process* of *service* fails its requests at *now*."""
         own, values, hooks = self.system.services[service], process.settings, process.hooks
         age, ages = now - process.started, self._token_ages(service)
         return (
@@ -126,12 +126,12 @@ class ModelledSystem:
         )
 
     def _token_ages(self, service: str) -> list[float]:
-        """Return how old the tokens of *service* may be at each callee that asks for tokens."""
+        """Return the longest valid age of the service's tokens at each callee that checks tokens."""
         called = (one for callee in self._callees[service] for one in self.replicas[callee][:1])
         return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return who fails by itself, whatever it calls, with the share of its requests; *down* are stopped replicas."""
+        """Return the share of failing requests of each service that fails by itself; *down* are stopped replicas."""
         return dict(self._origins_of_failure(now, down))
 
     def _origins_of_failure(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
@@ -149,7 +149,7 @@ class ModelledSystem:
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
 
     def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return whose requests fail at *now*, with their share: those who fail by themselves, and whom that reaches."""
+        """Return the share of failing requests by service at *now*, by its own failure or one it calls."""
         found: dict[str, float] = {}
         for origin, share in self._origins_of_failure(now, down):
             if origin not in self._reached:
@@ -160,14 +160,14 @@ class ModelledSystem:
         return found
 
     def strained(self) -> set[str]:
-        """Return the services whose features use up what a process may use."""
+        """Return the services whose features use up a process's resources."""
         strains = STRAINS.keys() - {OPENING}
         return {name for name, replicas in self.replicas.items() for one in replicas
                 if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
 
 
 def size_of(text: str) -> float:
-    """Return how many bytes *text* is, as a cache reads it; 0, which is no limit, for what it cannot read."""
+    """Return the bytes that *text* stands for in a cache's setting; 0, no limit, when it is invalid."""
     number, unit = text.strip().lower(), 1
     for suffix, size in _SIZES.items():
         if number.endswith(suffix):

@@ -55,7 +55,7 @@ REPORTS = "http://archive:8080"
 
 
 def refusal(scenario: Scenario) -> str:
-    """Return why *scenario* cannot be played on the model, '' when it can."""
+    """Return why *scenario* cannot be simulated on the model, '' when it can."""
     if scenario.environment.substrate != "local":
         return f"it happens on {scenario.environment.substrate}"
     system = system_of(scenario)
@@ -99,8 +99,8 @@ class ModelledTrial:
         self._known: dict[str, Entity] = {}
 
     def play(self, script: Script) -> RunRecording:
-        """Return the recording of the trial in which *script* is played; raises UserError for a step that is refused."""
-        self._break()
+        """Simulate the trial with *script* and return its recording; raises UserError for a refused step."""
+        self._trigger_fault()
         leaves = isinstance(script, ControlScript) and script.leaves
         for number, step in enumerate(script.steps):
             if leaves and number == len(script.steps) - 1:
@@ -111,30 +111,30 @@ class ModelledTrial:
                 raise RefusedError("It takes longer than the agent of this scenario may.")
         if not leaves:
             self._end_agent()
-        self._note()
+        self._record_settings()
         hold_s = self.scenario.verification.settling.hold_s if self.scenario.verification.settling is not None else 0.0
         self._wait_seconds(50 if hold_s <= 30 else round(2.5 * hold_s))
-        self._note()
-        self.second(last=True)
+        self._record_settings()
+        self.second(is_last=True)
         self._mark_phase("ended")
         return RunRecording(
             Timeline(boot_id="model", cadence_s=1.0, ticks=tuple(self._ticks)), tuple(self._phases),
             tuple(self._actions), tuple(self._alerts), settings=tuple(self._noted),
         )  # fmt: skip
 
-    def _break(self) -> None:
-        """Let the system run, break it, and let the alerts fire."""
+    def _trigger_fault(self) -> None:
+        """Run the healthy system, apply the trigger, and wait for the alerts."""
         self._mark_phase("deployed")
         self._wait_seconds(WARMUP_S)
         self._mark_phase("baseline")
-        self._note()
+        self._record_settings()
         self._wait_seconds(1)
         self._mark_phase("triggered")
         self.before = self.state.copied()
         for call in self.scenario.trigger.operations:
             self.operate(call.verb, call.arguments)
         self._wait_seconds(SETTLE_S)
-        self._note()
+        self._record_settings()
         self._wait_seconds(1)
         self._mark_phase("agent_started")
         self.agent_started, self.found = self.now, self.state.copied()
@@ -144,7 +144,7 @@ class ModelledTrial:
         self.agent_ended = self.now
 
     def _carry_out(self, step: OracleStep) -> None:
-        """Do what *step* says, and write the action down where it changes something."""
+        """Carry out *step*, and record the action if it changes something."""
         if step.verb is None or step.verb in LOOKS | {REPORT}:
             return
         if step.verb == "wait":
@@ -166,8 +166,8 @@ class ModelledTrial:
 
     # --- verbs ----------------------------------------------------------------------------------------------------
 
-    def operate(self, verb: str, given: Mapping[str, Any]) -> set[str]:
-        """Carry out *verb*; return whom it touched; raises UserError for what the system refuses."""
+    def operate(self, verb: str, arguments: Mapping[str, Any]) -> set[str]:
+        """Carry out *verb*; return the entities that it touched. Raises UserError for what the system refuses."""
         known: dict[str, Callable[..., set[str]]] = {
             "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart_target,
             "scale": self._scale_service, "release": self._release_version, "firewall add": self._firewall_add,
@@ -175,7 +175,7 @@ class ModelledTrial:
         }  # fmt: skip
         if verb not in known:
             raise NotFoundError("verb of the model", verb, known)
-        return known[verb](**given)
+        return known[verb](**arguments)
 
     def _config_set(self, target: str, key: str, value: str) -> set[str]:
         state = self.state
@@ -227,7 +227,7 @@ class ModelledTrial:
         return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
 
     def _redeploy(self, pods: Sequence[tuple[str, int]], *, rolling: bool) -> set[str]:
-        """Start *pods* again, all at once or one after the other until one does not become ready; return which."""
+        """Restart *pods*, at once or one by one until one fails to become ready; return the restarted ones."""
         done = set[str]()
         for group in [[pod] for pod in pods] if rolling else [list(pods)] if pods else []:
             for name, number in group:
@@ -282,8 +282,8 @@ class ModelledTrial:
 
     # --- what is recorded -----------------------------------------------------------------------------------------
 
-    def second(self, *, down: frozenset[str] = frozenset(), last: bool = False) -> None:
-        """Let a second pass in which the replicas and stores in *down* are stopped, and record it."""
+    def second(self, *, down: frozenset[str] = frozenset(), is_last: bool = False) -> None:
+        """Simulate and record one second in which the replicas and stores in *down* are stopped."""
         failing, state = self.state.failing(self.now, down), self.state
         entities = tuple(
             Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
@@ -291,16 +291,16 @@ class ModelledTrial:
             for name, replicas in state.replicas.items() for n, one in enumerate(replicas)
         )  # fmt: skip
         seen, probes = self._observe_depths(entities), tuple[Probe, ...]()
-        if last or (self._probe_every is not None and self.now % self._probe_every == 0):
-            probes = tuple(self._probe(target, failing) for target in self._protected)
+        if is_last or (self._probe_every is not None and self.now % self._probe_every == 0):
+            probes = tuple(self._send_probe(target, failing) for target in self._protected)
             lost = tuple(one.target for one in probes if not one.reachable)
             seen.append(self._make_reading("D3", 1 - len(lost) / max(len(probes), 1), lost))
         former, self._known = self._known, {one.id: one for one in entities}
         gone = tuple(sorted(former.keys() - self._known.keys()))
         changed = tuple(one for one in entities if former.get(one.id) != one)
         self._ticks.append(Tick(index=self.now, observations=tuple(seen), probes=probes, entities=changed, gone=gone,
-                                load=self._count(failing)))  # fmt: skip
-        self._alert(failing, entities)
+                                load=self._count_requests(failing)))  # fmt: skip
+        self._evaluate_alerts(failing, entities)
         self.now += 1
 
     def _make_reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
@@ -315,15 +315,15 @@ class ModelledTrial:
         return [self._make_reading("D1", share, dead), self._make_reading("D2", 0.0 if without else 1.0, without),
                 self._make_reading("D4", 1.0)]  # fmt: skip
 
-    def _probe(self, target: str, failing: Mapping[str, float]) -> Probe:
-        """Return one request to *target*; where a share of them fails it may have luck."""
+    def _send_probe(self, target: str, failing: Mapping[str, float]) -> Probe:
+        """Return one probe of *target*, which succeeds at random when only a share of requests fails."""
         chance = random.Random(f"{self.now} {target}").random()  # noqa: S311 - a repeatable draw, not a secret
         reachable, began = chance >= failing.get(target, 0.0), clock_ns(self.now)
         return Probe(id=f"probe-{self.now}-{target}", target=target, started_ns=began, ended_ns=began + READING_NS,
                      latency_s=READING_NS / NS, status=200 if reachable else 502, reachable=reachable)  # fmt: skip
 
-    def _count(self, failing: Mapping[str, float]) -> dict[str, LoadCounts]:
-        """Count the requests of one more second; return the counts, and keep the shares that failed."""
+    def _count_requests(self, failing: Mapping[str, float]) -> dict[str, LoadCounts]:
+        """Add the requests of one second; return the counts by kind and keep the failing shares."""
         requests = [kind.request for kind in self.system.load.mix]
         self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
         for one, share in self.users[-1].items():
@@ -331,8 +331,8 @@ class ModelledTrial:
             self._load[one] = (done + REQUESTS, lost + share * REQUESTS)
         return {one: (round(done), int(lost), round(done) * NS // 50) for one, (done, lost) in self._load.items()}
 
-    def _alert(self, failing: Mapping[str, float], entities: Iterable[Entity]) -> None:
-        """Evaluate the rules: errors over ten seconds, what is missing for six, what is used up."""
+    def _evaluate_alerts(self, failing: Mapping[str, float], entities: Iterable[Entity]) -> None:
+        """Evaluate the alert rules: errors over 10 s, replicas missing for 6 s, resources used up."""
         firing, strained = list[Alert](), self.state.strained()
         ready = [one.service for one in entities if one.ready]
         for name, spec in self.system.services.items():
@@ -350,8 +350,8 @@ class ModelledTrial:
             ]  # fmt: skip
         self._alerts.append(AlertReading(time_ns=clock_ns(self.now), firing=tuple(firing)))
 
-    def _note(self) -> None:
-        """Read how everything is set, as the local environment does."""
+    def _record_settings(self) -> None:
+        """Record all settings, as the local environment does."""
         state, protected, others = self.state, dict[str, str](), dict[str, str]()
         records = {name: state.records.get(name, name) for name in state.replicas}
         settings = {name: without_defaults(given, self.system.services[name]) for name, given in state.settings.items()}

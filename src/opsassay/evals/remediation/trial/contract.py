@@ -66,11 +66,11 @@ class CommandSettings(Written):
 
     @field_validator("limits")
     @classmethod
-    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
-        if "seconds" in given:
+    def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if "seconds" in settings:
             raise ValueError("seconds: how long an agent may work is the scenario's agent_timeout_s")
-        Limits.model_validate(given)
-        return given
+        Limits.model_validate(settings)
+        return settings
 
 
 class TrialAgent(Written):
@@ -90,8 +90,8 @@ class TrialAgent(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _wrap_bare_name(cls, given: Any) -> Any:
-        return resolve_ready_agent(given)
+    def _wrap_bare_name(cls, value: Any) -> Any:
+        return resolve_ready_agent(value)
 
     @model_validator(mode="after")
     def _can_operate(self) -> Self:
@@ -113,32 +113,32 @@ class TrialAgent(Written):
 
     @property
     def oracle(self) -> str | None:
-        """The name of the scenario's oracle that this is, None for an agent."""
+        """The name of the scenario's oracle to play, None for an agent."""
         return self.name.removeprefix(ORACLE) if self.name.startswith(ORACLE) else None
 
     @property
     def is_outside(self) -> bool:
-        """Whether it is an external agent."""
+        """Whether it is an external agent, a command."""
         return bool(self.command) or self.name.endswith((".yaml", ".yml"))
 
     @property
     def solver_name(self) -> str:
-        """What it is called in results."""
+        """The display name of the agent in results."""
         return self.name if self._external_agent is None else self._external_agent.name
 
     @property
     def own_settings(self) -> CommandSettings:
-        """The settings of an external agent."""
+        """The validated settings of an external agent."""
         return CommandSettings.model_validate(self.settings)
 
     @property
     def sealing(self) -> Literal["auto", "required", "off"]:
-        """Whether an external agent is sealed."""
+        """Whether an external agent is sandboxed."""
         return self.own_settings.sealing
 
     @property
     def remote(self) -> bool:
-        """Whether it hands its task on to an agent elsewhere."""
+        """Whether the agent hands its task to an agent elsewhere."""
         return self._external_agent is not None and self._external_agent.file.remote
 
     @cached_property
@@ -146,18 +146,18 @@ class TrialAgent(Written):
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:
-        """Raise UserError, before anything runs, when an external agent would see the *store* of runs, or has no image."""
+        """Raise UserError, before a run, when an external agent could see the *store*, or lacks its image."""
         if self._external_agent is not None:
             require_apart(self._external_agent, [store])
             require_image(self._external_agent, self.sealing)
 
     def limits(self, timeout_s: float) -> Limits:
-        """Return the limits of an external agent that may work for *timeout_s*."""
+        """Return the limits of an external agent that may work for *timeout_s* seconds."""
         own = {} if self._external_agent is None else self._external_agent.file.limits.model_dump(exclude_unset=True)
         return Limits.model_validate({**own, **self.own_settings.limits, "seconds": timeout_s})
 
     def outside(self) -> ExternalAgent:
-        """Return the external agent that this is. Raises UserError for a file that there is not."""
+        """Return the external agent. Raises UserError for a missing file."""
         if self._external_agent is not None:
             return ExternalAgent.from_command(self._external_agent, self.model)
         return ExternalAgent(
@@ -169,7 +169,7 @@ class TrialAgent(Written):
         )
 
     def files(self) -> list[tuple[str, Path]]:
-        """Return the files that an external agent is made of, with all that folders hold: (name, path).
+        """Return the (name, path) of all files that an external agent consists of, folders included.
 
         Those of a command are in ``settings.files``. Raises UserError for one that there is not.
         """
@@ -215,12 +215,12 @@ class Perform(Protocol):
 
 
 def mark_phase(run_dir: Path, phase: PhaseName) -> int:
-    """Note in *run_dir* that *phase* has been reached, and return its time in ns of UTC."""
+    """Record in *run_dir* that the trial has reached *phase*; return the time, ns of UTC."""
     now = time.time_ns()
     append_line(run_dir / PHASES, Phase(phase=phase, time_ns=now))
     return now
 
 
 def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
-    """Note in *run_dir* what came of the trial beside its verdict."""
+    """Record in *run_dir* an *outcome* of the trial besides its verdict."""
     append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

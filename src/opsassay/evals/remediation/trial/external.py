@@ -36,23 +36,23 @@ class CommandToolSession:
         self.calls: list[ToolCall] = []
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools, report_diagnosis the last."""
+        """Return the specifications of the tools, report_diagnosis last."""
         return (*self._session.specs(), REPORT_DIAGNOSIS)
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with what came of it; all calls of a command are its one step, as far as they are kept."""
+        """Carry out a call and return it with its result; all calls of a command belong to one step."""
         if len(self.calls) >= CALLS_LIMIT:
             refused = f"Error: there are no more than {CALLS_LIMIT} calls."
             return ToolCall(tool=tool[:64], arguments={}, output=refused, status="error")
         own = tool == REPORT_DIAGNOSIS.name
-        if not own and (refusal := self._beyond()) is not None:
+        if not own and (refusal := self._why_no_more_calls()) is not None:
             return ToolCall(tool=tool[:64], arguments={}, output=refusal, status="error")
         call = self._take_diagnosis(arguments) if own else self._session.call(tool, arguments, step_id or 1)
         self.calls.append(call)
         return call
 
-    def _beyond(self) -> str | None:
-        """Return why there is no further call; the cap on them is one only where it was set."""
+    def _why_no_more_calls(self) -> str | None:
+        """Return why no further call is allowed, None when it is; the number is limited only if set."""
         meter = self._meter
         if "tool_calls" in meter.limits.model_fields_set and meter.tool_calls >= meter.limits.tool_calls:
             meter.note("tool_calls")
@@ -71,7 +71,7 @@ class CommandToolSession:
 
 
 def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run the command of *agent*; its own end, or that of its time, is the end.
+    """Run the command of *agent* until it ends or its time is up.
 
     It gets what every external agent gets: its files, its tools, a model if it needs one, limits, and the seal.
     Words of the command may also name {tools}, the tools' socket, and {kubeconfig}: on a cluster, unsealed, its own access.
@@ -91,8 +91,10 @@ def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
             folder / "view",
             lambda places: "\n\n".join((task.prompt, *apis_prompt(places))) + "\n",
             tools,
-            apis=_apis(outside, session),
-            further=lambda work, is_sealed: {"kubeconfig": _access(session.kubeconfig, work, sealed=is_sealed)},
+            apis=_apis_for(outside, session),
+            further=lambda work, is_sealed: {
+                "kubeconfig": _copy_kubeconfig(session.kubeconfig, work, sealed=is_sealed)
+            },
         )
         with reading_what_was_left():
             ended = run_outside(outside, handed, folder, task.run_dir, meter, sealed=sealed)
@@ -106,8 +108,8 @@ def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
     (task.run_dir / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def _apis(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | None:
-    """Return the APIs over what the tools see, None for an agent that needs none and where no telemetry is sent."""
+def _apis_for(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | None:
+    """Return the observability APIs over the session's telemetry; None when not needed or not sent."""
     if APIS not in outside.needs or session.view is None:
         return None
     from opsassay.evals.remediation.trial.live_apis import live_apis
@@ -115,6 +117,6 @@ def _apis(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | N
     return live_apis(session.view, session.watch)
 
 
-def _access(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:
-    """Return where an unsealed command finds its own access to the cluster, '' where it has none, as in a seal."""
+def _copy_kubeconfig(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:
+    """Return the path in *work* of an unsealed command's own kubeconfig, '' when sealed or without a cluster."""
     return "" if kubeconfig is None or sealed else str(shutil.copy(kubeconfig, work / kubeconfig.name))

@@ -30,7 +30,7 @@ _RULES: dict[str, AlertingRule] = {
 
 
 def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
-    """Return the server of what *view* shows, as far as its mask leaves it, and of what *watch* knows to fire."""
+    """Return a server of observability APIs over *view*, with its mask, and the firing alerts of *watch*."""
 
     def now() -> View:
         tables = seen_of(view.telemetry.tables(), view.mask)
@@ -44,7 +44,7 @@ def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
 
 @contextmanager
 def apis_of(running: RunningSystem) -> Iterator[ApiServer]:
-    """Watch the system *running* while the block runs, and yield the server of backends' APIs over it."""
+    """Watch the *running* system while the block runs; yield the server of observability APIs over it."""
     with TemporaryDirectory(prefix="opsassay-apis-") as made:
         folder = Path(made)
         with LiveTelemetry(running.receiver, folder) as telemetry:

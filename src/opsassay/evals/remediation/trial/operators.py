@@ -63,20 +63,20 @@ class Diagnoses:
         # a scenario may leave names open: what is said is put down as the scenario has it
         self._open = {str(session.fill(name)): name for name in task.scenario.true_causes()}
 
-    def take(self, given: Mapping[str, Any]) -> None:
-        """Write down what was *given*: arguments that the linter let pass."""
+    def take(self, arguments: Mapping[str, Any]) -> None:
+        """Record a reported diagnosis, whose *arguments* were checked."""
         line = OperatorDiagnosis(
             time_ns=time.time_ns(),
-            root_causes=tuple(self._open.get(name, name) for name in _shorten_names(given["root_causes"])),
-            propagation=tuple(_shorten_names(given["propagation"])),
-            condition=given["condition"][:CONDITION_KEPT],
-            edges=tuple(self._edges(given.get("edges") or ())),
+            root_causes=tuple(self._open.get(name, name) for name in _shorten_names(arguments["root_causes"])),
+            propagation=tuple(_shorten_names(arguments["propagation"])),
+            condition=arguments["condition"][:CONDITION_KEPT],
+            edges=tuple(self._edges(arguments.get("edges") or ())),
         )
         append_line(self._path, line)
 
-    def _edges(self, given: Iterable[Any]) -> Iterator[Propagation]:
-        """Yield the steps that have both ends; a model's answer holds whatever it likes."""
-        for one in islice(given, NAMES_KEPT):
+    def _edges(self, items: Iterable[Any]) -> Iterator[Propagation]:
+        """Yield the propagation steps that have both ends, from a model's unchecked *items*."""
+        for one in islice(items, NAMES_KEPT):
             if not isinstance(one, Mapping) or not all(isinstance(one.get(end), str) for end in ("source", "target")):
                 continue
             source, target = (self._open.get(name, name) for name in _shorten_names((one["source"], one["target"])))
@@ -84,8 +84,8 @@ class Diagnoses:
             yield Propagation(source=source, target=target, **words)
 
 
-def _shorten_names(given: Iterable[Any]) -> list[str]:
-    return [str(name)[:NAME_KEPT] for name in islice(given, NAMES_KEPT)]
+def _shorten_names(names: Iterable[Any]) -> list[str]:
+    return [str(name)[:NAME_KEPT] for name in islice(names, NAMES_KEPT)]
 
 
 REPLAYED = "replayed"
@@ -95,10 +95,7 @@ BEGUN_S = 0.2
 
 
 def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Have *agent* work on *task* in *session*; an agent that fails is a result.
-
-    Raises OpsAssayError for what is not its doing.
-    """
+    """Run *agent* on *task* in *session*; its failure is a result; raises OpsAssayError for what is not its doing."""
     if (name := agent.oracle) is not None:
         play(script_of(task.scenario, name), name, task, session)
     elif agent.is_outside:
@@ -110,7 +107,7 @@ def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSessi
 
 
 def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
-    """Carry out the steps of *oracle*; raises OperationError when one of them is refused: then the script is wrong.
+    """Carry out the steps of *oracle*; raises OperationError when one is refused.
 
     A replayed change may be refused: it was so in the record, or it needs one that is left out.
     One that leaves at once does not wait for what comes of its last step.
@@ -118,7 +115,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
         leaves = isinstance(oracle, ControlScript) and oracle.leaves and number == len(oracle.steps)
-        carry_out = _begin if leaves else _call_of_step
+        carry_out = _start_call if leaves else _call_of_step
         calls = (carry_out(step, task, number, session),) if step.verb is not None else ()
         append_line(
             task.run_dir / TRACE,
@@ -148,8 +145,8 @@ def _call_of_step(step: OracleStep, task: Assignment, number: int, session: Oper
     return session.call(tool, arguments, number)
 
 
-def _begin(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Have the call begun, by a thread that goes on with it when the script has ended."""
+def _start_call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
+    """Start the step's call in a thread that continues after the script has ended; return it as begun."""
     calls = session.call_count
     threading.Thread(target=_call_of_step, args=(step, task, number, session), name="left", daemon=True).start()
     while session.call_count == calls:
@@ -160,7 +157,7 @@ def _begin(step: OracleStep, task: Assignment, number: int, session: OperatorToo
 
 
 def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Let the SRE agent work; its reports lie in the run folder. Raises UserError for a model that there is not."""
+    """Run the SRE agent, whose reports go to the run folder. Raises UserError for an unknown model."""
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))

@@ -48,7 +48,7 @@ def perform(
     rollback: bool = False,
     gate: Path | None = None,
 ) -> None:
-    """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
+    """Run one trial, recorded into *run_dir*; without *probes* only the final one is sent. Raises OpsAssayError.
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
     telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back. With a *gate* the
@@ -62,7 +62,7 @@ def perform(
 def perform_in(
     environment: TrialEnvironment, scenario: Scenario, agent: TrialAgent, arm: PromptArm, seed: int, run_dir: Path
 ) -> None:
-    """Perform one trial in *environment*. Raises OpsAssayError."""
+    """Run one trial in *environment*. Raises OpsAssayError."""
     with open_session(environment) as session:
         work(environment, session, scenario, agent, arm, seed, run_dir)
 
@@ -76,10 +76,7 @@ def work(
     seed: int,
     run_dir: Path,
 ) -> None:
-    """Let the agent work until it is done; once its time is over its tools refuse every call.
-
-    The script of an oracle is played to its end: its time is no matter of budget.
-    """
+    """Run the agent until it is done; when its time is over its tools refuse every call."""
     environment.note_settings()
     environment.live.start_agent()
     mark_phase(run_dir, "agent_started")
@@ -97,13 +94,13 @@ def work(
         over.cancel()
         session.close()
         mark_phase(run_dir, "agent_ended")
-        _note_manners(session, took_s if agent.oracle is None else 0.0, timeout_s, run_dir)
+        _note_behaviour(session, took_s if agent.oracle is None else 0.0, timeout_s, run_dir)
         environment.live.stop_agent()
         environment.note_settings()
 
 
-def _note_manners(session: OperatorToolSession, took_s: float, timeout_s: float, run_dir: Path) -> None:
-    """Wait for a call that the agent left under way, and note how it behaved."""
+def _note_behaviour(session: OperatorToolSession, took_s: float, timeout_s: float, run_dir: Path) -> None:
+    """Wait for an unfinished call of the agent, and record how the agent behaved."""
     if (left := session.finish(LONGEST_CALL_S)) is not None:
         note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
     if took_s >= timeout_s:
@@ -123,7 +120,7 @@ def _note_manners(session: OperatorToolSession, took_s: float, timeout_s: float,
 
 
 def main(order: dict[str, Any]) -> int:
-    """Perform the trial of *order*; the last line on standard error says what went wrong."""
+    """Run the trial described in *order*; the last line on standard error says what went wrong."""
     signal.signal(signal.SIGTERM, interrupt_once)  # the watchdog's word, or the kernel's
     _end_with_runner(order["runner"])
     module, _, name = order["performer"].partition(":")
@@ -154,7 +151,7 @@ def main(order: dict[str, Any]) -> int:
 
 
 def _end_with_runner(pid: int) -> None:
-    """Have the kernel say the watchdog's word when the runner, process *pid*, is killed: nobody would wait for this trial.
+    """Ask the kernel to end this trial when the runner, process *pid*, is killed.
 
     Its cell is run again, and two systems of one cell would disturb each other. Linux; elsewhere the trial runs to its end.
     """

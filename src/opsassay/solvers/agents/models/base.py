@@ -24,7 +24,7 @@ class ModelError(OperationError):
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed a little later: too many of them, a fault of the endpoint, a cut line."""
+        """Whether a later try may succeed: rate limit, server error or broken connection."""
         return self.status is None or self.status in {408, 409, 429} or self.status >= 500
 
 
@@ -67,13 +67,13 @@ class Reply(Noun):
 
     @property
     def usage(self) -> dict[str, int]:
-        """The tokens by the names of COUNTED; those of caches only where there are any."""
+        """The token counts by the names of COUNTED; counts of caches only if above 0."""
         counts = {name: int(getattr(self, name)) for name in COUNTED}
         return {name: count for name, count in counts.items() if count or name in COUNTED[:2]}
 
 
 def reply_of(answer: ModelAnswer) -> Reply:
-    """Return *answer*, as an API gave it, as a reply."""
+    """Return *answer*, as read from an API, as a reply."""
     return Reply(
         text=answer.text,
         tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in answer.tool_uses),

@@ -19,12 +19,12 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
 def base_url_set() -> str:
-    """Return where models are: OPENAI_BASE_URL, or the public endpoint."""
+    """Return the base URL of models: OPENAI_BASE_URL, or the public endpoint."""
     return os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
 
 
 def parts_of(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of the base *url* of an endpoint; raises UserError for what is none."""
+    """Return scheme, host and port of an endpoint's base *url*; raises UserError for an invalid one."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -95,7 +95,7 @@ class EndpointModel:
 
 
 def _retry_after(headers: Any) -> float | None:
-    """Return the pause that an endpoint asks for, at most a minute."""
+    """Return the pause, s, that an endpoint's *headers* request, at most 60; None without one."""
     try:
         return min(max(float(headers.get("retry-after")), 0.0), 60.0)
     except (TypeError, ValueError):

@@ -52,7 +52,7 @@ class ScriptRule(Written):
         return pattern
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Return whether this rule answers *messages*."""
+        """Return whether the rule's pattern matches *messages*."""
         last = messages[-1].content if messages else ""
         whole = "\n".join(message.content for message in messages)
         fits_last = re.search(self.when, last, re.DOTALL) is not None
@@ -113,7 +113,7 @@ def count_tokens(reply: Reply, messages: Sequence[Message]) -> Reply:
 
 
 def respond_of(path: Path) -> Respond:
-    """Return the script in the file at *path*: rules in YAML, or a Python file's function ``respond(messages, tools)``.
+    """Return the reply function of a script: rules in YAML, or a Python file's ``respond(messages, tools)``.
 
     A Python file is run with the rights of the caller. Raises UserError, ConfigError.
     """
@@ -134,7 +134,7 @@ def respond_of(path: Path) -> Respond:
 
 @contextmanager
 def running_upstream(name: str) -> Iterator[str]:
-    """Give the URL of the model *name*: itself, or that of a server started here for ``scripted:FILE``."""
+    """Yield the base URL for the model *name*: *name* itself, or a server started here for ``scripted:FILE``."""
     kind, _, rest = name.partition(":")
     if kind != "scripted":
         yield name

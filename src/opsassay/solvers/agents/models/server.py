@@ -64,7 +64,7 @@ class ScriptedServer:
             )
         model, streamed = said.model or "", said.stream
         if reply.broken is not None:
-            return await self._broken(request, api, reply, model, id_, streamed=streamed)
+            return await self._send_broken_reply(request, api, reply, model, id_, streamed=streamed)
         return await self._send_reply(request, api, reply, model, id_, streamed=streamed)
 
     async def _send_reply(
@@ -74,10 +74,10 @@ class ScriptedServer:
             return self._json_response(response_body(api.name, reply, model, id_))
         return await self._stream_reply(request, api, reply, model, id_)
 
-    async def _broken(
+    async def _send_broken_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Answer with what is no answer: text that is no JSON, the first half of a real one, or nothing at all."""
+        """Send an invalid answer: text that is no JSON, half of a real answer, or nothing."""
         if reply.broken == "garbage":
             return web.Response(body=b"<html>\xff\xfe it is not you, it is us", content_type="application/json")
         if reply.broken == "hang":
@@ -121,7 +121,7 @@ async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None],
 
 @contextmanager
 def running_server(respond: Respond) -> Iterator[str]:
-    """Give the base URL of a scripted server that runs in a thread while the block does."""
+    """Yield the base URL of a scripted server that runs in a thread while the block does."""
     loop, started, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
     until = asyncio.Event()
 

@@ -14,7 +14,7 @@ _PIECE = 24
 
 
 def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return the body of an answer that is not streamed; *api* is chat, responses, messages or gemini."""
+    """Return the JSON body of a non-streamed answer; *api* is chat, responses, messages or gemini."""
     return {
         "chat": _chat_completion,
         "responses": _response_object,
@@ -24,13 +24,13 @@ def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any
 
 
 def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield the server-sent events of a streamed answer."""
+    """Yield the server-sent events of a streamed answer in the form of *api*."""
     makers = {"chat": _chat_events, "responses": _response_events, "messages": _message_events, "gemini": _parts_events}
     return makers[api](reply, model, id_)
 
 
 def problem(api: str, status: int, message: str) -> dict[str, Any]:
-    """Return the body of an error."""
+    """Return the JSON body of an error in the form of *api*."""
     kind = "rate_limit_error" if status == 429 else "api_error"
     if api == "gemini":
         return {"error": {"code": status, "message": message, "status": "INTERNAL" if status >= 500 else "UNAVAILABLE"}}
@@ -118,7 +118,7 @@ def _response_output(reply: Reply, id_: str) -> list[dict[str, Any]]:
 
 
 def _split_tool_name(tool: str) -> dict[str, str]:
-    """Return the name of *tool*, apart from its namespace where a script says one, as in ``mcp__orders.find``."""
+    """Return name and, for ``mcp__orders.find``, namespace of a *tool* as fields of a call."""
     namespace, _, name = tool.rpartition(".")
     return {"name": name} | ({"namespace": namespace} if namespace else {})
 
@@ -228,7 +228,7 @@ def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str |
 
 
 def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield the text in pieces; the last event has the calls, the reason of the end and the tokens."""
+    """Yield the events of a Gemini stream: text in pieces, then calls, finish reason and token counts."""
     for piece in _split_into_pieces(reply.text):
         yield _format_event(_parts_head([{"text": piece}], model, id_))
     yield _format_event(_generated_content(reply.model_copy(update={"text": ""}), model, id_))

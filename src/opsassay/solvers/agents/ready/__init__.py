@@ -53,7 +53,7 @@ class ReadyAgent(CommandAgent):
     def __init__(self, path: Path) -> None:
         described = load_yaml(path, ReadyFile)
         if described.target:
-            described = _aimed(described)
+            described = _with_target(described)
         super().__init__(path, ReadyFile)
         self._ready, self.file = described, described
         if not described.program:
@@ -64,13 +64,16 @@ class ReadyAgent(CommandAgent):
                 f"The agent {described.agent} needs the program {described.program}, which is not on PATH; install it with "
                 f"`{described.install}`."
             )
-        self._program = _real(Path(found).absolute())
+        self._program = _real_path(Path(found).absolute())
         self.file = described.model_copy(
-            update={"readable": _installed_at(self._program), "source": f"{described.source} {_version(found)}".strip()}
+            update={
+                "readable": _installed_at(self._program),
+                "source": f"{described.source} {_program_version(found)}".strip(),
+            }
         )
 
     def words(self, places: Mapping[str, str]) -> list[str]:
-        """Return the command with every place filled in, its program by where it really is."""
+        """Return the command's words with placeholders filled from *places*, the program by its real path."""
         program = {"program": str(self._program)} if self._ready.program else {}
         return super().words({**places, **program})
 
@@ -79,53 +82,49 @@ class ReadyAgent(CommandAgent):
         return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files that are written into its work folder, name to content."""
+        """Return the files, name to content, to write into the work folder."""
         return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
 
 
 def ready_files() -> dict[str, Path]:
-    """Return the YAML of each ready agent by its name."""
+    """Return the description file of each ready-made agent by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def described(name: str) -> dict[str, Any]:
-    """Return what the YAML of the ready agent called *name* says, and where its program is, None when it is nowhere."""
+    """Return the description of the ready-made agent *name*, and its program's path, None when not installed."""
     file = load_yaml(ready_files()[name], ReadyFile)
     shown = file.model_dump(mode="json", exclude={"files", "readable"})
     return shown | {"installed": shutil.which(file.program) if file.program else None}
 
 
 def named_path(name: str) -> str:
-    """Return the path of the ready agent called *name*, any other *name* as it is."""
+    """Return the path of the ready-made agent *name*; any other *name* unchanged."""
     return str(ready_files().get(name, name))
 
 
-def resolve_ready_agent(given: Any) -> Any:
-    """Return a plan's entry of an agent, a name or a mapping, as a mapping with the path of a ready agent for its name."""
-    if isinstance(given, dict) and isinstance(given.get("name"), str) and not given.get("command"):
-        return {**given, "name": named_path(given["name"])}
-    return {"name": named_path(given)} if isinstance(given, str) else given
+def resolve_ready_agent(entry: Any) -> Any:
+    """Return a plan's agent *entry*, a name or a mapping, as a mapping with a ready-made agent's path as name."""
+    if isinstance(entry, dict) and isinstance(entry.get("name"), str) and not entry.get("command"):
+        return {**entry, "name": named_path(entry["name"])}
+    return {"name": named_path(entry)} if isinstance(entry, str) else entry
 
 
 def or_a_name(schema: dict[str, Any]) -> None:
-    """Change the JSON *schema* of a model whose values may be a name alone, so that it says so."""
+    """Extend the JSON *schema* of a model such that a plain name is allowed too."""
     whole = dict(schema)
     schema.clear()
     schema["anyOf"] = [{"type": "string", "minLength": 1}, whole]
 
 
 def external_agent(path: Path) -> CommandAgent:
-    """Return the external agent that the file at *path* describes.
-
-    Raises ConfigError, UserError, and ModuleNotFoundError where the package that serves it its tools is not installed:
-    later its absence would only hang up on the agent.
-    """
+    """Return the external agent that the file at *path* describes; raises ConfigError, UserError, ModuleNotFoundError."""
     require("mcp")
     return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)
 
 
-def _aimed(file: ReadyFile) -> ReadyFile:
-    """Return *file* with the words of OPSASSAY_AGENT in the place of {target}; a command of them is its program.
+def _with_target(file: ReadyFile) -> ReadyFile:
+    """Return *file* with {target} replaced by the words of OPSASSAY_AGENT, whose command becomes its program.
 
     What its words name is offered. Raises UserError when there are none.
     """
@@ -157,7 +156,7 @@ def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | No
 
 
 def _installed_at(program: Path) -> tuple[str, ...]:
-    """Return the folder that *program* was installed into, none when it is one of the system's, which is seen anyway."""
+    """Return the folder that *program* is installed in, empty for a system folder, which is visible anyway."""
     if any(program.is_relative_to(folder) for folder in _SYSTEM):
         return ()
     for folder in reversed(program.parents):
@@ -166,13 +165,13 @@ def _installed_at(program: Path) -> tuple[str, ...]:
     return (str(program.parent),)
 
 
-def _real(program: Path) -> Path:
-    """Return where *program* really is; a link in a virtual environment, as its python, is what it is by where it lies."""
+def _real_path(program: Path) -> Path:
+    """Return the real path of *program*; a virtual environment's python stays as it is."""
     return program if (program.parent.parent / "pyvenv.cfg").is_file() else program.resolve()
 
 
-def _version(program: str) -> str:
-    """Return the last line of what *program* says of its version, '' when it says nothing in time."""
+def _program_version(program: str) -> str:
+    """Return the last line that *program* prints as its version, '' for none in time."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 async def ask_agent(url: str, prompt: str) -> str:
-    """Return what the agent whose card is below *url* makes of *prompt*; raises ValueError for a task that failed."""
+    """Send *prompt* to the A2A agent below *url*; return its answer. Raises ValueError for a failed task."""
     async with httpx.AsyncClient(timeout=None) as http:  # noqa: S113 - the limit is that of the run
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)
         client = await ClientFactory(config).create_from_url(url)

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def answer_in(body: bytes) -> str:
-    """Return the answer in the *body* of a reply: its member ``answer`` if it has one, else all of it."""
+    """Return the answer in a reply's *body*: its member ``answer``, else all of it."""
     text = body.decode("utf-8", "replace")
     try:
         read = json.loads(text)
@@ -57,7 +57,7 @@ def _ask_until_answered(request: urllib.request.Request) -> bytes:
 
 
 def _poll_address(url: str, location: str | None) -> str:
-    """Return where to ask again; raises ValueError for what is not below the same scheme and host."""
+    """Return the URL to poll for the answer; raises ValueError unless scheme and host are those of *url*."""
     if not location:
         return url
     place = urljoin(url, location)

@@ -14,7 +14,7 @@ APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
 
 def api_of(method: str, path: str) -> ModelApi | None:
-    """Return the API that a request speaks by method and path, None for any other request."""
+    """Return the LLM API of a request, by method and path; None when it is none."""
     if method != "POST":
         return None
     bare = path.partition("?")[0].rstrip("/")

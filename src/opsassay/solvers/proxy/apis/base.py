@@ -70,7 +70,7 @@ class ModelApi:
     read_path: Callable[[str], dict[str, Any]] = lambda _path: {}
 
     def asked(self, path: str, body: dict[str, Any]) -> Asked:
-        """Return what the request to *path* asks."""
+        """Return the parsed request to *path*: messages, tools, model."""
         return self.read_request({**self.read_path(path), **body})
 
 
@@ -90,12 +90,12 @@ def _refuse_constant(name: str) -> float:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """Return *value* when it is an object, an empty one otherwise: answers are whatever an upstream sent."""
+    """Return *value* if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def index_of(value: Any, default: int = 0) -> int:
-    """Return *value* as a whole number when it is one, also as 1.0 or "1"; *default* otherwise."""
+    """Return *value* as an integer if it is one, also written as 1.0 or "1"; else *default*."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -108,17 +108,17 @@ def text_or_none(value: Any) -> str | None:
 
 
 def raw_use(kind: str, item: dict[str, Any], id_: Any = None) -> ToolUse:
-    """Return an item of a *kind* that is not known as a call of that name, with its JSON text under "raw"."""
+    """Return an item of an unknown *kind* as a tool call of that name, with its JSON text under "raw"."""
     return ToolUse(str(id_ or kind), kind, {"raw": json.dumps(item, ensure_ascii=False)})
 
 
 def calls_text(uses: Iterable[ToolUse]) -> list[str]:
-    """Return the lines by which an input shows the calls that were made before it."""
+    """Return lines of text that describe earlier tool calls."""
     return [f"[calls {use.tool} {use.arguments}]" for use in uses]
 
 
 def list_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in *value*, a list or one object that stands for a list of it; nothing of anything else."""
+    """Return the objects in *value*, a list or a single object; empty for anything else."""
     if isinstance(value, dict):
         return [value]
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -145,7 +145,7 @@ def edit_messages(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str,
 
 
 def error_text(body: dict[str, Any]) -> str | None:
-    """Return what an error answer says, None for an answer that is none."""
+    """Return the error message in an answer's *body*, None when it is no error."""
     error = body.get("error") or (body if body.get("object") == "error" else None)
     if not error:
         return None

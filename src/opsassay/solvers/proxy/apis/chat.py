@@ -26,7 +26,7 @@ from opsassay.solvers.proxy.steps import plain_text
 
 
 def read_request(body: dict[str, Any]) -> Asked:
-    """Return what a request to /chat/completions asks; the agent may be named in ``name`` of its system message."""
+    """Return the parsed request to /chat/completions; ``name`` of its system message may name the agent."""
     messages = list_objects(body.get("messages"))
     # Tuples: a role may be any JSON, and not all of it can be looked up in a set.
     named = [message.get("name") for message in messages if message.get("role") in ("system", "developer")]
@@ -73,7 +73,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the chat completion that the chunks of a stream amount to."""
+    """Return the chat completion that a stream's chunks add up to."""
     whole: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -112,7 +112,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for part in list_objects(delta.get("tool_calls")):
         calls = message.setdefault("tool_calls", [])
         kind = str(part.get("type") or next((key for key in ("function", "custom") if key in part), ""))
-        call = _call_of(calls, part, fields(part.get(kind)))
+        call = _find_continued_call(calls, part, fields(part.get(kind)))
         if call is None:
             call = {"index": _index_of_part(part), "id": "", "type": kind or "function"}
             calls.append(call)
@@ -126,14 +126,16 @@ def _without_thoughts(content: Any) -> Any:
     return [part for part in content if fields(part).get("type") != "thinking"]
 
 
-def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any] | None:
+def _find_continued_call(
+    calls: list[dict[str, Any]], part: dict[str, Any], arguments: dict[str, Any]
+) -> dict[str, Any] | None:
     """Return the call that *part* of a stream goes on with, None where it begins another.
 
     Servers leave indexes out or number every call 0, repeat a name with every part, or give every part an id of its own.
     So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
     call is whole or of another name.
     """
-    id_, index, name = part.get("id"), _index_of_part(part), given.get("name")
+    id_, index, name = part.get("id"), _index_of_part(part), arguments.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):
         return same[-1]
     last = next((call for call in reversed(calls) if index is None or call["index"] == index), None)
@@ -155,13 +157,13 @@ def _is_whole(arguments: str) -> bool:
     return "raw" not in arguments_of(arguments)
 
 
-def _add_text(whole: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add the texts of *part* to those of *whole*; a name that comes again is not added again."""
+def _add_text(message: dict[str, Any], part: dict[str, Any]) -> None:
+    """Add the texts of *part* to those of *message*; a name that comes again is not added again."""
     for key, value in part.items():
         if not isinstance(value, str):
-            whole[key] = value if value is not None else whole.get(key)
-        elif key != "name" or whole.get(key) != value:
-            whole[key] = str(whole.get(key) or "") + value
+            message[key] = value if value is not None else message.get(key)
+        elif key != "name" or message.get(key) != value:
+            message[key] = str(message.get(key) or "") + value
 
 
 def _text_of_message(message: dict[str, Any]) -> str:

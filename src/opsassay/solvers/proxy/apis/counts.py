@@ -20,7 +20,7 @@ COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yam
 
 
 def usage_of(api: str, counts: Any) -> dict[str, int]:
-    """Return the token counts that an answer of *api* has, by our names; what it does not say is left out."""
+    """Return the token counts of an answer of *api* under our names; missing ones are left out."""
     found = {}
     for ours, theirs in COUNTS[api].items():
         values = [_first_count(counts, names.split(" | ")) for names in theirs.split(" + ")]
@@ -55,7 +55,7 @@ def messages_usage(counts: Any) -> dict[str, int]:
 
 
 def _with_cache_writes(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *counts* with the sum of what was written into each cache where they say it of each alone."""
+    """Return *counts* with the tokens written to all caches summed, where only parts are given."""
     name, each = "cache_creation", fields(counts.get("cache_creation"))
     if _count_at(counts, [f"{name}_input_tokens"]) is not None or not each:
         return counts

@@ -44,8 +44,8 @@ def read_path(path: str) -> dict[str, Any]:
 
 
 def read_request(body: dict[str, Any]) -> Asked:
-    """Return what a request asks: the system instruction first, then its contents."""
-    body = _plain(body, "request")
+    """Return the parsed request: system instruction first, then its contents."""
+    body = _unwrap_body(body, "request")
     contents = list_objects(body.get("contents"))
     system = _text_of_content(fields(body.get("systemInstruction")))
     declared = [
@@ -66,8 +66,8 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return what an answer says, without its thoughts; of several candidates the first."""
-    body = _plain(body, "response")
+    """Return the parsed answer without thoughts, the first candidate of several."""
+    body = _unwrap_body(body, "response")
     candidate = next(iter(list_objects(body.get("candidates"))), {})
     content = fields(candidate.get("content"))
     return ModelAnswer(
@@ -88,10 +88,10 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer that the events of a stream amount to: each is an answer of its own with further parts."""
+    """Return the answer that a stream's events add up to."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
-    for event in (_plain(one, "response") for one in events):
+    for event in (_unwrap_body(one, "response") for one in events):
         whole |= {key: value for key, value in event.items() if key != "candidates"}
         for given in list_objects(event.get("candidates")):
             candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
@@ -103,7 +103,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
     """Return the request with *edit* applied to its system instruction, to every text, and to what tools answered."""
-    body = fields(_camel(body))
+    body = fields(_to_camel_case(body))
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
         return content | {"parts": [_edit_part(part, edit) for part in _list_parts(content)]}
@@ -115,26 +115,25 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
-    return fields(_camel(body)) | {"contents": [*list_objects(body.get("contents")), said]}
+    return fields(_to_camel_case(body)) | {"contents": [*list_objects(body.get("contents")), said]}
 
 
-def _plain(body: dict[str, Any], inner: str) -> dict[str, Any]:
-    """Return *body* with its names in lowerCamelCase; Code Assist, the API of Gemini's own agent, has it one level down."""
-    body = fields(_camel(body))
+def _unwrap_body(body: dict[str, Any], inner: str) -> dict[str, Any]:
+    """Return *body* in lowerCamelCase, taken from the key *inner* if it is wrapped as by Code Assist."""
+    body = fields(_to_camel_case(body))
     return body | fields(body.get(inner))
 
 
-def _camel(value: Any) -> Any:
-    """Return a request with its names in lowerCamelCase: protobuf's JSON takes those of the .proto files as well.
-
-    What tools were called with and what they gave are the agent's own names.
-    """
+def _to_camel_case(value: Any) -> Any:
+    """Return a request with its field names in lowerCamelCase, which protobuf's JSON takes like the .proto names."""
     if isinstance(value, list):
-        return [_camel(part) for part in value]
+        return [_to_camel_case(part) for part in value]
     if not isinstance(value, dict):
         return value
     named = {re.sub(r"_([a-z])", lambda match: match[1].upper(), key): part for key, part in value.items()}
-    return {key: part if key in {"args", "response", "parameters"} else _camel(part) for key, part in named.items()}
+    return {
+        key: part if key in {"args", "response", "parameters"} else _to_camel_case(part) for key, part in named.items()
+    }
 
 
 def _edit_part(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -170,7 +169,7 @@ def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
             call = fields(part[kind])
             if kind == "functionCall":
                 arguments = arguments_of(call.get("args")) | _streamed_arguments(list_objects(call.get("partialArgs")))
-                uses.append(ToolUse(_id(call), str(call.get("name", "")), arguments))
+                uses.append(ToolUse(_id_of_call(call), str(call.get("name", "")), arguments))
             else:
                 uses.append(raw_use(kind, part, call.get("id")))
     return tuple(uses)
@@ -201,7 +200,7 @@ def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
     response = fields(answer.get("response"))
     found = next((response[key] for key in ("output", "result", "error") if key in response), response)
     output = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-    return ToolResult(_id(answer), output, failed="error" in response)
+    return ToolResult(_id_of_call(answer), output, failed="error" in response)
 
 
 def _text_of_content(content: dict[str, Any]) -> str:
@@ -218,8 +217,8 @@ def _role_of_content(content: dict[str, Any]) -> str:
     return "tool" if _list_parts_of_kind(content, "functionResponse") else "user"
 
 
-def _id(call: dict[str, Any]) -> str:
-    """Return the id of a call or of its result; where neither has one, they are known by the tool's name."""
+def _id_of_call(call: dict[str, Any]) -> str:
+    """Return the id of a call or its result, else the tool's name."""
     return str(call.get("id") or call.get("name", ""))
 
 

@@ -39,7 +39,7 @@ _CONTENT = (
 
 
 def read_request(body: dict[str, Any]) -> Asked:
-    """Return what a request to /messages asks: the system prompt first, then its messages."""
+    """Return the parsed request to /messages: system prompt first, then its messages."""
     messages = list_objects(body.get("messages"))
     system = plain_text(body.get("system"))
     results = [
@@ -60,7 +60,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return what a message says: the text of its blocks and the tools that it uses."""
+    """Return the parsed message: text of its blocks and tool calls."""
     blocks = list_objects(body.get("content"))
     return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
@@ -75,7 +75,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the message that the events of a stream amount to."""
+    """Return the message that a stream's events add up to."""
     whole: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
     blocks: list[dict[str, Any]] = []
     partial: dict[int, str] = {}
@@ -122,7 +122,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    """Return the counts of *usage* that say something: some servers end a stream with no input at all."""
+    """Return the counts of *usage* that are not empty, since some servers end a stream without input counts."""
     unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
     return {
         name: count for name, count in fields(usage).items()

@@ -44,7 +44,7 @@ _ENDED = frozenset({"response.completed", "response.incomplete", "response.faile
 
 
 def read_request(body: dict[str, Any]) -> Asked:
-    """Return what a request to /responses asks: instructions first, then its input."""
+    """Return the parsed request to /responses: instructions first, then its input."""
     items = _read_input(body)
     instructions = [("system", str(body["instructions"]))] if body.get("instructions") else []
     results = [item for item in items if str(item.get("type")).endswith("_call_output")]
@@ -66,7 +66,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return what a response says: the text of its messages and its function calls."""
+    """Return the parsed response: text of its messages and function calls."""
     output = list_objects(body.get("output"))
     return ModelAnswer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
@@ -91,14 +91,11 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return whole
     failed = next((e for e in events if e.get("type") == "error"), None)
     error = {"error": fields(failed.get("error")) or failed} if failed else {}
-    return {**whole, "status": whole.get("status") if ended else CUT, "output": _items(events), **error}
+    return {**whole, "status": whole.get("status") if ended else CUT, "output": _stream_items(events), **error}
 
 
-def _items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last.
-
-    Some servers give every event of an item an id of its own, others number every item 0.
-    """
+def _stream_items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last."""
     items: list[dict[str, Any]] = []
     texts: dict[tuple[int, str, int], str] = {}
     places: dict[Any, int] = {}
@@ -162,7 +159,7 @@ def _text_of_item(item: dict[str, Any]) -> str:
 
 
 def _is_use(item: dict[str, Any]) -> bool:
-    """Return whether *item* is a call: it is neither a message nor thoughts nor what a call gave."""
+    """Return whether *item* is a tool call: no message, reasoning or call output."""
     kind = item.get("type")
     return isinstance(kind, str) and kind not in _SAID and not kind.endswith(("_output", "_response"))
 
@@ -180,7 +177,7 @@ def _has_run(item: dict[str, Any]) -> bool:
 
 
 def _hosted_result(item: dict[str, Any]) -> ToolResult:
-    """Return what a tool that the API itself runs gave, which stands in the item of its call."""
+    """Return the result of a tool that the API itself ran, kept in the item of its call."""
     given = next((item[key] for key in _GIVEN if item.get(key) is not None), "")
     return ToolResult(
         _tool_use(item).id, _text_of_output(given), failed=bool(item.get("error")) or item.get("status") == "failed"

@@ -67,10 +67,10 @@ def _read_swe_agent(payload: dict[str, Any]) -> Trace:
 def _read_mini_swe_agent(payload: dict[str, Any]) -> Trace:
     messages = list_objects(payload["messages"])
     said = [at for at, message in enumerate(messages) if message.get("role") == "assistant" or _is_response(message)]
-    calls = [ModelCall(_asked(messages[:at]), _read_answer(messages[at])) for at in said]
+    calls = [ModelCall(_parse_messages(messages[:at]), _read_answer(messages[at])) for at in said]
     later, steps = LaterRequests(calls), []
     for number, (at, end, call) in enumerate(zip(said, [*said[1:], len(messages)], calls, strict=True), 1):
-        logs = _actions(fields(messages[at].get("extra")), messages[at + 1 : end]) or call.logs_in_text(later)
+        logs = _commands_of_step(fields(messages[at].get("extra")), messages[at + 1 : end]) or call.logs_in_text(later)
         step = _make_step(number, "mini-swe-agent", call.asked.messages, logs)
         seconds = fields(messages[at].get("extra")).get("timestamp")
         ended = int(float(seconds) * 1e9) if seconds is not None else None
@@ -78,8 +78,8 @@ def _read_mini_swe_agent(payload: dict[str, Any]) -> Trace:
     return _make_trace("mini-swe-agent", messages, payload, steps)
 
 
-def _asked(messages: Sequence[dict[str, Any]]) -> Asked:
-    """Return the request that *messages* are, some of which may be answers of the Responses API."""
+def _parse_messages(messages: Sequence[dict[str, Any]]) -> Asked:
+    """Return *messages* as a parsed request; some may be answers of the Responses API."""
     shown: list[dict[str, Any]] = []
     for message in messages:
         if _is_response(message):
@@ -102,10 +102,10 @@ def _read_answer(message: dict[str, Any]) -> ModelAnswer:
     return CHAT.read_answer(whole if whole.get("choices") else {"choices": [{"message": message}]})
 
 
-def _actions(extra: dict[str, Any], following: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    """Return the commands of a step with what came back: the message that submits ends the run instead."""
+def _commands_of_step(extra: dict[str, Any], later_messages: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
+    """Return the commands of a step with their outputs; the submitting message ends the run instead."""
     actions = list_objects(extra.get("actions"))
-    observed = [one for one in following if "returncode" in fields(one.get("extra")) or one.get("role") == "exit"]
+    observed = [one for one in later_messages if "returncode" in fields(one.get("extra")) or one.get("role") == "exit"]
     logs = []
     for number, action in enumerate(actions):
         arguments = {key: value for key, value in action.items() if key != "tool_call_id"}
@@ -130,10 +130,10 @@ def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequ
 
 
 def _make_step(
-    number: int, agent: str, shown: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
+    number: int, agent: str, inputs: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
 ) -> dict[str, Any]:
     return {
-        "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(shown),
+        "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(inputs),
         "tool_logs": logs, "kind": "tool" if logs else "plain",
     }  # fmt: skip
 
@@ -171,7 +171,7 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
     later, ids, steps = LaterRequests(calls), AgentIds(), []
     for number, (event, call) in enumerate(zip(events, calls, strict=True), 1):
         name = _agent(event)
-        logs = [_ran(log, ran[name, log.tool]) for log in call.tool_logs(later.results(number - 1))]
+        logs = [_with_tool_event(log, ran[name, log.tool]) for log in call.tool_logs(later.results(number - 1))]
         step = _make_step(number, name, call.asked.messages, tuple(logs), ids.id_of(name))
         steps.append(step | _fields_of_answer(call.answer or ModelAnswer("")))
     if others:
@@ -205,11 +205,8 @@ def _read_autogen_answer(event: dict[str, Any]) -> ModelAnswer:
     )
 
 
-def _ran(log: ToolCall, events: list[dict[str, Any]]) -> ToolCall:
-    """Return the call with what its own event says where no later message did.
-
-    Events have no id of their call and come as calls end: those of the same arguments belong together, else the first.
-    """
+def _with_tool_event(log: ToolCall, events: list[dict[str, Any]]) -> ToolCall:
+    """Return the call with what its own event says where no later message did."""
     event = next((one for one in events if one.get("arguments") == log.arguments), next(iter(events), None))
     if event is None:
         return log

@@ -146,32 +146,32 @@ def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
         raise DatapackError(f"{path} is not in the form of {version}: {problem(error)}.") from error
 
 
-def _input_characters(found: AtifTrajectory) -> int:
+def _input_characters(trajectory: AtifTrajectory) -> int:
     """Return how many characters the inputs of all steps would have together, at most, without making them."""
     before = total = 0
-    for step in found.steps:
+    for step in trajectory.steps:
         total += before if step.source == "agent" else 0
         results = step.observation.results if step.observation else ()
         calls = sum(len(call.function_name) + len(str(call.arguments)) for call in step.tool_calls or ())
         before += len(plain_text(step.message)) + calls + sum(len(result.text) for result in results) + 32
-    return total + sum(_input_characters(one) for one in found.subagent_trajectories or ())
+    return total + sum(_input_characters(one) for one in trajectory.subagent_trajectories or ())
 
 
-def _read_traces(found: AtifTrajectory) -> Iterator[Trace]:
-    users = (plain_text(step.message) for step in found.steps if step.source == "user")
+def _read_traces(trajectory: AtifTrajectory) -> Iterator[Trace]:
+    users = (plain_text(step.message) for step in trajectory.steps if step.source == "user")
     about: dict[str, Any] = {
-        "task_id": found.session_id or found.trajectory_id or "",
+        "task_id": trajectory.session_id or trajectory.trajectory_id or "",
         "task_instruction": next(users, ""),
-        "system_name": found.agent.name,
+        "system_name": trajectory.agent.name,
     }
-    yield Trace.model_validate({**about, **found.own_fields, "steps": tuple(_read_steps(found))})
-    for subagent in found.subagent_trajectories or ():
+    yield Trace.model_validate({**about, **trajectory.own_fields, "steps": tuple(_read_steps(trajectory))})
+    for subagent in trajectory.subagent_trajectories or ():
         yield from _read_traces(subagent)
 
 
-def _read_steps(found: AtifTrajectory) -> Iterator[TraceStep]:
+def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
     ids, conversation, number = AgentIds(), Conversation(), 0
-    for step in found.steps:
+    for step in trajectory.steps:
         if step.source != "agent":
             conversation = [] if step.own_fields.get("begins") else conversation
             seen = [result.text for result in step.observation.results] if step.observation else []
@@ -183,7 +183,7 @@ def _read_steps(found: AtifTrajectory) -> Iterator[TraceStep]:
         conversation = split_messages(str(kept)) if kept is not None else conversation
         number += 1
         made = _read_agent_step(
-            step, number, found.agent, ids, kept if kept is not None else render_messages(conversation)
+            step, number, trajectory.agent, ids, kept if kept is not None else render_messages(conversation)
         )
         if step.is_copied_context:
             number -= 1  # said in an earlier trajectory: what this one begins with

@@ -53,7 +53,7 @@ def atif_of(trace: Trace) -> dict[str, Any]:
 
 
 def after(conversation: Conversation, step: TraceStep) -> Conversation:
-    """Return *conversation* with what *step* adds to it: what was said and called, and what the tools gave."""
+    """Return *conversation* extended by *step*: its texts, calls and tool results."""
     called = [f"[calls {call.tool} {call.arguments}]" for call in step.tool_logs]
     said = ("assistant", "\n".join(filter(None, [step.output_content, *called])))
     return [*conversation, said, *(("tool", call.output) for call in step.tool_logs)]
@@ -74,14 +74,14 @@ def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
                 extra = {OURS: ours} if ours else None
                 yield _without_nothing({"source": _SOURCE[role], "message": text, "extra": extra})
         if spoken and (follows or new):
-            yield _agent_step(step, kept=None)
+            yield _agent_step(step, context=None)
         else:
-            yield _agent_step(step, kept=step.input_context)
+            yield _agent_step(step, context=step.input_context)
         conversation = after(given, step)
 
 
-def _agent_step(step: TraceStep, kept: str | None) -> dict[str, Any]:
-    """Return the step of an agent; *kept* is its input where that does not follow from the steps before it."""
+def _agent_step(step: TraceStep, context: str | None) -> dict[str, Any]:
+    """Return an agent's step as ATIF; *context* is its input when it does not follow from earlier steps."""
     ours = step.model_dump(
         mode="json",
         include={
@@ -97,8 +97,8 @@ def _agent_step(step: TraceStep, kept: str | None) -> dict[str, Any]:
         },
         exclude_none=True,
     )
-    if kept is not None:
-        ours["input_context"] = kept
+    if context is not None:
+        ours["input_context"] = context
     further = {key: value for key, value in step.usage.items() if key not in _USAGE}
     metrics: dict[str, Any] = {_USAGE[key]: value for key, value in step.usage.items() if key in _USAGE}
     if further:

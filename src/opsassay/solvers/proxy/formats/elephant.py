@@ -73,7 +73,7 @@ class _ReprReader:
         self._read_next_token()
 
     def value(self, depth: int) -> Any:
-        """Return the value that begins at the current part."""
+        """Parse and return the value at the current token."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} brackets are nested at character {self._at:,}")
         kind, part = self._kind, self._part
@@ -85,7 +85,7 @@ class _ReprReader:
         if kind == "name":
             return self._read_named(part, depth)
         if part == "{":
-            return self._pairs("}", ":", depth)
+            return self._read_pairs("}", ":", depth)
         if part in {"[", "("}:
             return self._read_items(_CLOSING[part], depth)
         raise self._unexpected_error(part)
@@ -107,18 +107,18 @@ class _ReprReader:
                 return _NAMES[name]
             raise self._unexpected_error(name)
         self._read_next_token()
-        return self._pairs(")", "=", depth)
+        return self._read_pairs(")", "=", depth)
 
-    def _pairs(self, closing: str, between: str, depth: int) -> dict[Any, Any]:
-        """Return the keyword arguments of a call, or the entries of a dict."""
+    def _read_pairs(self, closing: str, separator: str, depth: int) -> dict[Any, Any]:
+        """Parse and return the keyword arguments of a call, or the entries of a dict."""
         found: dict[Any, Any] = {}
         while (self._kind, self._part) != ("mark", closing):
             key: Any = self._part
-            if between == "=" and self._kind == "name":
+            if separator == "=" and self._kind == "name":
                 self._read_next_token()
             else:
                 key = self.value(depth + 1)
-            if (self._kind, self._part) != ("mark", between):
+            if (self._kind, self._part) != ("mark", separator):
                 raise self._unexpected_error(self._part)
             self._read_next_token()
             found[key if isinstance(key, str) else repr(key)] = self.value(depth + 1)
@@ -169,7 +169,7 @@ def is_elephant(payload: Any) -> bool:
 
 
 def pair_in(folder: Path) -> tuple[Path, Path] | None:
-    """Return the files of a task in *folder*, None where it is no task; raises DatapackError where one is missing."""
+    """Return the two files of a task in *folder*, None when it is no task; raises DatapackError for a missing one."""
     for about, steps in PAIRS:
         if (folder / about).exists() and (folder / steps).exists():
             return folder / about, folder / steps
@@ -278,7 +278,7 @@ def _read_record(record: dict[str, Any]) -> _StepRecord:
 
 
 def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
-    """Return what an output says, and what is odd about it; text that cannot be read as an object stays text."""
+    """Return the parsed output and what is odd about it; text that is no object stays text."""
     odd, read = None, value
     if isinstance(value, str) and is_object_repr(value):
         try:
@@ -308,7 +308,7 @@ def _read_tool_call(log: dict[str, Any]) -> ToolCall:
 
 
 def runs_folder(path: Path) -> str | None:
-    """Return the name of the folder of runs that *path* lies in, None where it is in none."""
+    """Return the name of the folder of runs around *path*, None without one."""
     return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
 
 

@@ -59,12 +59,12 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     """
     skipped = [] if skipped is None else skipped
     if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():
-        return [_steps(list(read_json_lines(path / STEPS)), path / STEPS)]
+        return [_read_run_trace(list(read_json_lines(path / STEPS)), path / STEPS)]
     if (pair := pair_in(path if path.is_dir() else path.parent)) and (path.is_dir() or path in pair):
         return [elephant_trace(read_task(pair), pair[0].parent)]
     if path.is_dir() or path.name == RECORD:
         folder = path if path.is_dir() else path.parent
-        return [_of_session(folder, skipped)]
+        return [_read_session_trace(folder, skipped)]
     if not path.exists():
         raise UserError(f"There is no {path}; give a recorded session or the file of a trace.")
     if path.suffix == ".eval":
@@ -74,7 +74,7 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     return _read_payload(read_json(path), path, skipped)
 
 
-def _of_session(folder: Path, skipped: list[str]) -> Trace:
+def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
     """Return the trace of a recorded session; raises DatapackError where none of its requests became a step."""
     exchanges = read_session(folder)
     trace = trace_of(exchanges, folder.name)
@@ -94,7 +94,7 @@ def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
     if lines and all(is_otlp(line) for line in lines):
         return traces_of_spans(lines, path, skipped)
     if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
-        return [_steps(lines, path)]
+        return [_read_run_trace(lines, path)]
     if is_autogen(lines):
         return [autogen_trace(lines, path, skipped)]
     raise DatapackError(
@@ -127,8 +127,8 @@ def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
     return reader(payload, path, skipped)
 
 
-def _steps(lines: list[Any], path: Path) -> Trace:
-    """Return the trace of a run folder's trace.jsonl; the first thing that a user said in it is the instruction."""
+def _read_run_trace(lines: list[Any], path: Path) -> Trace:
+    """Return the trace in a run folder's trace.jsonl; the first user message is the instruction."""
     run = read_noun(Run, path.parent / "run.json") if (path.parent / "run.json").exists() else None
     first = str(lines[0].get("input_context", "")) if lines and isinstance(lines[0], dict) else ""
     asked = re.search(r"^\[user\]\n(.*?)(?=\n\n\[\w+\]\n|\Z)", first, re.DOTALL | re.MULTILINE)

@@ -172,13 +172,13 @@ def _read_trace(spans: Sequence[_Span]) -> Trace:
     by_id = {span.id: span for span in spans}
     ordered = sorted(spans, key=lambda span: (span.start_ns, span.attributes.get("opsassay.step_id", 0)))
     inferences = [span for span in ordered if _is_inference(span)]
-    tools = _tools_by_step(ordered, inferences)
+    tools = _tools_by_inference(ordered, inferences)
     root = next((span.attributes for span in ordered if not span.parent), {})
     ids = AgentIds()
     calls = [ModelCall(asked_of(s.attributes, s.events), answer_of(s.attributes, s.events)) for s in inferences]
     later, steps = LaterRequests(calls), []
     for number, (span, call) in enumerate(zip(inferences, calls, strict=True), 1):
-        name = _agent(span, by_id)
+        name = _agent_of_span(span, by_id)
         logs = _tool_calls(call, call.tool_logs(later.results(number - 1)), tools[span.id])
         steps.append(_read_step(number, span, call, name, ids.id_of(name), logs))
     messages = calls[0].asked.messages
@@ -223,13 +223,10 @@ def _read_step(
     )
 
 
-def _tool_calls(call: ModelCall, said: Sequence[ToolCall], spans: Sequence[_Span]) -> tuple[ToolCall, ...]:
-    """Return the calls of a step: those of its messages, each by its span where it has one, then those of spans alone.
-
-    A span is that of a call by the call's id, else by the tool's name. What a span does not say its message may.
-    """
+def _tool_calls(call: ModelCall, message_calls: Sequence[ToolCall], spans: Sequence[_Span]) -> tuple[ToolCall, ...]:
+    """Return the calls of a step: those of its messages, each by its span where it has one, then those of spans alone."""
     left, logs = list(spans), []
-    for use, by_message in zip(call.answer.tool_uses if call.answer else (), said, strict=True):
+    for use, by_message in zip(call.answer.tool_uses if call.answer else (), message_calls, strict=True):
         by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)
         by_name = (s for s in left if not s.attributes.get("gen_ai.tool.call.id") and _name_of_tool(s) == use.tool)
         span = next(by_id, None) or next(by_name, None)
@@ -250,7 +247,7 @@ def _is_inference(span: _Span) -> bool:
     return span.operation in _INFERENCE
 
 
-def _tools_by_step(ordered: Sequence[_Span], inferences: Sequence[_Span]) -> dict[str, list[_Span]]:
+def _tools_by_inference(ordered: Sequence[_Span], inferences: Sequence[_Span]) -> dict[str, list[_Span]]:
     """Return tool spans by the inference they follow: their parent if it is one, else the last to start before them."""
     found: dict[str, list[_Span]] = {span.id: [] for span in inferences}
     last: _Span | None = None
@@ -264,7 +261,7 @@ def _tools_by_step(ordered: Sequence[_Span], inferences: Sequence[_Span]) -> dic
     return found
 
 
-def _agent(span: _Span, by_id: dict[str, _Span]) -> str:
+def _agent_of_span(span: _Span, by_id: dict[str, _Span]) -> str:
     """Return the agent of the nearest span up the tree that names one."""
     seen: set[str] = set()
     current: _Span | None = span

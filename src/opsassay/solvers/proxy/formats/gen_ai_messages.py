@@ -25,28 +25,33 @@ _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+
 
 
 def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
-    """Return what the input of a span says, from the first form that it has."""
+    """Return the parsed input of a span, from the first convention that it follows."""
     attributes = _with_details(attributes, events)
-    messages = [one for given in _parse_objects(attributes.get("gen_ai.input.messages")) for one in _of_parts(given)]
+    messages = [one for given in _parse_objects(attributes.get("gen_ai.input.messages")) for one in _split_parts(given)]
     if instructions := _parse_json(attributes.get("gen_ai.system_instructions")):
         messages.insert(0, {"role": "system", "content": _text_parts(list_objects(instructions))})
     messages = messages or _read_numbered_messages(attributes, "prompt")
     if not messages:
-        messages = [one for name, given in events if name == "gen_ai.content.prompt" for one in _logged(given, "user")]
+        messages = [
+            one
+            for name, given in events
+            if name == "gen_ai.content.prompt"
+            for one in _messages_of_event(given, "user")
+        ]
         messages += [_message_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
     return read_request({"messages": messages})
 
 
 def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
-    """Return what the output of a span says and calls, and why the model stopped, from the first form that it has."""
+    """Return the parsed output of a span (text, calls, stop reason), from the first convention that it follows."""
     attributes = _with_details(attributes, events)
     given = _parse_objects(attributes.get("gen_ai.output.messages"))
-    messages = [one for message in given for one in _of_parts(message)] or _read_numbered_messages(
+    messages = [one for message in given for one in _split_parts(message)] or _read_numbered_messages(
         attributes, "completion"
     )
     if not messages:
         logged = [given for name, given in events if name == "gen_ai.content.completion"]
-        messages = [one for given in logged for one in _logged(given, "assistant")]
+        messages = [one for given in logged for one in _messages_of_event(given, "assistant")]
         messages += [_message_of_choice(one) for name, one in events if name == "gen_ai.choice"]
     reasons = _parse_json(attributes.get("gen_ai.response.finish_reasons"))
     stopped = next((one.get("content") if isinstance(one, dict) else one for one in reasons or ()), None)
@@ -60,8 +65,8 @@ def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
     return replace(answer, results=read_request({"messages": messages}).results)
 
 
-def _of_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a chat that a message of parts amounts to: what tools gave stands apart in a chat."""
+def _split_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield chat messages for a message of parts; tool results become messages of their own."""
     if "parts" not in message:  # a message of a chat as it is
         yield {"role": "user", **message}
         return
@@ -87,15 +92,15 @@ def _as_chat_call(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": part.get("id"), "function": {"name": part.get("name", ""), "arguments": arguments}}
 
 
-def _logged(given: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
-    """Return the messages of an event that has them as JSON, or as one text."""
-    text = str(given.get("gen_ai.prompt", given.get("gen_ai.completion", "")))
+def _messages_of_event(event: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
+    """Return the messages of an event that holds them as JSON or as text."""
+    text = str(event.get("gen_ai.prompt", event.get("gen_ai.completion", "")))
     found = _parse_objects(text)
     return found if found and all("role" in one for one in found) else [{"role": role, "content": text}]
 
 
 def _text_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the texts of *parts*, without thoughts, as of recorded sessions; of a medium its name stands there."""
+    """Return the texts of *parts* without thoughts; other media by their names."""
     return [{"text": _text_of(part)} for part in parts if part.get("type") not in _THOUGHT]
 
 
@@ -144,7 +149,7 @@ def _read_numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[di
 
 
 def _with_details(attributes: Mapping[str, Any], events: Events) -> dict[str, Any]:
-    """Return *attributes* with those of the event that has the messages where the span itself has not."""
+    """Return *attributes*, with the message attributes of the span's event where the span has none."""
     details = [given for name, given in events if name == "gen_ai.client.inference.operation.details"]
     return {**(details[-1] if details else {}), **attributes}
 

@@ -41,8 +41,8 @@ def inspect_payload(path: Path) -> dict[str, Any]:
             names = sorted(
                 name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")
             )
-            header = _read(archive, "header.json") if "header.json" in archive.namelist() else {}
-            samples = [_read(archive, name) for name in names]
+            header = _read_member(archive, "header.json") if "header.json" in archive.namelist() else {}
+            samples = [_read_member(archive, name) for name in names]
     except (zipfile.BadZipFile, zstd.ZstdError, zlib.error, NotImplementedError, ValueError, OSError) as error:
         raise DatapackError(f"{path} cannot be read as a log of inspect_ai: {error}.") from error
     if not isinstance(header, dict) or not all(isinstance(sample, dict) for sample in samples):
@@ -50,8 +50,8 @@ def inspect_payload(path: Path) -> dict[str, Any]:
     return {**header, "samples": samples}
 
 
-def _read(archive: zipfile.ZipFile, name: str) -> Any:
-    """Return what is in one file of the archive, no more of it than its entry says; a score that is NaN has no value."""
+def _read_member(archive: zipfile.ZipFile, name: str) -> Any:
+    """Return the JSON value of a file in the archive, at most as large as its entry says; NaN scores become None."""
     with archive.open(name) as stream:
         return read_json(stream.read(archive.getinfo(name).file_size), constant=lambda _: None)
 
@@ -82,7 +82,7 @@ def _read_trace(sample: dict[str, Any], task: str) -> Trace:
 
 
 def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events with the input messages that newer logs keep once and refer to by [start, end) ranges."""
+    """Return the events of *sample* with the input messages that newer logs store once and refer to by ranges."""
     messages = (sample.get("events_data") or {}).get("messages") or []
     return [
         event | {"input": [message for start, end in event["input_refs"] for message in messages[start:end]]}
@@ -102,7 +102,7 @@ def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -
             agent = str(event["name"]) if event.get("type") == "agent" else None
             spans[str(event["id"])] = (event.get("parent_id"), agent)
         elif kind == "model":
-            name = _agent(event.get("span_id"), spans)
+            name = _agent_of_span(event.get("span_id"), spans)
             steps.append(_read_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
             logs.append({})
         elif kind == "tool" and logs:
@@ -124,11 +124,17 @@ def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
     return fields(choice.get("message"))
 
 
-def _call_in_messages(call: dict[str, Any], given: dict[str, Any] | None, attachments: dict[str, str]) -> ToolCall:
+def _call_in_messages(
+    call: dict[str, Any], result_message: dict[str, Any] | None, attachments: dict[str, str]
+) -> ToolCall:
     """Return a call that has no event of its own, with the message that has its result, None where there is none."""
-    about = {"function": call.get("function"), "arguments": call.get("arguments"), "error": fields(given).get("error")}
-    made = _read_tool_call({**about, "result": fields(given).get("content")}, attachments)
-    return made if given is not None else made.model_copy(update={"status": "unanswered"})
+    about = {
+        "function": call.get("function"),
+        "arguments": call.get("arguments"),
+        "error": fields(result_message).get("error"),
+    }
+    made = _read_tool_call({**about, "result": fields(result_message).get("content")}, attachments)
+    return made if result_message is not None else made.model_copy(update={"status": "unanswered"})
 
 
 def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
@@ -137,7 +143,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
     message = choice.get("message") or {}
     ours = fields(fields(output.get("metadata")).get("opsassay"))
     shown = [
-        (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
+        (str(m.get("role", "user")), _restore_attachments(plain_text(m.get("content")), attachments))
         for m in list_objects(event.get("input"))
     ]
     return TraceStep(
@@ -145,7 +151,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
         agent_id=agent_id,
         agent_name=name,
         input_context=render_messages(shown),
-        output_content=_attached(plain_text(message.get("content")), attachments),
+        output_content=_restore_attachments(plain_text(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),
         usage=usage_by_total("inspect", output.get("usage")),
@@ -162,13 +168,13 @@ def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolC
     return ToolCall(
         tool=str(event.get("function", "")),
         arguments=arguments_of(event.get("arguments")),
-        output=_attached(output, attachments),
+        output=_restore_attachments(output, attachments),
         status="error" if error else "ok",
     )
 
 
-def _agent(span: Any, spans: dict[str, tuple[str | None, str | None]]) -> str:
-    """Return the agent of the innermost span around *span* that is an agent's."""
+def _agent_of_span(span: Any, spans: dict[str, tuple[str | None, str | None]]) -> str:
+    """Return the name of the innermost agent span at or around *span*."""
     seen: set[str] = set()
     while span in spans and span not in seen:
         parent, agent = spans[span]
@@ -183,8 +189,8 @@ def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
     return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
 
 
-def _attached(text: str, attachments: dict[str, str]) -> str:
-    """Return *text* with what inspect_ai moved out of it back in place."""
+def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
+    """Return *text* with the parts restored that inspect_ai moved to attachments."""
     return attachments.get(text, text)
 
 
