@@ -18,7 +18,7 @@ from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, safe_text, storable
 from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
-from opsassay.evals.runner.ranking import aborted_cells, counted_runs
+from opsassay.evals.runner.ranking import aborted_cells, counted_runs, retried_cells
 from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents.contract import AnswerError, read_answer
@@ -93,8 +93,11 @@ def test_what_is_ours_is_aborted_shown_and_counted(tmp_path: Path, cell: RunSpec
         attempt(store, cell, broken, limits={})
     runs = [read_run(folder) for folder in store.runs()]
     assert aborted_cells(runs, lambda run: run.solver.name) == {"agent": 1}
+    assert retried_cells(runs, lambda run: run.solver.name) == {}
     attempt(store, cell, lambda *_: AttemptOutcome(RunStatus.DONE, None, RIGHT), limits={})
-    assert aborted_cells([read_run(folder) for folder in store.runs()], lambda run: run.solver.name) == {}
+    runs = [read_run(folder) for folder in store.runs()]
+    assert aborted_cells(runs, lambda run: run.solver.name) == {}
+    assert retried_cells(runs, lambda run: run.solver.name) == {"agent": 1}
 
 
 @pytest.mark.parametrize("number", [*range(1, 65)])

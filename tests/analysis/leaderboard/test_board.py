@@ -39,9 +39,9 @@ def solver(name, outcomes, **further):
     return [run_of(name, f"t{i:02}", passed, **further) for i, passed in enumerate(outcomes)]
 
 
-def board_of(*groups, aborted=None):
+def board_of(*groups, aborted=None, retried=None):
     runs = tuple(run for group in groups for run in group)
-    return make_board(GradedRuns(domain_named("finops"), runs, aborted=aborted or {}))
+    return make_board(GradedRuns(domain_named("finops"), runs, aborted=aborted or {}, retried=retried or {}))
 
 
 def row(board, name):
@@ -131,6 +131,12 @@ def test_its_own_aborted_cells_cost_it_the_rank():
     board = board_of(GOOD, CONSTANT, aborted={"good": 2})
     assert row(board, "good").rank is None
     assert row(board, "good").reasons == ("2 of its cells were aborted and have no result",)
+
+
+def test_results_that_came_after_aborted_attempts_are_said():
+    said = board_of(GOOD, CONSTANT, retried={"good": 2}).warnings
+    assert [one for one in said if one.startswith("2 results of good came after aborted attempts")]
+    assert not [one for one in board_of(GOOD, CONSTANT).warnings if "aborted" in one]  # the control
 
 
 @pytest.mark.parametrize(("domain", "name"), [(d, n) for d, names in USUAL_BASELINES.items() for n in names])

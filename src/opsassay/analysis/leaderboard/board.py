@@ -116,6 +116,11 @@ def make_board(graded: GradedRuns) -> Leaderboard:
             f"{published} of {plural(len(tasks), 'task')} have the published seed: their answers follow from code that "
             "everybody has, so that a table of answers passes them."
         )
+    warnings += [
+        f"{plural(count, 'result')} of {name} came after aborted attempts, which an agent can cause when it brings its own "
+        "model endpoint; `opsassay view` shows why each was aborted."
+        for name, count in sorted(graded.retried.items())
+    ]
     void = void_items(one.verdict for one in graded.counted)
     if marked := {one.run.item for one in graded.counted if one.verdict.fingerprinted}:
         said = "recorded before draws had a secret: the fault can be computed, so no rank comes of them."

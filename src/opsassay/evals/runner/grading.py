@@ -13,7 +13,14 @@ from opsassay.core import text as counting
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.evals.runner.domain import DOMAINS, Domain, domain_named
-from opsassay.evals.runner.ranking import aborted_cells, counted_runs, run_id, solver_names, why_not_ranked
+from opsassay.evals.runner.ranking import (
+    aborted_cells,
+    counted_runs,
+    retried_cells,
+    run_id,
+    solver_names,
+    why_not_ranked,
+)
 from opsassay.evals.runner.results import ResultRow, solver_tables
 from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer
@@ -61,6 +68,8 @@ class GradedRuns:
     problems: Mapping[str, str] = field(default_factory=dict)
     aborted: Mapping[str, int] = field(default_factory=dict)
     """Cells of each solver that were begun and never came to a result."""
+    retried: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    """Cells of each solver whose result came after an aborted attempt."""
     baselines: frozenset[str] | None = field(default=None, kw_only=True)
     """Hashes of the solvers that are baselines, where somebody decides that; None: those that are known by name."""
     ranks_unsealed: bool = field(default=False, kw_only=True)
@@ -163,7 +172,7 @@ def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
 
 
 def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
-    """Return *graded* with the cells of complete *stores* whose attempts were all aborted."""
+    """Return *graded* with the cells of complete *stores* whose attempts were all aborted, and those that were retried."""
     begun = []
     for store in (RunStore(root) for root, ids in stores.items() if ids is None):
         for folder in store.runs():
@@ -175,7 +184,8 @@ def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
         s: f"{counting.plural(n, 'cell')} of {s} aborted, without a result; run the same again"
         for s, n in cells.items()
     }
-    return replace(graded, aborted=cells, problems={**graded.problems, **said})
+    retried = retried_cells(begun, graded.name)
+    return replace(graded, aborted=cells, retried=retried, problems={**graded.problems, **said})
 
 
 def grade_each(

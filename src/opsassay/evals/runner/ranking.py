@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from opsassay.core import text as counting
-from opsassay.core.schema.run import Run
+from opsassay.core.schema.run import Run, RunStatus
 from opsassay.evals.runner.store import FINISHED
 
 HASH_SHOWN = 8
@@ -89,6 +89,18 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
         ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
         of_cell[run.cell] = (name(run), ended)
     return dict(Counter(label for label, ended in of_cell.values() if not ended))
+
+
+def retried_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
+    """Return per solver *name* how many cells have a result that came after an aborted attempt; *runs* are in order."""
+    aborted, retried = set[str](), dict[str, str]()
+    for run in runs:
+        if run.status is RunStatus.ABORTED:
+            aborted.add(run.cell)
+        elif run.status in FINISHED and run.cell in aborted:
+            aborted.remove(run.cell)
+            retried[run.cell] = name(run)
+    return dict(Counter(retried.values()))
 
 
 def most_repeats(runs: Iterable[Run]) -> int:

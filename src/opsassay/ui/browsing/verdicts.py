@@ -15,7 +15,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.run import Run, RunStatus, Verdict
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
-from opsassay.evals.runner.ranking import aborted_cells
+from opsassay.evals.runner.ranking import aborted_cells, retried_cells
 from opsassay.evals.runner.store import FINISHED, VERDICTS
 from opsassay.scoring.void import is_void
 from opsassay.telemetry.tree import read_noun
@@ -114,8 +114,9 @@ class StoredVerdicts:
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
-        aborted = aborted_cells(over, catalogue.names_of(domain))
-        grades = StoredGrades(domain_named(domain), of, {}, aborted, every=every)
+        name = catalogue.names_of(domain)
+        aborted, retried = aborted_cells(over, name), retried_cells(over, name)
+        grades = StoredGrades(domain_named(domain), of, {}, aborted, retried=retried, every=every)
         entries = {entry.name: entry for entry in entries_of(grades)}
         return DomainStanding(grades, make_board(grades), entries, results - len(of))
 
