@@ -105,7 +105,7 @@ FAULTS: tuple[PastFault, ...] = (
               SRC + "server/artefacts.py", "with open_tar(io.BytesIO(content)) as archive",
               "with tarfile.open(fileobj=io.BytesIO(content)) as archive", "tests/hostile/test_bundles.py"),
     PastFault("killed-run-goes-on", "A run that is killed before the log names it is shown as running for ever.",
-              SRC + "ui/browsing/watching.py", "else is_held(self.root, at[0]):", "else True:",
+              SRC + "ui/browsing/watching.py", "else is_held(self.root, attempt[0]):", "else True:",
               "tests/ui/test_browsing.py"),
     PastFault("apis-end", "opsassay incident serve-apis ends at a Ctrl-C that it was started to ignore.",
               SRC + "cli/incident/serve_apis.py", "while True:  # an interruption", "if True:  # an interruption",
