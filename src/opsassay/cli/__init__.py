@@ -157,5 +157,6 @@ def _fullest_folder(words: Sequence[str]) -> str:
 
 
 def _echo_notes(error: BaseException) -> None:
+    """Print the notes that were added to *error* (add_note), each on a line of stderr."""
     for note in getattr(error, "__notes__", ()):
         echo(note, err=True)

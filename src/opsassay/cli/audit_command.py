@@ -83,6 +83,7 @@ def verify(
 
 
 def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
+    """Read the scores of *path*, match them over methods, and audit what is left."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.matched import match
     from opsassay.cli.score_input import scores_of
@@ -94,6 +95,7 @@ def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> Au
 
 
 def _write_report(result: AuditReport, output: Path) -> None:
+    """Write the report of *result* into the folder *output*; raises UserError when that is a file."""
     from opsassay.core.errors import UserError
     from opsassay.ui.audit_report import write_audit
 
@@ -103,6 +105,7 @@ def _write_report(result: AuditReport, output: Path) -> None:
 
 
 def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
+    """Print *result* as tables or one JSON object, with the path of its page in *output*."""
     from opsassay.analysis.audit.export import as_json as whole_object
 
     whole = whole_object(result)
@@ -134,6 +137,7 @@ def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
 
 
 def _format_pair(pair: dict[str, Any]) -> tuple[str | None, ...]:
+    """Return the row of one *pair* of methods in the table of stability; None where a value is missing."""
     macro, ends, p = pair["loso"]["macro"], pair["prediction_interval"], pair["interaction"]["p"]
     return (
         " - ".join(pair["pair"]),
@@ -148,6 +152,7 @@ def _format_pair(pair: dict[str, Any]) -> tuple[str | None, ...]:
 
 
 def _format_figure(checked: Checked) -> tuple[str | None, ...]:
+    """Return the row of one figure: its name, methods and system, as printed, recomputed, and the difference."""
     of = " - ".join(name for name in (checked.first, checked.second) if name)
     difference = None if checked.difference is None else f"{checked.difference:+.4f}"
     return (
@@ -165,6 +170,7 @@ def _format_number(value: float | None) -> str | None:
 
 
 def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
+    """Recompute each figure of the table *printed*, from *source* or from its own columns; raises UserError."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
     from opsassay.core.errors import UserError
@@ -187,6 +193,7 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
 
 
 def _read_figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
+    """Return the figures of *source*, a ledger or scores, by (figure, first, second, system)."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
 

@@ -92,6 +92,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _comparison_as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return *comparison* as an item of JSON; what came before is "a", what came after "b"."""
     from opsassay.analysis.audit.export import finite
 
     return {
@@ -109,6 +110,7 @@ def _comparison_as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
+    """Return *difference* with "a", "b" and "interval" instead of before, after, low and high."""
     fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
     return fields | {
         "a": difference["before"],
@@ -118,6 +120,8 @@ def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_comparison(comparison: Comparison) -> list[tuple[str | None, ...]]:
+    """Return the rows of *comparison*: first the mean of all systems, then each system."""
+
     def row(difference: Difference, system: str) -> tuple[str | None, ...]:
         ends = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
         return (

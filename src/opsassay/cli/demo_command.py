@@ -182,6 +182,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, stages: Stages) -> dict[s
 
 
 def _answer_as_json(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
+    """Return the answer of one method on the demo's incident, with its metrics and its seconds."""
     metrics = {name: verdict.metrics[name].value for name in METRICS}
     return {
         "method": run.solver.name,
@@ -194,6 +195,7 @@ def _answer_as_json(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
 
 
 def _print_result(result: dict[str, Any]) -> None:
+    """Print the demo's fault, its true cascade, and a table of the methods' grades."""
     from opsassay.core.schema.metric_words import word
 
     roots = ", ".join(result["truth_roots"]) or "nothing"

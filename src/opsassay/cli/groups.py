@@ -32,6 +32,7 @@ def _latest_store() -> Path | None:
 
 
 def _list_folders(parent: Path) -> list[Path]:
+    """Return at most `_MOST` folders directly in *parent*; none when it cannot be read."""
     try:
         with os.scandir(parent) as entries:
             return [parent / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]
@@ -40,6 +41,7 @@ def _list_folders(parent: Path) -> list[Path]:
 
 
 def _is_store(folder: Path) -> bool:
+    """Return whether *folder* holds runs (attempts.jsonl) or incidents with their truth."""
     return (folder / "attempts.jsonl").is_file() or ((folder / "incidents").is_dir() and (folder / "truth").is_dir())
 
 

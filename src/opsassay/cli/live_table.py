@@ -72,6 +72,7 @@ class RunTable:
         return table
 
     def _refresh_table(self) -> None:
+        """Draw the table anew, if it is shown."""
         if self.live is not None:
             self.live.refresh()
 

@@ -245,6 +245,7 @@ class Stages:
         self._stage = ""
 
     def _advance_until(self, task: Any, seconds: float, ended: threading.Event) -> None:
+        """Move the progress bar of *task* along with the clock, up to *seconds*, until *ended* is set."""
         started = time.monotonic()
         while self._progress is not None and not ended.wait(0.2):
             self._progress.update(task, completed=min(time.monotonic() - started, seconds))

@@ -176,6 +176,7 @@ def _grade_runs(
 
 
 def _run_as_json(end: RunEnd) -> dict[str, Any]:
+    """Return the end of one run as an item of JSON; also of a job that never ran."""
     from opsassay.evals.runner.ranking import why_not_ranked
 
     run = end.run

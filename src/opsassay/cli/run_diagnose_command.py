@@ -93,6 +93,7 @@ def command(
 
 
 def _diagnosis_as_json(end: RunEnd) -> dict[str, Any]:
+    """Return the diagnosis of one run as an item of JSON; also of a job that never ran."""
     from opsassay.evals.runner.store import read_diagnosis
 
     case, run = end.job.case, end.run
@@ -136,4 +137,5 @@ def _is_correct(case: Case, diagnosis: Diagnosis) -> bool | None:
 
 
 def _yes_or_no(value: bool | None) -> str | None:
+    """Return "yes", "no", or None for a value that is not known."""
     return None if value is None else "yes" if value else "no"

@@ -140,6 +140,7 @@ def _read_metrics(folder: Path) -> dict[str, float | None]:
 
 
 def _format_marks(metrics: dict[str, float | None]) -> list[str | None]:
+    """Return a cell for each check of a trial: passed, failed, or None where it was not judged."""
     names = ("v_outcome", "v_temporal", "v_depth", "v_probe", "certificate")
     words = {1.0: "✓", 0.0: "×", None: None}
     return [words[metrics.get(name)] for name in names]

@@ -121,6 +121,7 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, has_
 
 
 def _count_unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
+    """Return the number of unsealed runs of each solver that has any."""
     from opsassay.evals.runner.ranking import solver_names
 
     name = solver_names(run for run, _ in graded)
@@ -130,6 +131,10 @@ def _count_unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
 def _scores_of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
+    """Return one row of *metric* for each graded run of the store *path*; see `score_table` for the columns.
+
+    *by_protocol* keeps runs of one method under different protocols apart.
+    """
     from opsassay.evals.diagnosis.report import COVARIATES, case_labels, first_claim
     from opsassay.evals.runner.ranking import solver_names, versions_reported
     from opsassay.evals.runner.scores import NO_ANSWER, ScoredAnswer, score_table

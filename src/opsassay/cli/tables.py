@@ -46,6 +46,7 @@ def column_widths(headings: Sequence[str], cells: Rows, total: int) -> list[int]
 
 
 def _measure_longest_word(text: str) -> int:
+    """Return the width of the longest word of *text* in terminal cells, at least 1."""
     return max(map(cell_len, text.split()), default=1)
 
 
@@ -65,6 +66,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _build_grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style: dict[str, Any]) -> Table:
+    """Return a table of *heads* and *cells*, each text wrapped to the width of its column in terminal cells."""
     table = Table(header_style="bold", **style)
     lines = [
         ["\n".join(wrapped(text, width)) for text, width in zip(row, widths, strict=True)] for row in (heads, *cells)

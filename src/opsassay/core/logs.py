@@ -53,6 +53,7 @@ class Log:
         self._write_event(logging.ERROR, event, fields | {"error": "".join(traceback.format_exception(error)).rstrip()})
 
     def _write_event(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        """Log *event* with *fields* at *level*, if logging was set up."""
         if logging.root.handlers and self._logger.isEnabledFor(level):
             self._logger.log(level, event, extra={"fields": fields})
 

@@ -72,6 +72,7 @@ def storable(value: Any) -> Any:
 
 
 def _escape_code_point(number: int) -> str:
+    r"""Return the code point *number* as Python writes it escaped: \xNN, \uNNNN or \UNNNNNNNN."""
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 

@@ -84,6 +84,7 @@ def user_of(connection: Connection, token: str) -> User | None:
 
 
 def _make_token_row(token: str, days: float | None) -> dict[str, str | int | None]:
+    """Return the columns token_hash and expires_ns for *token*; *days* None never expires."""
     expires_ns = None if days is None else time.time_ns() + int(days * 86_400e9)
     return {"token_hash": _hash_token(token), "expires_ns": expires_ns}
 
@@ -108,5 +109,6 @@ def is_token(token: str, signer: Signer, kind: str, cell: str) -> bool:
 
 
 def _derive_token(signer: Signer, kind: str, cell: str) -> str:
+    """Return the token of *kind* for *cell*, which follows from the platform's key and is not stored."""
     key = hashlib.sha256(b"opsassay entries\0" + signer.key.private_bytes_raw()).digest()
     return f"{kind}_{hmac.new(key, f'{kind}:{cell}'.encode(), hashlib.sha256).hexdigest()}"

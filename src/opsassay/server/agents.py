@@ -35,6 +35,7 @@ LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
 
 
 def _require_domain(name: str) -> str:
+    """Return *name* if there is a domain of that name; raises ValueError."""
     if name not in DOMAINS.names():
         raise ValueError(f"there is no such domain; choose from {', '.join(DOMAINS.names())}")
     return name
@@ -138,6 +139,7 @@ def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tupl
 
 
 def _unpack_bundle(state: Path, agent: str, bundle: bytes) -> Path:
+    """Unpack the archive *bundle* into the folder of *agent*; raises UserError when it has no agent.yaml."""
     folder = state / _FOLDER / agent
     unpack(bundle, folder)
     if not (folder / AGENT_YAML).is_file():
@@ -147,6 +149,7 @@ def _unpack_bundle(state: Path, agent: str, bundle: bytes) -> Path:
 
 
 def _require_harmless(user: User, folder: Path) -> None:
+    """Remove *folder* and raise UserError when its agent asks for more of the machine than *user* may have."""
     try:
         agent = CommandAgent(folder / AGENT_YAML)
         list(agent.each_file())

@@ -108,6 +108,7 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
 def _make_endpoint(
     operations: Mapping[str, ApiOperation], platform: Platform
 ) -> Callable[[Request], Awaitable[Response]]:
+    """Return the HTTP endpoint of one path; *operations* are its operations by method."""
     paces = {
         method: RateLimit(operation.most_per_s) for method, operation in operations.items() if operation.most_per_s
     }
@@ -155,6 +156,7 @@ def bearer(request: Request) -> str:
 
 
 async def _read_body(request: Request, operation: ApiOperation) -> Any:
+    """Return the body as *operation* takes it: bytes, a checked form or None; raises BodyError."""
     if operation.form is None and not operation.raw:
         return None
     content = await read_bounded(request, MOST_BYTES if operation.raw else SMALL_BYTES)
@@ -187,6 +189,7 @@ async def read_bounded(request: Request, most_bytes: int) -> bytes:
 
 
 def _run_operation(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
+    """Carry out *operation* as the user of the request's token, in a transaction unless it is a GET."""
     reads = operation.method == "GET"
     with platform.engine.connect() if reads else platform.asking() as connection:
         token = bearer(request)
@@ -196,6 +199,7 @@ def _run_operation(operation: ApiOperation, platform: Platform, request: Request
 
 
 def _require_known(operation: ApiOperation, platform: Platform, token: str) -> None:
+    """Raise an error unless *token* belongs to a user who may call *operation*."""
     with platform.engine.connect() as connection:
         _who(operation, connection, token)
 
@@ -248,6 +252,7 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
 
 
 def _describe_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
+    """Return the OpenAPI parameters of *operation*, in its path and in its query."""
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     inside = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     asked = [
@@ -258,6 +263,7 @@ def _describe_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
 
 
 def _describe_refusals(operation: ApiOperation) -> dict[str, Any]:
+    """Return the OpenAPI responses of *operation* for errors, by status code."""
     codes = {"400": "What was given cannot be used; the error says why.", "503": "The database does not answer now."}
     if operation.roles is not None:
         codes |= {"401": "No token, or none that is known.", "403": "It is not for this token, or it is not there."}

@@ -74,6 +74,7 @@ class Artefacts:
         return content
 
     def _path_of(self, digest: str) -> str:
+        """Return where the artefact with *digest* is kept."""
         return f"{self._root}/{digest[:2]}/{digest}"
 
 

@@ -118,6 +118,7 @@ def _require_attempts_left(connection: Connection, user: User, task_set: str, ta
 def _queue_benchmark(
     platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet
 ) -> str:
+    """Store a benchmark of *agent* on *tasks* and its cells, queue it, and return its id; raises UserError."""
     every = _plan_jobs(platform, agent, task_set, tasks)
     jobs = [job for job in every if is_for(job.cell.task, agent["level"])]
     if every and not jobs:
@@ -188,12 +189,14 @@ def _register_baseline(
 
 
 def _plan_jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[PlannedRun]:
+    """Return the runs of *agent* on the task set *name*, one for each task and seed."""
     asked, further = planned(platform.state, platform.artefacts, agent)
     merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
     return jobs_of(platform.state, name, tasks, [asked], merged)
 
 
 def _make_cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
+    """Return the row of the table `cells` for *job*; *now* in ns."""
     cell = job.cell
     return {
         "id": f"{benchmark}-{cell.hash}", "benchmark_id": benchmark, "hash": cell.hash, "domain": cell.task.domain,

@@ -113,6 +113,7 @@ class PlatformEntry:
         return "\n".join(part.get("text", "") for part in found.get("content", ()))
 
     def _call_method(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Call the MCP tool server's *method* and return its result; raises PlatformError."""
         self._calls += 1
         answer = self._post_message({"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params})
         if "error" in answer:
@@ -120,9 +121,11 @@ class PlatformEntry:
         return answer["result"]
 
     def _post_message(self, message: Mapping[str, Any]) -> Any:
+        """Send *message* to the entry's MCP endpoint and return the answer."""
         return self._platform.ask("POST", self._mcp, message, token=self._token)
 
     def _report_status(self, status: str, message: str = "") -> None:
+        """Tell the platform the agent's *status* on this entry."""
         body = {"status": status, "message": message}
         self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
 

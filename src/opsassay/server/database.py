@@ -100,6 +100,7 @@ def unreachable(url: str, error: Exception) -> OperationError:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of *error*, of 300 characters at most, without a full stop."""
     return str(error).strip().splitlines()[0][:300].rstrip(".")
 
 

@@ -74,6 +74,7 @@ def running_url(state: Path) -> str | None:
 
 
 def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
+    """Make PostgreSQL's data folder *data* by the initdb of *programs*; raises StartError."""
     data.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret = data.with_name("postgresql.password")
     secret.touch(mode=0o600)
@@ -96,6 +97,7 @@ def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
+    """Wait until *server* answers at *url*, and create its database if it is missing; raises StartError."""
     deadline, plain = time.monotonic() + READY_S, url.rpartition("/")[0] + "/postgres"
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -141,6 +143,7 @@ def _end(server: subprocess.Popen[bytes], data: Path) -> None:
 
 
 def _read_or_make_password(state: Path) -> str:
+    """Return the database password kept in *state*, a new one at the first start."""
     path = state / PASSWORD_FILE
     if not path.exists():
         path.touch(mode=0o600)

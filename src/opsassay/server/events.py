@@ -85,6 +85,7 @@ def append(connection: Connection, kind: str, subject: str, body: Mapping[str, A
 
 
 def _write_events(connection: Connection, signer: Signer, pending: Iterable[tuple[str, str, str]]) -> None:
+    """Append *pending* (kind, subject, body) to the log, each signed and chained to the hash before it."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
     before, previous = (last.seq, last.hash) if last else (0, FIRST)

@@ -121,12 +121,14 @@ def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
 
 
 def _require_fitting(scenario: Scenario) -> None:
+    """Raise UserError for the first error that is found in *scenario*."""
     for one in findings_here(scenario):
         if one.error:
             raise UserError(f"{scenario.id}: {one.field}: {one.message}.")
 
 
 def _list_texts(value: Any) -> Iterator[str]:
+    """Yield each text in *value*, JSON of any depth; keys are left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -135,5 +137,6 @@ def _list_texts(value: Any) -> Iterator[str]:
 
 
 def _write_task_set(state: Path, name: str, tasks: TaskSet) -> None:
+    """Write *tasks* as the task set *name* of the platform's folder *state*."""
     with whole_file(state / FOLDER / f"{name}.yaml") as partial:
         partial.write_text(yaml.safe_dump(tasks.model_dump(mode="json"), sort_keys=False), encoding="utf-8")

@@ -77,6 +77,8 @@ class PhaseForm(_Body):
 def _register_operation(
     method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **options: Any
 ) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
+    """Return a decorator that adds a function to ITBENCH; its docstring becomes the OpenAPI summary."""
+
     def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
         ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))
         return work
@@ -239,6 +241,7 @@ def submission(answer: Any) -> list[View]:
 
 
 def _require_cells(call: Call, *conditions: Any) -> list[View]:
+    """Return the cells that meet *conditions*, sorted by task and seed; raises ForbiddenError when there are none."""
     query = select(CELLS).where(*conditions).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
     rows = [dict(row) for row in call.connection.execute(query).mappings()]
     if not rows:
@@ -261,6 +264,7 @@ def _note_presence(call: Call, agent: Mapping[str, Any]) -> None:
 
 
 def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
+    """Note that *agent* is present; return its access info and its benchmarks with their bundles and states."""
     _note_presence(call, agent)
     query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"]).order_by(BENCHMARKS.c.created_ns)
     entries = []
@@ -283,6 +287,7 @@ def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
+    """Return the caller's token and where the manifest of *agent* is."""
     return {"token": call.token, "manifest_endpoint": f"/agents/{agent['id']}/manifest"}
 
 
@@ -315,10 +320,12 @@ def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> Vi
 
 
 def _make_metadata(id_: str, kind: str, created_ns: int) -> View:
+    """Return the metadata that ITBench puts at the head of each resource."""
     return {"id": id_, "resource_type": kind, "creation_timestamp": _iso_time(created_ns)}
 
 
 def _make_status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
+    """Return ITBench's form of a status; *at_ns* is when it began, None means now."""
     return {"phase": phase, "message": message, "lastTransitionTime": _iso_time(at_ns)}
 
 

@@ -73,6 +73,10 @@ class LeaderboardCache:
     def _make_leaderboard(
         self, connection: Connection, task_set: str, tasks: TaskSet, condition: Any, level: str, *, hosted: bool
     ) -> TaskSetLeaderboard:
+        """Return the leaderboard of *task_set* over the runs that meet *condition*.
+
+        *level* "" takes all levels; *hosted* keeps only self-hosted agents and baselines.
+        """
         every = self._grade_runs(connection, task_set, condition)
         level_of = {key: self._level_of_task(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
         registered, self_hosted, baselines = _registered(connection, tasks, condition)
@@ -136,6 +140,7 @@ class LeaderboardCache:
 
 
 def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
+    """Return the run of *row* with its metrics; read from *folder* when the row has no copy of it."""
     run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
     metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
     return GradedRun(folder, run, verdict_of(run, metrics))

@@ -47,6 +47,7 @@ class WorkerDeployment:
         }
 
     def _pod_spec(self) -> dict[str, Any]:
+        """Return the Kubernetes pod spec of a worker."""
         database = {"secretKeyRef": {"name": self.secret, "key": "database"}}
         options = ["--state", "/state", "--server", self.server, "-j", str(self.jobs)]
         options += [word for domain in self.domains for word in ("--domain", domain)]

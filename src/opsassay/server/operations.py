@@ -144,6 +144,7 @@ def upload_agent(call: Call) -> dict[str, Any]:
 
 
 def _registration_answer(agent: str, form: AgentForm) -> dict[str, Any]:
+    """Return what the registration of *agent* answers; only self-hosted agents have a manifest."""
     manifest = f"/api/agents/{agent}/manifest" if form.kind == "self_hosted" else None
     return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
 

@@ -1,4 +1,3 @@
-# ruff: noqa: D102 - PlatformData says what each method does
 """What the pages of the platform are made of, read from its database and its folder; the pages are `ui/platform/`."""
 
 from __future__ import annotations
@@ -67,6 +66,7 @@ class PageData:
         return user_of(self._connection, token)
 
     def task_sets(self) -> Mapping[str, TaskSet]:
+        """Return all task sets of the platform by name."""
         state = self._platform.state
         return {name: load_task_set(state, name) for name in task_set_names(state)}
 
@@ -123,6 +123,7 @@ class PageData:
         return [{**row, **counts[row["id"]]} for row in rows]
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
+        """Return the *count* newest benchmarks with the names of their agents, newest first."""
         query = select(BENCHMARKS, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
         return self._select_rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
 
@@ -148,6 +149,7 @@ class PageData:
         return request_benchmark(self._platform, self._connection, visitor, agent, task_set)
 
     def add_user(self, visitor: User, form: Row) -> str:
+        """Add the user of *form*; return the new token; raises an error unless *visitor* may add users."""
         visitor.require()
         given = _as_form(UserForm, form)
         token = access.add_user(self._connection, self._platform.state, given.name, given.role, given.days)
@@ -155,6 +157,7 @@ class PageData:
         return token
 
     def renew_token(self, visitor: User, name: str) -> str:
+        """Give the user *name* a new token and return it; raises an error unless *visitor* may do it."""
         visitor.require()
         token = access.renew_token(self._connection, self._platform.state, name)
         append(self._connection, "token renewed", name, {})

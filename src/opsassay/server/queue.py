@@ -70,6 +70,7 @@ class _Connector(PsycopgConnector):
     """A connector that says so when the connection that listens breaks, instead of making another."""
 
     async def _loop_notify(self, *arguments: Any, **keywords: Any) -> None:
+        """Listen for jobs as Procrastinate does, and raise ConnectorException when the listening ends."""
         await super()._loop_notify(*arguments, **keywords)
         raise ConnectorException("The connection that listens for jobs broke.")
 
@@ -91,10 +92,12 @@ class QueueWorker(Worker):
     _lost: ConnectorException | None = None
 
     def _start_side_tasks(self) -> list[asyncio.Task[Any]]:
+        """Start Procrastinate's side tasks, with the sweep instead of its deferrer of periodic tasks."""
         started = [task for task in super()._start_side_tasks() if task.get_name() != "deferrer"]
         return [*started, asyncio.create_task(self._sweep(), name="sweep")]
 
     async def _persist_job_status(self, *arguments: Any, **keywords: Any) -> None:
+        """Store a job's state; stop the worker and keep the error when the database is lost."""
         try:
             await super()._persist_job_status(*arguments, **keywords)
         except ConnectorException as error:
@@ -103,6 +106,7 @@ class QueueWorker(Worker):
             raise
 
     async def _shutdown(self, side_tasks: list[asyncio.Task[Any]]) -> None:
+        """End the worker, then raise the error that ended it, if any."""
         ended = [task.exception() for task in side_tasks if task.done() and not task.cancelled()]
         await super()._shutdown(side_tasks)
         for error in (*ended, self._lost):

@@ -199,15 +199,18 @@ def work(settings: WorkSettings) -> str:
 
 
 def _make_state_folder(folder: Path) -> Path:
+    """Create the platform's folder *folder* if it is missing; return its absolute path."""
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     return folder.absolute()
 
 
 def _open_artefacts(state: Path, url: str | None) -> Artefacts:
+    """Return the artefact store at *url*, or in the folder *state* for None."""
     return Artefacts(url or state / "artefacts")
 
 
 def _create_first_admin(platform: Platform) -> str | None:
+    """Add the administrator if there is no user yet, and return the token; None when there are users."""
     with platform.asking() as connection:
         if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
             return None
@@ -219,6 +222,7 @@ def _create_first_admin(platform: Platform) -> str | None:
 
 
 def _rebuild_index(platform: Platform) -> dict[str, int]:
+    """Rebuild the database from the files of the platform; return the number of rows of each table."""
     with platform.engine.begin() as connection:
         return rebuild(connection, platform.state)
 

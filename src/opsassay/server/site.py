@@ -158,11 +158,13 @@ def _with_effect(
 
 
 def _list_ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, str]]:
+    """Return (id, end state) of bundles of *benchmark* whose agent has ended while a worker still has them."""
     with platform.engine.connect() as connection:
         return ended_bundles(connection, benchmark)
 
 
 def _read_agent_state(platform: Platform, cell: str) -> str:
+    """Return the state of the agent on *cell*."""
     with platform.engine.connect() as connection:
         return str(connection.execute(select(CELLS.c.agent).where(CELLS.c.id == cell)).scalar_one())
 
@@ -203,10 +205,13 @@ class _Relaying:
         return JSONResponse(result, status_code=400 if result.get("isError") else 200)
 
     def _is_taken(self, token: str, benchmark: str, bundle: str) -> bool:
+        """Return whether the agent of the user with *token* works on *bundle* of *benchmark* now."""
         with self._platform.engine.connect() as connection:
             return taken_bundle(connection, token, benchmark, bundle)
 
     def _require_token(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
+        """Return an endpoint that calls *work* with the entry's id when the request carries that entry's token."""
+
         async def endpoint(request: Request) -> Response:
             entry = request.path_params["entry"]
             if not is_token(bearer(request), self._platform.signer, kind, entry):
@@ -248,6 +253,7 @@ class _Relaying:
 
 
 async def _read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the request's body; raises BodyError (400)."""
     try:
         found = json.loads(await read_bounded(request, MESSAGE_BYTES))
     except (ValueError, RecursionError):
@@ -283,6 +289,7 @@ def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
 
 
 def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
+    """Return seq, time_ns and kind of the events after number *seq*."""
     with platform.engine.connect() as connection:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 

@@ -41,4 +41,5 @@ def is_for(task: Task, level: str) -> bool:
 
 
 def _path_of(state: Path, key: TaskKey) -> Path:
+    """Return the file in *state* that keeps what is known of the task *key*."""
     return state / FOLDER / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()}.json"

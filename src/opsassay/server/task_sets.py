@@ -59,6 +59,7 @@ class Choice(Written):
         return [job for job in jobs if (job.cell.task.id, job.cell.task.commitment) in drawn]
 
     def _sort_key(self, task: tuple[str, str]) -> str:
+        """Return the hash of *task* and the seed, by which tasks are drawn in a random but fixed order."""
         return hashlib.sha256("\0".join((str(self.seed), *task)).encode()).hexdigest()
 
 

@@ -36,6 +36,7 @@ def _select_ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> 
 
 
 def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bool], reason: str) -> bool:
+    """End *benchmark* for *reason* if it still meets the condition *late*; return whether it did."""
     with platform.writing() as connection:
         found = connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark, late).with_for_update())
         if found.first() is None:
@@ -45,6 +46,7 @@ def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bo
 
 
 def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], reason: str) -> bool:
+    """End *cell* for *reason*, and its benchmark with the last one, if it meets *late*; return whether it did."""
     with platform.writing() as connection:
         values = {"error": reason, "worker": None, "heartbeat_ns": None}
         changed = update(CELLS).where(CELLS.c.id == cell, late).values(**values).returning(CELLS.c.benchmark_id)

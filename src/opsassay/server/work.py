@@ -133,6 +133,7 @@ class Worker:
                 raise
 
     def _run_cell(self, row: Mapping[str, Any], hold: _Hold) -> None:
+        """Run the job of the cell *row* and store its result; give the cell back when this worker is stopping."""
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")

@@ -53,6 +53,7 @@ def command(
 
 
 def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
+    """Let *agent* diagnose a made-up incident; return its name and what came of it; the last argument is unused."""
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.setups.agents import agent_setup
     from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL
@@ -68,6 +69,7 @@ def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, 
 
 
 def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
+    """Let *agent* try *task* for a few seconds; return its name and what came of it; raises UserError."""
     from opsassay.core.errors import NotFoundError, UserError
     from opsassay.evals.runner.domain import DOMAINS, domain_named
     from opsassay.evals.runner.ranking import ORACLE
@@ -95,6 +97,7 @@ def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task
 def _plan_part(
     domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the part of a run plan with one agent and one task, as the plan of *domain* is written."""
     further = settings.model_dump(mode="json", include={"price", "sealing", "temperature"})
     if domain != "sre":
         return {"tasks": [task], "agents": [{"name": agent, "model": model}], "settings": {**further, "limits": limits}}

@@ -123,6 +123,7 @@ def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_
 
 
 def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
+    """Print the table of *items*, the count of each label, and the notes; *explain* prints the reasons instead."""
     pretended = any(item["pretended"] for item in items)
     columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
     rows = [
@@ -151,6 +152,7 @@ def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain:
 
 
 def _explain_annotation(annotated: Any) -> Iterator[str]:
+    """Yield the lines that explain the label of one incident."""
     from opsassay.annotation.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
@@ -160,6 +162,7 @@ def _explain_annotation(annotated: Any) -> Iterator[str]:
 
 
 def _format_label(annotated: Any) -> str:
+    """Return the label of one incident, or why it has none."""
     if annotated.annotation is None:
         return f"failed: {annotated.error}"
     pretended = f" ({annotated.pretended})" if annotated.pretended else ""
@@ -167,6 +170,7 @@ def _format_label(annotated: Any) -> str:
 
 
 def _annotation_as_json(annotated: Any, *, explain: bool) -> dict[str, Any]:
+    """Return the annotation of one incident as an item of JSON; *explain* adds the lines that explain it."""
     annotation = annotated.annotation
     graph = annotation.graph if annotation else None
     return {

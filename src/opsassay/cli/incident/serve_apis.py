@@ -61,6 +61,7 @@ def _api_server(source: str, substrate: str) -> Iterator[ApiServer]:
 
 
 def _open_datapack(path: Path) -> Datapack:
+    """Open *path*, one incident or a tree with one incident; raises UserError when the tree has more."""
     from opsassay.core.errors import UserError
     from opsassay.telemetry.datapack import Datapack
     from opsassay.telemetry.tree import Tree

@@ -17,6 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def _class_name(name: str) -> str:
+    """Return the Python class name of *name*: "my-agent" gives "MyAgent"."""
     return "".join(part.capitalize() for part in name.split("-"))
 
 

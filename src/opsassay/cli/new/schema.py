@@ -111,6 +111,7 @@ def _plan_schema() -> dict[str, Any]:
 
 
 def _import_model(path: str) -> type[BaseModel]:
+    """Import the model that *path* names as "module:Class"."""
     module, _, name = path.partition(":")
     found: type[BaseModel] = getattr(importlib.import_module(module), name)
     return found

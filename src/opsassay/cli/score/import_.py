@@ -122,6 +122,7 @@ def _import_predictions(
 
 
 def _answer_as_json(answer: KeptAnswer) -> dict[str, Any]:
+    """Return one imported answer as an item of JSON: its file, its incident, its run."""
     return {
         "answer": answer.source,
         "incident": answer.run.item,

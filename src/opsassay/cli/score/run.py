@@ -101,6 +101,7 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
 
 
 def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> None:
+    """Write the result tables of *graded* into the Markdown file *path*."""
     from opsassay.evals.runner.tables import markdown
     from opsassay.telemetry.content import whole_file
 
@@ -113,6 +114,7 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
 
 
 def _verdict_as_json(graded: GradedRun) -> dict[str, Any]:
+    """Return the grades of one run as an item of JSON, with why it is not ranked."""
     from opsassay.evals.runner.ranking import why_not_ranked
 
     verdict = graded.verdict

@@ -63,4 +63,5 @@ def command(
 
 
 def _format_value(value: float | None) -> str:
+    """Return *value* with three decimals, "n/a" for None."""
     return "n/a" if value is None else f"{value:.3f}"

@@ -59,6 +59,7 @@ def command(fault: Path, name: str | None, duration_s: float | None, substrate: 
 
 
 def _describe_event(event: InjectionEvent) -> str:
+    """Return one sentence on a step of the injection: applied, effect seen or not, undone, recovered."""
     if event["event"] == "done":
         return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay system status`"
     place = event.get("service") or event.get("host")

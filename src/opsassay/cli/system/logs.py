@@ -74,5 +74,6 @@ def _parse_entries(process: str, lines: Iterable[str]) -> Iterator[dict[str, Any
 
 
 def _format_line(entry: Mapping[str, Any]) -> str:
+    """Return one log entry as "time level process: message"."""
     at = entry["time"][11:23] or "-"
     return f"{at:12} {entry['level']:7} {entry['process']}: {in_words(dict(entry))}"

@@ -42,6 +42,7 @@ def command(substrate: str, *, as_json: bool) -> None:
 
 
 def _show_machine(isolation: Mapping[str, Mapping[str, Any]], machine: Mapping[str, Any]) -> None:
+    """Print two tables: the isolation levels of this machine, and what its kernel can do."""
     shown = [(name, "yes" if level["available"] else "no", level["reason"]) for name, level in isolation.items()]
     print_table("Isolation levels of this machine", ("level", "available", "reason"), shown)
     abilities = [
@@ -52,4 +53,5 @@ def _show_machine(isolation: Mapping[str, Mapping[str, Any]], machine: Mapping[s
 
 
 def _format_ready(system: SystemStatus) -> str | None:
+    """Return "ready/all" replicas of *system*, None when nothing is known."""
     return None if system.ready is None else f"{system.ready}/{system.replicas}"

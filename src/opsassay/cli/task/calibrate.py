@@ -58,6 +58,7 @@ def command(
 
 
 def _trial_as_json(trial: LoadedTrial, end: Calibrated | None) -> dict[str, Any]:
+    """Return one trial as an item of JSON; *end* is its calibrated verdict, None when there is none."""
     verdict = None if end is None else end.verdict
     return {
         "scenario": trial.run.scenario.id,

@@ -123,6 +123,7 @@ def command(
 
 
 def _search_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
+    """Return the search for repairs of *scenario* that pass the checks and yet do harm, on a model."""
     from opsassay.analysis.fault_search.hunt import RepairHunt
     from opsassay.analysis.fault_search.repairs import repair_blocks, task_of
 
@@ -134,6 +135,7 @@ def _search_faults(
     scenario: Scenario, output: Path, target: str | None, cluster: Path | None, prompt: Prompt,
     commitment: dict[str, Any], *, audit: bool,
 ) -> _Search:  # fmt: skip
+    """Return the search for faults of *target* that the checks do not see; *audit* adds invalid candidates."""
     from opsassay.analysis.fault_search.hunt import Hunt
     from opsassay.analysis.fault_search.prompts import prompt_of
     from opsassay.analysis.fault_search.search import compose
@@ -176,11 +178,13 @@ def target_of(scenario: Scenario) -> str:
 
 
 def _format_attempt(attempt: Attempt, count: int) -> str:
+    """Return one line on *attempt*: its number of *count*, result, fitness, name and reason."""
     words = f"{attempt.composition.name}: {attempt.reason}"
     return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
 
 
 def _print_faults(result: dict[str, Any]) -> None:
+    """Print the tables of a search for faults: results, families and findings, and two shares."""
     rows = [[name, number] for name, number in result["counts"].items()]
     print_table("What became of the candidates", ["result", "candidates"], rows)
     for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
@@ -193,6 +197,7 @@ def _print_faults(result: dict[str, Any]) -> None:
 
 
 def _print_repairs(attempts: Sequence[Attempt], result: dict[str, Any]) -> None:
+    """Print the tables of a search for repairs, and the shares that were certified and did harm."""
     rows = [
         [one.number, one.composition.name, "-" if one.certified is None else one.certified, one.reason]
         for one in attempts
@@ -204,5 +209,6 @@ def _print_repairs(attempts: Sequence[Attempt], result: dict[str, Any]) -> None:
 
 
 def _say_share(label: str, share: dict[str, Any]) -> None:
+    """Print "label: count of n" with its 95% interval, on stderr."""
     low, high = (percent(bound) for bound in share["interval"])
     say(f"{label}: {share['count']} of {share['n']} (95% {low} to {high})")

@@ -75,6 +75,7 @@ def command(
 def _generate_from_namespace(
     name: str, output: Path, count: int, seed: int, kubeconfig: Path | None, context: str | None, *, as_json: bool
 ) -> None:
+    """Draw scenarios from the workloads of the namespace *name*; write them, the system and a plan to *output*."""
     import yaml
 
     from opsassay.core.errors import UserError
@@ -121,6 +122,7 @@ def _generate_from_costs(
     *,
     as_json: bool,
 ) -> None:
+    """Make cost tasks of the FOCUS exports *files*; write them and a plan to *output*; raises UserError."""
     from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export

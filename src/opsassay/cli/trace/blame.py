@@ -232,6 +232,7 @@ def _name_of_trace(path: Path, number: int, *, twice: bool) -> str:
 
 
 def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
+    """Write each trace whose label is settled, found in *traces*, and its label into *output*; raises UserError."""
     from opsassay.analysis.blame.annotations import SETTLED
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.formats import read_one
@@ -253,10 +254,12 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
 
 
 def _read_label(label_set: Any) -> tuple[str | None, int | None]:
+    """Return the blamed agent and step of *label_set*, None twice when it has no settled label."""
     return (label_set.attribution.agent_name, label_set.attribution.step_id) if label_set.attribution else (None, None)
 
 
 def _settled_as_json(settled: Any) -> dict[str, Any]:
+    """Return the labels that annotators gave one trace, and what came of them, as an item of JSON."""
     agent, step = _read_label(settled)
     labels = {name: label.model_dump() for name, label in settled.labels.items()}
     return {
@@ -270,6 +273,7 @@ def _settled_as_json(settled: Any) -> dict[str, Any]:
 
 
 def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
+    """Return the settings of the file *config*, or the usual ones, with each of *without* turned off."""
     from opsassay.analysis.blame.settings import BlameSettings
     from opsassay.core.schema.files import load_yaml
 
@@ -303,6 +307,7 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: Bla
 
 
 def _blame_as_json(path: Path, trace: Trace, blamed: Any) -> dict[str, Any]:
+    """Return the blamed agent and step of *trace* as an item of JSON, with reason, cost and replayed prefixes."""
     return {
         "trace": str(path),
         "task": trace.task_id,

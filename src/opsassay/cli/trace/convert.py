@@ -60,6 +60,7 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
 
 
 def _step_as_json(step: Any) -> dict[str, Any]:
+    """Return one step of a trace as an item of JSON, without its texts."""
     return {
         "step_id": step.step_id,
         "agent_name": step.agent_name,
@@ -72,6 +73,7 @@ def _step_as_json(step: Any) -> dict[str, Any]:
 
 
 def _print_steps(trace: Trace) -> None:
+    """Print one row for each step of *trace*: agent, kind, tools, tokens, output."""
     rows = [
         (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None,
          s.usage.get("input_tokens", 0) + s.usage.get("output_tokens", 0) or None,

@@ -87,6 +87,7 @@ def token(session: str, directory: Path) -> None:
 
 
 def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
+    """Serve the proxy until Ctrl-C, after the variables that point clients at it are printed; return 0."""
     from opsassay.core.logs import configure
     from opsassay.solvers.proxy.running import run_proxy
     from opsassay.solvers.proxy.tokens import issue_token
@@ -104,6 +105,7 @@ def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
 
 
 def _client_environment(url: str, token: str) -> dict[str, str]:
+    """Return the variables that point OpenAI and Anthropic clients at the proxy."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": token, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": token
     }  # fmt: skip
@@ -115,6 +117,7 @@ def _environment_without(key_env: str) -> dict[str, str]:
 
 
 def _make_policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
+    """Return what makes the proxy's policy: record, replay a session, or replay it with one step edited."""
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.solvers.proxy.exchanges import read_session

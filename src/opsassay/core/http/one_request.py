@@ -130,6 +130,7 @@ def send_content(connection: socket.socket, status: int, content: bytes, media_t
 
 
 def _format_response_head(status: int, media_type: str) -> str:
+    """Return the status line, Content-Type and "Connection: close" of a reply, not yet the blank line after them."""
     return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {media_type}\r\nConnection: close\r\n"
 
 
@@ -175,6 +176,7 @@ def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
 
 
 def _parse_header_line(line: str) -> tuple[str, str]:
+    """Return the name and the value of the header *line*; raises UnreadableError (400)."""
     name, colon, value = line.partition(":")
     if not colon or not name or name != name.strip():
         raise UnreadableError(400, "a header is no name and value")
@@ -182,6 +184,7 @@ def _parse_header_line(line: str) -> tuple[str, str]:
 
 
 def _parse_content_length(headers: Mapping[str, str]) -> int:
+    """Return the length of the body in bytes, 0 without a Content-Length; raises UnreadableError (400, 411, 413)."""
     if header(headers, "Transfer-Encoding"):
         raise UnreadableError(411, "a body is taken with its Content-Length only")
     text = header(headers, "Content-Length") or "0"

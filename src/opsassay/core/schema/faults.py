@@ -160,6 +160,7 @@ class FaultCatalogue(Mapping[str, FaultType]):
 
     @functools.cached_property
     def _fault_types_by_name(self) -> dict[str, FaultType]:
+        """All fault types by name; raises ConfigError when two families share one."""
         rows: dict[str, FaultType] = {}
         for family in families():
             for fault in family:

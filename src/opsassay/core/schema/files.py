@@ -113,6 +113,10 @@ def _expanded(node: yaml.Node | None) -> int:
 
 
 def _describe_first_error(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
+    """Return "file:line: field: message" of the most telling *error*, with the number of the others.
+
+    *node* is the parsed YAML that gives the line; None leaves the line out.
+    """
     found = error.errors(include_url=False)
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
     first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
@@ -138,6 +142,7 @@ def where(path: Path, field: str) -> str:
 
 
 def _has_location(node: yaml.Node | None, location: list[Any]) -> bool:
+    """Return whether the path of keys and indices *location* exists in the YAML *node*."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == str(part)), None)
@@ -172,6 +177,7 @@ def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
 
 
 def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
+    """Return the 1-based line of *location* in the YAML *node*, or of the last part of it that is there."""
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -196,6 +202,7 @@ def _fields(model: type[Written], location: list[Any]) -> list[str]:
 
 
 def _list_model_classes(annotation: Any) -> list[Any]:
+    """Return the pydantic models that occur in the type *annotation*, such as M of list[M] | None."""
     if hasattr(annotation, "model_fields"):
         return [annotation]
     return [found for argument in getattr(annotation, "__args__", ()) for found in _list_model_classes(argument)]

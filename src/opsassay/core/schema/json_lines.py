@@ -31,6 +31,7 @@ def append_object(path: Path, record: Mapping[str, Any], *, durable: bool = Fals
 
 
 def _append_line(path: Path, text: str, *, durable: bool) -> None:
+    """Append *text* and a line break in one write; *durable* waits until it is on the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, text.encode() + b"\n")

@@ -15,6 +15,7 @@ class MetricWord(Noun):
 
 
 def _read_metric_words() -> dict[str, MetricWord]:
+    """Return the title, unit and description of each metric by its name, from metric_words.yaml."""
     rows = packaged_yaml(__package__, "metric_words.yaml")
     return {metric: MetricWord(title=title, unit=unit, about=about) for metric, (title, unit, about) in rows.items()}
 

@@ -70,6 +70,7 @@ def complete_parameters(fault: FaultType, parameters: Mapping[str, Any]) -> dict
 
 
 def _check_parameter(fault: FaultType, parameter: Parameter, value: Any) -> float | int | str:
+    """Return *value* as the type of *parameter*; raises UserError for a wrong type or a value out of bounds."""
     where = f"{fault.name}: parameter {parameter.name!r}"
     if parameter.type == "str":
         if not isinstance(value, str):
@@ -100,6 +101,7 @@ def _complain_about_patch(parameters: Mapping[str, Any]) -> str | None:
 
 
 def _complain_about_new_path(parameters: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the parameter new_path of a path fault, None when it begins with "/"."""
     right = parameters["new_path"].startswith("/")
     return None if right else f"new_path must begin with '/', not {parameters['new_path']!r}."
 
@@ -112,6 +114,7 @@ def _complain_about_value(parameters: Mapping[str, Any]) -> str | None:
 
 
 def _complain_about_offset(parameters: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the parameter offset_ms of a clock fault, None when it is large enough."""
     offset = parameters["offset_ms"]
     if abs(offset) >= LEAST_SKEW_MS:
         return None

@@ -33,6 +33,7 @@ class Solver(Noun):
 
 
 def _format_value(value: Any) -> str:
+    """Return *value* as text; a float without trailing zeros."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

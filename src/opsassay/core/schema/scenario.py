@@ -410,4 +410,5 @@ class Scenario(Written):
         return frozenset({*self.truth.root_causes, *self.truth.entities, *self._faulted_targets()})
 
     def _faulted_targets(self) -> frozenset[str]:
+        """Return the names of the targets of all faults that the trigger injects."""
         return frozenset(fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target)

@@ -271,6 +271,7 @@ class System(Written):
             raise ValueError(f"load.command: {ours[0]} is no program; OpsAssay's own services listen at changing ports")
 
     def _check_program(self, name: str) -> None:
+        """Raise ValueError when the program of the service *name* calls an unknown name or uses an unknown password."""
         program = self.services[name].program
         assert program is not None
         for called in program.calls or ():
@@ -280,6 +281,10 @@ class System(Written):
         self._check_passwords(f"services.{name}.program.environment", program)
 
     def _check_passwords(self, where: str, command: Command) -> None:
+        """Raise ValueError when the environment of *command* asks for the password of a store that has none.
+
+        *where* is the field that the message names.
+        """
         for key, value in command.environment.items():
             for store in _PASSWORD.findall(value):
                 if store not in self.stores or self.stores[store].password is None:
@@ -290,6 +295,7 @@ class System(Written):
         return [name for name, service in self.services.items() if service.program is not None]
 
     def _check_step(self, service: str, step: Step) -> None:
+        """Raise ValueError when *step* calls an unknown operation or needs a store that the system lacks."""
         if step.call:
             self._check_route(f"services.{service}: call {step.call!r}", step.call)
         for action, engine in (("sql", "postgresql"), ("cache", "valkey"), ("publish", "nats")):
@@ -299,6 +305,7 @@ class System(Written):
                 )
 
     def _check_route(self, where: str, target: str) -> None:
+        """Raise ValueError unless *target*, "SERVICE OPERATION", exists; *where* is the field for the message."""
         callee, route = target.split(maxsplit=1)
         if callee not in self.services:
             raise ValueError(f"{where}: there is no service {callee!r}")

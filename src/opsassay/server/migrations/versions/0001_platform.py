@@ -9,10 +9,12 @@ revision, down_revision, branch_labels, depends_on = "0001", None, None, None
 
 
 def _identity() -> sa.Column[str]:
+    """Return the primary key column `id`."""
     return sa.Column("id", sa.String(40), primary_key=True)
 
 
 def _moment(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    """Return the column *name* for a time in ns since the epoch."""
     return sa.Column(name, sa.BigInteger, nullable=nullable)
 
 
