@@ -137,6 +137,7 @@ def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
 
 
 def _digest_datapack(path: Path, incident: Incident | None) -> str:
+    """Return the SHA-256 over the datapack's tables and *incident* (without its own content hash)."""
     total = hashlib.sha256()
     files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
     with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
@@ -159,6 +160,7 @@ def _path_of_partial(path: Path) -> Path:
 
 
 def _sync_to_disk(path: Path) -> None:
+    """Wait until *path*, a file or a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -106,15 +106,18 @@ class Datapack:
 
     @cached_property
     def _service_names(self) -> tuple[str, ...]:
+        """Services of the spans, or of metrics and logs when there are no spans; without load generators."""
         names = self._names_in("traces") or self._names_in("metrics") | self._names_in("logs")
         return tuple(sorted(names - self.load_generators() - {""}))
 
     @cached_property
     def _candidate_names(self) -> tuple[str, ...]:
+        """Services of spans, metrics and logs together; without load generators."""
         names = {name for modality in MODALITIES for name in self._names_in(modality)}
         return tuple(sorted(names - self.load_generators() - {""}))
 
     def _names_in(self, modality: str) -> set[str]:
+        """Return the service names in the table *modality* of both periods."""
         names = self.both(modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
         return set(names.drop_nulls())
 
@@ -171,6 +174,10 @@ def _page_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, int]:
 
 
 def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:
+    """Return a table of *path* as a lazy frame with the usual columns, empty without a file.
+
+    Raises ValueError for an unknown table and DatapackError for a damaged one.
+    """
     if period not in PERIODS or modality not in MODALITIES:
         raise ValueError(f"no table {period}_{modality}: periods are {PERIODS}, modalities {MODALITIES}")
     file = path / f"{period}_{modality}.parquet"
@@ -186,10 +193,12 @@ def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:
 
 
 def _name_of_table(path: Path, period: str, modality: str) -> str:
+    """Return "path: period_modality.parquet", by which messages name a table."""
     return f"{path}: {period}_{modality}.parquet"
 
 
 def _collect_frame(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
+    """Return the rows of *frame*; raises DatapackError, which names the table by *where*."""
     try:
         return frame.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -197,6 +206,7 @@ def _collect_frame(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
 
 
 def _damaged_error(where: str, error: BaseException) -> DatapackError:
+    """Return the error for the table *where* that cannot be read."""
     return DatapackError(f"{where} cannot be read ({first_line(error)}); copy or record the incident again.")
 
 
@@ -227,6 +237,7 @@ def _read_ranges(path: Path) -> Ranges:
 
 
 def _remark_on_traces(path: Path, period: str) -> tuple[str, ...]:
+    """Return a remark when the spans of *period* are missing or repeat their ids."""
     where, frame = _name_of_table(path, period, "traces"), _scan_table(path, period, "traces")
     spans, rows = _collect_frame(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
     if not rows:
@@ -235,6 +246,7 @@ def _remark_on_traces(path: Path, period: str) -> tuple[str, ...]:
 
 
 def _read_incident(path: Path) -> Incident:
+    """Read incident.json of *path*; raises DatapackError when it is damaged or a window is empty."""
     where = path / INCIDENT
     try:
         incident = Incident.model_validate(read_object(where))

@@ -108,6 +108,7 @@ def read_graph(path: Path) -> Annotation:
 
 
 def _read_faults(data: Mapping[str, Any]) -> tuple[Fault, ...]:
+    """Return the faults that *data*, an injection.json, describes; raises ValueError."""
     entries, named = _entries(data), data.get("fault_type")
     if not entries and named in (NO_FAULT, UNKNOWN):
         return ()
@@ -147,6 +148,7 @@ def _entries(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _find_first_root(data: Mapping[str, Any]) -> str | None:
+    """Return the first service of the ground truth, None without one."""
     roots = [service for entry in _as_list(data.get("ground_truth")) for service in _as_list(entry.get("service"))]
     return roots[0] if roots else None
 
@@ -162,10 +164,12 @@ def _chaos_type(value: Any) -> str:
 
 
 def _read_root(entry: Mapping[str, Any]) -> RootLabel:
+    """Return the root cause *entry*, each level of it with the names it may have."""
     return RootLabel(**{level: tuple(_as_list(entry.get(level))) for level in RootLabel.model_fields})
 
 
 def _as_list(value: Any) -> list[Any]:
+    """Return *value* as a list: of none for an empty value, of one for anything that is no list."""
     return list(value) if isinstance(value, list) else [value] if value else []
 
 

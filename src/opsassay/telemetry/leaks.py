@@ -67,6 +67,7 @@ def _pattern(truth: Truth) -> str:
 
 
 def _list_instants(fault: Fault) -> Iterator[str]:
+    """Yield start and end of *fault* in the forms they may be written in: s, ms, us, ns and ISO 8601."""
     for time_ns in (fault.start_ns, fault.end_ns):
         yield from (str(time_ns // unit) for unit in (1, 10**3, 10**6, 10**9) if time_ns % unit == 0)
         iso = iso_time(time_ns).removesuffix("+00:00")
@@ -74,6 +75,7 @@ def _list_instants(fault: Fault) -> Iterator[str]:
 
 
 def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield (column, text) for each column name and each text in the Parquet file *path* that *pattern* fits."""
     frame = pl.scan_parquet(path, glob=False)
     for column, dtype in frame.collect_schema().items():
         if re.search(pattern, column):
@@ -84,6 +86,7 @@ def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _search_json(value: Any) -> Iterator[str]:
+    """Yield each key and each value in *value*, JSON of any depth, as text."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield str(key)

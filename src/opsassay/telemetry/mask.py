@@ -67,6 +67,7 @@ def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.Data
 
 
 def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
+    """Return *incident* with the windows that *mask* leaves, and only the alerts within them."""
     normal, abnormal = incident.normal, incident.abnormal
     if mask.normal_s is not None:
         start_ns = max(normal.start_ns, normal.end_ns - round(mask.normal_s * 1e9))
@@ -102,6 +103,7 @@ def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident
 
 
 def _sample_traces(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
+    """Return the spans of a share of the traces, drawn by the seed of *mask*."""
     if mask.trace_fraction == 1:
         return spans
     limit = int(mask.trace_fraction * 2**64)

@@ -132,6 +132,7 @@ def _truth_of(folder: Path, incident: Incident) -> Truth:
 
 
 def _export_one(tree: Tree, datapack: Datapack, truth: Truth, folder: Path) -> None:
+    """Write the incident, its label and its injection.json into *folder*, all or nothing."""
     kept = tree.truth_path(datapack.incident.id)
     with whole_folder(folder) as partial:
         for file in sorted(datapack.path.iterdir()):
@@ -142,6 +143,7 @@ def _export_one(tree: Tree, datapack: Datapack, truth: Truth, folder: Path) -> N
 
 
 def _copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Copy those of the files *names* that are in *source* into *target*."""
     for name in names:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)

@@ -127,6 +127,7 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
 
 
 def _required_columns(modality: str) -> list[str]:
+    """Return the columns that a table of *modality* has to have, in the usual order."""
     return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
 
 
@@ -141,6 +142,7 @@ def _cast_column(name: str, dtype: pl.DataType, target_dtype: pl.DataType, where
 
 
 def _cast_time(dtype: pl.DataType, where: str) -> pl.Expr:
+    """Return the column time in ns and UTC, from *dtype*; raises DatapackError, which names the table by *where*."""
     column = pl.col("time")
     if dtype == TIME:
         return column

@@ -147,6 +147,7 @@ class LockedSql:
             worker.kill()
 
     def _subject_request(self) -> dict[str, Any]:
+        """Return the message that tells the worker which rows get other numbers."""
         assert self._subject is not None
         return {"subject": asdict(self._subject)}
 
@@ -175,6 +176,7 @@ class LockedSql:
         )
 
     def _ensure_worker(self) -> None:
+        """Start the worker process if none runs, and read the tables' columns; raises QueryError."""
         if self._worker is not None and self._worker.poll() is None:
             return
         self._stop_worker()
@@ -249,6 +251,7 @@ class LockedSql:
         return reply
 
     def _stop_worker(self) -> None:
+        """Kill the worker process, if there is one."""
         worker, self._worker, self._unread = self._worker, None, b""
         if worker is None:
             return

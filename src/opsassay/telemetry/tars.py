@@ -63,12 +63,14 @@ def expanded(file: BinaryIO) -> Iterator[bytes] | None:
 
 
 def _read_pieces(stream: gzip.GzipFile | bz2.BZ2File) -> Iterator[bytes]:
+    """Yield the unpacked content of *stream*, CHUNK bytes at a time, and close it."""
     with stream:
         while piece := stream.read(CHUNK):
             yield piece
 
 
 def _read_pieces_of_xz(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the unpacked content of an xz *file* in bounded memory; raises EOFError when it is cut off."""
     unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_XZ_BYTES)
     while not unpacking.eof:
         fed = file.read(CHUNK) if unpacking.needs_input else b""

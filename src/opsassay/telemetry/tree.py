@@ -210,10 +210,12 @@ def _readers(path: Path) -> list[tuple[Path, _Reader]]:
 
 
 def _list_readers(tree: Tree) -> list[tuple[Path, _Reader]]:
+    """Return the folder of each incident of *tree* and the function that reads it."""
     return [(tree.incident_path(id_), _read_case_of_tree) for id_ in tree.ids()]
 
 
 def _is_datapack(folder: Path) -> bool:
+    """Return whether *folder* holds tables of spans or an injection.json; hidden folders do not count."""
     return (
         folder.is_dir()
         and not folder.name.startswith(".")
@@ -222,6 +224,7 @@ def _is_datapack(folder: Path) -> bool:
 
 
 def _read_case_of_tree(folder: Path) -> Case:
+    """Read one incident of a tree, with its truth and annotation if they are there."""
     tree, id_ = Tree(folder.parent.parent), folder.name
     datapack = tree.datapack(id_)
     if not (tree.truth_path(id_) / TRUTH).exists():

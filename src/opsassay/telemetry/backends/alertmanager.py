@@ -57,6 +57,7 @@ class AlertmanagerApi:
             return _json_reply(str(error), 400)
 
     def _matching_alerts(self, call: ApiCall) -> list[dict[str, Any]]:
+        """Return the alerts that the query parameters filter, receiver and active let through."""
         matchers = [_parse_matcher(text) for text in call.parameters.get("filter", ())]
         receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
         shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
@@ -65,6 +66,7 @@ class AlertmanagerApi:
         return [alert for alert in self._alerts if shown and _matches_labels(alert["labels"], matchers)]
 
     def _reply_groups(self, call: ApiCall) -> ApiReply:
+        """Answer with the matching alerts, grouped by alertname."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for alert in self._matching_alerts(call):
             groups.setdefault(alert["labels"]["alertname"], []).append(alert)
@@ -76,6 +78,7 @@ class AlertmanagerApi:
         )
 
     def _reply_status(self, _call: ApiCall) -> ApiReply:
+        """Answer with the version, the start time and the configuration of this Alertmanager."""
         version = {
             "branch": "", "buildDate": "", "buildUser": "", "goVersion": "", "revision": f"opsassay-{__version__}",
             "version": _VERSION,
@@ -116,6 +119,7 @@ def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[st
 
 
 def _parse_matcher(text: str) -> Matcher:
+    """Parse one filter, as `service="cart"` or `service=~"c.*"`; raises AlertmanagerError."""
     found = _FILTER.fullmatch(text)
     if found is None:
         raise AlertmanagerError(f"bad matcher format: {text[:200]}")
@@ -135,6 +139,7 @@ def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Mat
 
 
 def _matches_labels(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> bool:
+    """Return whether *labels* pass all *matchers*; a label that is missing counts as ""."""
     values = [(matcher, labels.get(matcher.name, "")) for matcher in matchers]
     return all(matcher.test([value])(value) for matcher, value in values)
 

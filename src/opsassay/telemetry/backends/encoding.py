@@ -126,6 +126,7 @@ def _format_labels(labels: Labels) -> str:
 
 
 def _json_list(parts: Iterable[str]) -> str:
+    """Join *parts*, each JSON already, into a JSON list; raises PromqlError when it grows too large."""
     written, size = [], 0
     for part in parts:
         size += len(part)

@@ -45,6 +45,7 @@ class JaegerApi:
             return _make_body(error.status, None, 0, [said])
 
     def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+        """Answer *call* by the endpoint of its path; None for a path that Jaeger does not have."""
         match call.path:
             case ("api", "services"):
                 return _data_reply(self.store.services)
@@ -61,11 +62,13 @@ class JaegerApi:
         return None
 
     def _reply_operations(self, call: ApiCall) -> ApiReply:
+        """Answer with the operations of a service; the parameter spanKind restricts them."""
         service = _require_service(call)
         pairs = self.store.operations(service, call.first("spanKind"))
         return _data_reply([{"name": name, "spanKind": kind} for name, kind in pairs])
 
     def _reply_traces(self, call: ApiCall) -> ApiReply:
+        """Answer a search for traces, or the parameter traceID; raises JaegerError."""
         if ids := call.parameters.get("traceID"):
             return self._reply_by_ids(list(ids))
         search = TraceSearch(
@@ -85,6 +88,7 @@ class JaegerApi:
         return self._traces_reply(self.store.search(search))
 
     def _reply_by_ids(self, ids: list[str]) -> ApiReply:
+        """Answer with the traces *ids*; raises JaegerError (404) when none of them is there."""
         reply = self._traces_reply(list(dict.fromkeys(each for one in ids for each in trace_ids(one))))
         if reply.content.startswith(b'{"data": []'):
             for one in ids:
@@ -94,6 +98,7 @@ class JaegerApi:
         return reply
 
     def _traces_reply(self, ids: list[str]) -> ApiReply:
+        """Answer with the spans of the traces *ids*; raises JaegerError (413) for too many spans."""
         spans = self.store.traces(ids)
         if spans.height > MOST_SPANS:
             raise JaegerError(
@@ -102,6 +107,7 @@ class JaegerApi:
         return _data_reply(traces_json(spans, ids), total=0)
 
     def _reply_dependencies(self, call: ApiCall) -> ApiReply:
+        """Answer with the number of calls between each two services before endTs, as far as lookback (ms)."""
         end_ms = _read_integer(call, "endTs", self._last_us // 1000 + 1)
         lookback_ms = _read_integer(call, "lookback", _DAY_MS)
         found = self.store.dependencies((end_ms - lookback_ms) * 1000, end_ms * 1000)
@@ -111,6 +117,7 @@ class JaegerApi:
 
 
 def _require_service(call: ApiCall) -> str:
+    """Return the query parameter service; raises JaegerError when it is missing."""
     service = call.first("service")
     if service is None:
         raise JaegerError("parameter 'service' is required")
@@ -118,6 +125,7 @@ def _require_service(call: ApiCall) -> str:
 
 
 def _read_integer(call: ApiCall, name: str, default: int) -> int:
+    """Return the query parameter *name* as a whole number, *default* when it is missing; raises JaegerError."""
     text = call.first(name)
     if text is None:
         return default

@@ -115,6 +115,7 @@ def _detected_level() -> pl.Expr:
 
 
 def _labels_of_row(row: Mapping[str, str | None]) -> Labels:
+    """Return the columns of *row* that are not empty, sorted by name."""
     return {name: value for name, value in sorted(row.items()) if value}
 
 

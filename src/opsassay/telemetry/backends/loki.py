@@ -58,6 +58,7 @@ class LokiApi:
         return self._reply_in_turn(endpoint, call) if endpoint is not None else None
 
     def _find_endpoint(self, path: tuple[str, ...]) -> Endpoint | None:
+        """Return the method that answers *path*, None for a path that Loki does not have."""
         if path[:3] != ("loki", "api", "v1"):
             return None
         if len(path) == 6 and (path[3], path[5]) == ("label", "values"):
@@ -65,6 +66,7 @@ class LokiApi:
         return self._endpoints.get("/".join(path[3:]))
 
     def _reply_in_turn(self, endpoint: Endpoint, call: ApiCall) -> ApiReply:
+        """Let *endpoint* answer *call* when no other query runs; errors become replies with their status."""
         if not self._one_query.acquire(timeout=QUERY_TIMEOUT_S):
             return ApiReply(504, b"context deadline exceeded\n", TEXT)
         try:
@@ -77,6 +79,7 @@ class LokiApi:
             self._one_query.release()
 
     def _reply_query(self, call: ApiCall) -> ApiReply:
+        """Answer a metric query at one instant; raises LogqlError for a query of lines."""
         query = parse(call.first("query") or "")
         if isinstance(query, LogQuery):
             raise LogqlError(
@@ -87,6 +90,7 @@ class LokiApi:
         return _result_reply("vector", vector_json(found, at_ns // 10**6, None))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
+        """Answer a query over a range of time: lines, or values at each step."""
         query = parse(call.first("query") or "")
         start_ns, end_ns = self._span(call)
         if isinstance(query, LogQuery):
@@ -94,10 +98,12 @@ class LokiApi:
         return self._matrix_reply(query, _read_steps(call, start_ns, end_ns))
 
     def _matrix_reply(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
+        """Answer with the values of *query* at each of *steps_ns*."""
         found = self._make_evaluation().series(query, steps_ns)
         return _result_reply("matrix", matrix_json(found, steps_ns // 10**6))
 
     def _reply_entries(self, query: LogQuery, call: ApiCall, start_ns: int, end_ns: int) -> ApiReply:
+        """Answer with the lines of *query*, grouped by stream, newest or oldest first, up to the limit."""
         limit, backward = _read_limit(call), _is_backward(call)
         numbers = self._make_evaluation().entries(query, start_ns, end_ns)
         numbers = numbers[: -limit - 1 : -1] if backward else numbers[:limit]
@@ -112,11 +118,13 @@ class LokiApi:
         return _result_reply("streams", json.dumps(found, ensure_ascii=False))
 
     def _reply_labels(self, call: ApiCall) -> ApiReply:
+        """Answer with the label names of the selected streams."""
         return _data_reply(
             sorted({name for labels in self.store.streams(self._selected_rows(call)) for name in labels})
         )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
+        """Answer with the values of the label that the path names."""
         name = call.path[4]
         if not is_label_name(name):
             raise LogqlError(f"invalid label name {name[:200]!r}")
@@ -125,6 +133,7 @@ class LokiApi:
         return _data_reply(self.store.sets[name][self._selected_rows(call)].drop_nulls().unique().sort().to_list())
 
     def _reply_series(self, call: ApiCall) -> ApiReply:
+        """Answer with the labels of the selected streams; raises LogqlError without a selector."""
         if not any(call.parameters.get(name) for name in _SELECTORS):
             raise LogqlError("0 matcher groups supplied, at least one is needed: match[]={...}")
         return _data_reply(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
@@ -153,6 +162,7 @@ class LokiApi:
         return start_ns, end_ns
 
     def _make_evaluation(self) -> LogEvaluation:
+        """Return an evaluation of one query, which has to end before the timeout."""
         return LogEvaluation(self.store, time.monotonic() + QUERY_TIMEOUT_S)
 
 
@@ -182,6 +192,7 @@ def _ns_in(text: str) -> int:
 
 
 def _read_steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
+    """Return the instants (ns) from *start_ns* to *end_ns* by the query parameter step; raises LogqlError."""
     text = call.first("step")
     try:
         step_s = duration_s(text) if text is not None else max(1, (end_ns - start_ns) // (250 * 10**9))
@@ -198,6 +209,7 @@ def _read_steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
 
 
 def _read_limit(call: ApiCall) -> int:
+    """Return the query parameter limit, the usual number when it is missing; raises LogqlError."""
     text = call.first("limit") or str(DEFAULT_ENTRIES)
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
         raise LogqlError("limit must be a positive value")
@@ -209,6 +221,7 @@ def _read_limit(call: ApiCall) -> int:
 
 
 def _is_backward(call: ApiCall) -> bool:
+    """Return whether the query parameter direction asks for the newest lines first, as it does when missing."""
     direction = (call.first("direction") or "backward").lower()
     if direction not in {"forward", "backward"}:
         raise LogqlError(f"invalid direction '{direction[:200]}'")
@@ -220,6 +233,7 @@ def _data_reply(data: Any) -> ApiReply:
 
 
 def _result_reply(kind: str, result: str) -> ApiReply:
+    """Answer with *result*, JSON already, of the result type *kind*: vector, matrix or streams."""
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result},"stats":{{}}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 

@@ -94,6 +94,7 @@ def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
 
 
 def _compile_regex(regex: str, **flags: bool) -> Any:
+    """Compile *regex* with RE2; *flags* are fields of its Options; raises re2.error."""
     options = re2.Options()
     for name, value in {"log_errors": False, **flags}.items():
         setattr(options, name, value)

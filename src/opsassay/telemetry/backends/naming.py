@@ -55,4 +55,5 @@ def apart(names: Iterable[str]) -> list[str]:
 
 
 def _with_letter_first(name: str) -> str:
+    """Return *name*, with "_" before it when it is empty or begins with a digit."""
     return f"_{name}" if not name or name[0].isdigit() else name

@@ -65,6 +65,7 @@ class PrometheusApi:
         return None
 
     def _reply_query(self, call: ApiCall) -> ApiReply:
+        """Answer a query at one instant: a string, a scalar, a vector, or the samples of a range."""
         at_ms = _read_time_ms(call, "time", self._now_ms)
         expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
@@ -81,6 +82,7 @@ class PrometheusApi:
             return _result_reply("scalar", point(at_ms, float(found[0])))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
+        """Answer a query at each step of a range of time; raises PromqlError for strings and range vectors."""
         steps_ms, request_ms = _steps(call)
         expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr | promql.StringLiteral):
@@ -96,16 +98,19 @@ class PrometheusApi:
             return _result_reply("matrix", matrix_json(found, steps_ms))
 
     def _reply_series(self, call: ApiCall) -> ApiReply:
+        """Answer with the labels of the selected series; raises PromqlError without match[]."""
         if not call.parameters.get("match[]"):
             raise PromqlError("no match[] parameter provided")
         return _limited_reply(call, [self.store.labels[number] for number in self._selected_series(call)])
 
     def _reply_labels(self, call: ApiCall) -> ApiReply:
+        """Answer with the label names of the selected series."""
         return _limited_reply(
             call, sorted({name for number in self._selected_series(call) for name in self.store.labels[number]})
         )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
+        """Answer with the values of the label that the path names."""
         name = call.path[3]
         if not is_label_name(name):
             raise PromqlError(f'invalid label name: "{name[:200]}"')
@@ -129,6 +134,7 @@ class PrometheusApi:
         return chosen
 
     def _reply_metadata(self, call: ApiCall) -> ApiReply:
+        """Answer with type and help of each metric; the parameter metric restricts it to one."""
         asked, limit = call.first("metric"), _read_limit(call)
         names = [name for name in sorted(self.store.metrics) if asked in {None, name}]
         described = {name: self.store.metrics[name] for name in names[: limit or None]}
@@ -137,6 +143,7 @@ class PrometheusApi:
         )
 
     def _reply_rules(self, call: ApiCall) -> ApiReply:
+        """Answer with the alerting rules of the incident; there are no recording rules."""
         kind = call.first("type")
         if kind not in {None, "alert", "record"}:
             raise PromqlError(f'invalid parameter "type": not supported value "{str(kind)[:200]}"')
@@ -176,6 +183,7 @@ def _order(expression: promql.Expr) -> Any:
 
 
 def _read_time_ms(call: ApiCall, name: str, default_ms: int | None = None) -> int:
+    """Return the query parameter *name* in ms since the epoch; raises PromqlError."""
     text = call.first(name)
     if text is None and default_ms is not None:
         return default_ms
@@ -188,6 +196,7 @@ def _read_time_ms(call: ApiCall, name: str, default_ms: int | None = None) -> in
 
 
 def _read_seconds(call: ApiCall, name: str) -> float:
+    """Return the duration in the query parameter *name* in seconds; raises PromqlError."""
     text = call.first(name) or ""
     try:
         return duration_s(text)
@@ -215,11 +224,13 @@ def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
 
 
 def _read_deadline(call: ApiCall) -> float:
+    """Return the monotonic time (s) by which the query has to end; the parameter timeout can only shorten it."""
     asked_s = _read_seconds(call, "timeout") if call.first("timeout") is not None else QUERY_TIMEOUT_S
     return time.monotonic() + max(0.0, min(asked_s, QUERY_TIMEOUT_S))
 
 
 def _read_limit(call: ApiCall) -> int:
+    """Return the query parameter limit, 0 (no limit) when it is missing; raises PromqlError."""
     text = call.first("limit") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise PromqlError('invalid parameter "limit": limit must be a number that is not negative')
@@ -227,6 +238,7 @@ def _read_limit(call: ApiCall) -> int:
 
 
 def _limited_reply(call: ApiCall, items: Iterable[Any]) -> ApiReply:
+    """Answer with the first *items* up to the query parameter limit, and a warning when some are cut off."""
     listed, limit = list(items), _read_limit(call)
     if limit and len(listed) > limit:
         return _data_reply(listed[:limit], {"warnings": ["results truncated due to limit"]})
@@ -238,6 +250,7 @@ def _data_reply(data: Any, extra: Mapping[str, Any] | None = None) -> ApiReply:
 
 
 def _result_reply(kind: str, result: str) -> ApiReply:
+    """Answer with *result*, JSON already, of the result type *kind*: string, scalar, vector or matrix."""
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 

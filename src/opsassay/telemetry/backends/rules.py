@@ -57,6 +57,7 @@ def rules_of(view: View) -> dict[str, Any]:
 
 
 def _alert_as_json(alert: Alert) -> dict[str, Any]:
+    """Return *alert* in the form in which Prometheus lists an active alert of a rule."""
     return {
         "labels": alert_labels(alert),
         "annotations": alert_annotations(alert),

@@ -142,6 +142,7 @@ class SeriesStore:
 
     @cached_property
     def _column_cache(self) -> dict[str, tuple[list[str], Times]]:
+        """Return a dictionary that keeps the distinct values of each label once they are worked out."""
         return {}
 
     @cached_property
@@ -218,12 +219,14 @@ class SeriesStore:
 
     @cached_property
     def _sort_keys(self) -> Times:
+        """Return a number for each sample that rises with the series and, within a series, with the time."""
         span = self.last_ms - self.first_ms + 2
         numbers = np.repeat(np.arange(len(self.labels), dtype=np.int64), np.diff(self.bounds))
         return numbers * span + (self.ms - self.first_ms)
 
 
 def _counted_before(flags: npt.NDArray[np.bool_]) -> Times:
+    """Return the running count of *flags*, with two zeros in front: the count before each position."""
     return np.concatenate([np.zeros(2, dtype=np.int64), np.cumsum(flags, dtype=np.int64)])
 
 
@@ -268,6 +271,7 @@ class _SeriesPart:
 
 
 def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
+    """Return one part for each metric and number column (value, count, sum, min, max) of *table*."""
     frame = view.rows(table)
     columns = frame.collect_schema()
     keys = [name for name in columns.names() if name not in _NUMBERS and not columns[name].is_nested()]
@@ -290,6 +294,7 @@ def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
 
 
 def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
+    """Return the counters *span_counts*, which are counted from spans, as a part of the series."""
     series, ticks = span_counts.values.shape
     counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(span_counts.ms, series)
     return _SeriesPart(

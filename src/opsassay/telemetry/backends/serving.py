@@ -144,6 +144,10 @@ class ApiServer:
         return reply if reply is not None else ApiReply(404, b"404 page not found\n", TEXT)
 
     def _read_call(self, connection: Socket) -> tuple[ApiCall | None, bool]:
+        """Read one request; return it and whether its reply has a body (not for HEAD), None when there is none.
+
+        Raises UnreadableError for a request that cannot be read.
+        """
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if (head := read_head(connection, deadline)) is None:
             return None, False

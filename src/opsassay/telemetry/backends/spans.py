@@ -97,6 +97,7 @@ class SpanStore:
         return apart.group_by("caller", "service").len().sort("caller", "service").rows()
 
     def _has_tag(self, key: str, value: str) -> pl.Expr:
+        """Return the expression that a span or its process has the tag *key* with the text *value*."""
         columns = [column for column in (f"{TAG}{key}", f"{PROCESS}{key}") if column in self.spans.columns]
         return pl.any_horizontal(
             [
@@ -147,6 +148,7 @@ def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any
 
 
 def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return one trace in Jaeger's form; *rows* are its spans, *kinds* the value type of each tag column."""
     processes: dict[tuple[Any, ...], str] = {}
     described, spans = {}, []
     for row in rows:
@@ -168,6 +170,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
 
 
 def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) -> list[dict[str, Any]]:
+    """Return the tags in the columns of *row* that begin with *prefix*; empty ones are left out."""
     return [
         {"key": name.removeprefix(prefix), "type": kinds[name], "value": value}
         for name, value in row.items()
@@ -186,6 +189,7 @@ def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
 
 
 def _kind_of_type(type_: pl.DataType) -> str:
+    """Return Jaeger's name for the column type *type_*: int64, float64, string, ..."""
     if type_.is_integer():
         return "int64"
     return "float64" if type_.is_float() else _KINDS.get(type(type_), "string")

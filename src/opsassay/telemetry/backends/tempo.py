@@ -60,6 +60,7 @@ def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _span_as_json(row: Row) -> dict[str, Any]:
+    """Return the span *row* in the JSON form of OTLP."""
     span = {
         "traceId": encoded_id(row["trace_id"], 16), "spanId": encoded_id(row["span_id"] or "", 8),
         "name": row["operation"] or "", "kind": f"SPAN_KIND_{(row[f'{TAG}span.kind'] or 'unspecified').upper()}",
@@ -82,6 +83,7 @@ def encoded_id(text: str, size: int) -> str:
 
 
 def _value_as_json(value: Any) -> dict[str, Any]:
+    """Return *value* in the JSON form of an attribute in OTLP, as {"intValue": "3"}."""
     match value:
         case bool():
             return {"boolValue": value}
@@ -143,6 +145,7 @@ class TempoApi:
             return ApiReply(400, str(error).encode("utf-8", "replace"), TEXT)
 
     def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+        """Answer *call* by the endpoint of its path; None for a path that Tempo does not have."""
         match call.path:
             case ("ready",):
                 return ApiReply(200, b"ready\n", TEXT)
@@ -172,6 +175,7 @@ class TempoApi:
         return None
 
     def _spans_of_trace(self, trace: str) -> list[dict[str, Any]]:
+        """Return the spans of *trace*, grouped by resource; raises TempoError (400, 404, 422)."""
         spans = self._store.traces(trace_ids(trace))
         if not spans.height:
             if not is_trace_id(trace):
@@ -182,6 +186,7 @@ class TempoApi:
         return resource_spans(spans)
 
     def _reply_search(self, call: ApiCall) -> ApiReply:
+        """Answer a search by TraceQL or by tags with summaries of the newest traces that match."""
         limit, kept = _read_positive(call, "limit", DEFAULT_TRACES), _read_positive(call, "spss", DEFAULT_SPANS)
         query = call.first("q")
         condition = read_traceql(query, self._spans.schema) if query is not None else self._tags(call)
@@ -217,6 +222,7 @@ class TempoApi:
         return pl.all_horizontal(conditions)
 
     def _reply_scopes(self, call: ApiCall) -> ApiReply:
+        """Answer with the attribute names of each scope: resource, span, intrinsic."""
         scopes = {
             "resource": sorted(self._attribute_keys(PROCESS)),
             "span": sorted(self._attribute_keys(TAG)),
@@ -244,6 +250,7 @@ class TempoApi:
         return self._distinct_values(self._columns(name))
 
     def _distinct_values(self, columns: list[str]) -> list[tuple[str, str]]:
+        """Return (type, text) of each value in *columns*, sorted by text, up to `MOST_VALUES`."""
         found = set()
         for column in columns:
             values = self._spans[column].drop_nulls().unique()
@@ -253,6 +260,7 @@ class TempoApi:
         return sorted(found, key=lambda one: one[1])[:MOST_VALUES]
 
     def _attribute_keys(self, prefix: str) -> set[str]:
+        """Return the attribute names of the columns with *prefix*; columns without a value are left out."""
         found = {name.removeprefix(prefix) for name in self._store.spans.columns if name.startswith(prefix)} - DERIVED
         found = {key for key in found if self._store.spans[f"{prefix}{key}"].null_count() < self._store.spans.height}
         return found | ({_SERVICE} if prefix == PROCESS else set())
@@ -300,6 +308,7 @@ def _times(call: ApiCall) -> list[pl.Expr]:
 
 
 def _read_positive(call: ApiCall, name: str, default: int) -> int:
+    """Return the query parameter *name* as a whole number, *default* when it is missing; raises TempoError."""
     text = call.first(name)
     if text is None:
         return default
@@ -311,6 +320,7 @@ def _read_positive(call: ApiCall, name: str, default: int) -> int:
 
 
 def _go_duration(call: ApiCall, name: str) -> int | None:
+    """Return the query parameter *name*, a duration as in Go, in ns; None when missing; raises TempoError."""
     text = call.first(name)
     try:
         return duration_ns(text) if text is not None else None

@@ -57,6 +57,7 @@ class _TraceqlReader(TokenReader):
         self._columns = columns
 
     def read_query(self) -> pl.Expr:
+        """Parse the whole query, "{ conditions }", into an expression over columns of spans; raises TraceqlError."""
         self.sign("{")
         found = pl.lit(value=True) if self.sees("}") else self._any_of(0)
         self.sign("}")
@@ -81,6 +82,7 @@ class _TraceqlReader(TokenReader):
         return reduce(join, found)
 
     def _read_term(self, depth: int) -> pl.Expr:
+        """Parse one condition, or a negated one or several in parentheses."""
         if self.sees("("):
             self.step()
             inner = self._any_of(depth + 1)
@@ -98,6 +100,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_field(name, op.text).fill_null(value=False)
 
     def _compare_field(self, name: Token, op: str) -> pl.Expr:
+        """Return the condition that the field *name* fulfils *op* with the value that comes next."""
         value = self.step()
         field = _SCOPED.get(name.text, name.text)
         match field:
@@ -112,6 +115,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_attribute(name, op, value)
 
     def _compare_attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
+        """Return the condition that the attribute *name*, in any scope it may lie in, fulfils *op* with *value*."""
         scope, dot, key = name.text.partition(".")
         if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
@@ -147,6 +151,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_order(column, op, literal) if comparable else pl.lit(value=False)
 
     def _match_regex(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
+        """Return the condition that the whole text of *column* matches *regex*, or does not for the operator "!~"."""
         try:
             compile_regex(regex)
         except RegexError as error:
@@ -157,6 +162,7 @@ class _TraceqlReader(TokenReader):
         return found if op == "=~" else ~found
 
     def _compare_enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
+        """Return the condition on status or kind; raises TraceqlError for a value or an operator that has none."""
         known = list(STATUS) if field == "status" else KINDS
         if value.kind != "name" or value.text not in known or op not in {"=", "!="}:
             self.fail(value.at, f"{field} is compared by = or != with one of {', '.join(known)}")
@@ -168,12 +174,14 @@ class _TraceqlReader(TokenReader):
         return is_so if op == "=" else ~is_so
 
     def _compare_order(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
+        """Return the condition that *column* fulfils *op* with *value*; raises TraceqlError for a regex operator."""
         if op not in _ORDERS:
             raise TraceqlError(f"invalid TraceQL query: {op} compares texts in quotes alone")
         found: pl.Expr = _ORDERS[op](column, pl.lit(value))
         return found
 
     def _read_nanoseconds(self, value: Token) -> int:
+        """Return the duration *value* in ns; raises TraceqlError for any other token."""
         if value.kind != "duration":
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a duration")
         return duration_ns(value.text)

@@ -61,6 +61,7 @@ def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None
 
 
 def _source_of_folder(folder: Path) -> Source:
+    """Return the case *folder* as a source whose id does not give its answer away."""
     # Category and number are a key to the public answer, so the id follows from the recording where there is one.
     system = folder.parent.parent.name
     recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
@@ -70,6 +71,7 @@ def _source_of_folder(folder: Path) -> Source:
 
 
 def _read_case(folder: Path, id_: str, system: str) -> ReadCase:
+    """Read the case in *folder*: its truth, and its telemetry if it has any; raises DatapackError."""
     notes: list[str] = []
     about = _read_json(folder / METADATA)
     result = about.get("result") if isinstance(about, dict) else None
@@ -188,6 +190,7 @@ def _texts(content: Any) -> list[str]:
 
 
 def _find_first_alert_ns(path: Path, offset: str) -> int | None:
+    """Return the start of the earliest alert in the file *path*, None without one; *offset* is its time zone."""
     payload = _read_json(path) if path.exists() else {}
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     ranges = [str(alert.get("time_range", "")) for alert in alerts or () if isinstance(alert, dict)]

@@ -53,6 +53,7 @@ def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _source_of_folder(folder: Path) -> Source:
+    """Return the scenario *folder* as a source."""
     id_ = case_id("itbench", folder.name)
     return Source(folder.name, id_, partial(_read_case, folder, id_))
 
@@ -68,6 +69,7 @@ class GroundTruth:
 
 
 def _read_case(folder: Path, id_: str) -> ReadCase:
+    """Read the ground truth in *folder*; there is no telemetry; raises DatapackError."""
     notes: list[str] = []
     file, found = graded_truth(folder, notes)
     roots = tuple(_label_of_group(found.groups[name]) for name in found.roots)
@@ -122,6 +124,7 @@ def _alias_groups(aliases: Any) -> list[list[str]]:
 
 
 def _flatten_names(value: Any) -> list[str]:
+    """Return the texts in *value*, which may be one, None, or lists within lists."""
     if not isinstance(value, list):
         return [] if value is None else [str(value)]
     return [name for one in value for name in _flatten_names(one)]
@@ -150,6 +153,7 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
 
 
 def _read_groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the groups of *spec* by id; what is wrong with one is added to *notes*, which name *file*."""
     found: dict[str, dict[str, Any]] = {}
     for place, group in enumerate(_as_list(spec.get("groups"))):
         if not isinstance(group, dict) or not group.get("id"):
@@ -173,6 +177,10 @@ def _read_groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[s
 def _read_graph(
     case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], file: str, notes: list[str]
 ) -> CausalGraph:
+    """Return the causal graph of *case* from the propagations and alerts of *spec*.
+
+    What is wrong with an entry is added to *notes*, which name *file*.
+    """
     edges: dict[tuple[str, str], CausalEdge] = {}
     for place, step in enumerate(_as_list(spec.get("propagations"))):
         ends = [str(step.get(end) or "") for end in ("source", "target")] if isinstance(step, dict) else ["", ""]
@@ -266,4 +274,5 @@ def fits_filter(pattern: re.Pattern[str], name: str) -> bool:
 
 
 def _as_list(value: Any) -> list[Any]:
+    """Return *value* as a list: of none for None, of one for anything that is no list."""
     return value if isinstance(value, list) else [] if value is None else [value]

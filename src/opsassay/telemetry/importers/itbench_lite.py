@@ -71,6 +71,7 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
 
 
 def _source_of_folder(folder: Path) -> Source:
+    """Return the scenario *folder* as a source whose id does not give its answer away."""
     # The scenario's number is a key to its public answer, so the id follows from the recording.
     recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
     id_ = case_id(_SYSTEM, folder.name if recorded is None else file_digest(recorded))
@@ -78,6 +79,7 @@ def _source_of_folder(folder: Path) -> Source:
 
 
 def _read_case(folder: Path, id_: str) -> ReadCase:
+    """Read truth and telemetry of the scenario in *folder*; raises DatapackError."""
     notes: list[str] = []
     spec = read_spec(folder / TRUTH, notes)
     if spec is None:
@@ -163,6 +165,7 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
 
 
 def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
+    """Return the table logs of *folder*, empty without a file; what is left out is added to *notes*."""
     table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
     if table is None:
         return empty("logs")
@@ -271,6 +274,7 @@ def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> str:
+    """Return mechanism, category, object and condition of *fault*, those that are there, with commas between."""
     entity = fault.get("entity") if isinstance(fault.get("entity"), dict) else {}
     parts = (fault.get("fault_mechanism"), fault.get("category"), (entity or {}).get("name"), fault.get("condition"))
     return ", ".join(str(part) for part in parts if part)
@@ -289,6 +293,7 @@ def _table(path: Path, required: set[str], notes: list[str]) -> pl.DataFrame | N
 
 
 def _column_or_null(table: pl.DataFrame, name: str) -> pl.Expr:
+    """Return the column *name*, or nulls if *table* lacks it."""
     return pl.col(name) if name in table.columns else pl.lit(None, pl.String)
 
 
@@ -298,6 +303,7 @@ def _map_value(column: pl.Expr, name: str) -> pl.Expr:
 
 
 def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
+    """Return the columns of pod and namespace, read from the resource attributes."""
     attributes = _column_or_null(table, "resourceattributes")
     return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
 

@@ -107,6 +107,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _make_row(time: Any, level: str, metadata: Mapping[str, Any], text: str) -> tuple[str, ...]:
+    """Return one log row on a Kubernetes object: time, level, name, pod, kind, namespace, text."""
     name, kind = str(metadata["name"]), str(metadata.get("kind") or "")
     pod = name if kind == "Pod" else ""
     return str(time), level, name, pod, kind, str(metadata.get("namespace") or ""), text[:LONGEST]

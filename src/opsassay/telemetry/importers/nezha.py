@@ -91,6 +91,7 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
 
 
 def _list_sources(fault_list: Path) -> Iterator[Source]:
+    """Yield a source for each fault of the file *fault_list*, and one for the day's part without a fault."""
     day, root = fault_list.parent, fault_list.parent.parent.parent
     usual = root / "construct_data" / day.name
     normal = cache(lambda: _recording(usual, sorted(p.name[:5] for p in (usual / "trace").glob("*_trace.csv"))))
@@ -108,6 +109,7 @@ def _list_sources(fault_list: Path) -> Iterator[Source]:
 
 
 def _time_of_injection(fault: dict[str, str]) -> datetime:
+    """Return when *fault* was injected, in UTC."""
     return datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
 
 
@@ -119,6 +121,10 @@ def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
 
 
 def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
+    """Read the case of one *fault* from the files of *day*; raises DatapackError when they are missing.
+
+    *normal* returns the tables without a fault; *disturbed* is true for rows near any fault.
+    """
     begun = _time_of_injection(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
     there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
@@ -214,6 +220,7 @@ def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _read_traces(path: Path) -> pl.DataFrame:
+    """Return the spans of the CSV file *path* with the usual columns."""
     start, end = (pl.col(f"{side}TimeUnixNano").cast(pl.Int64) for side in ("Start", "End"))
     return read_csv(path).select(
         time=at_ns(start),
@@ -235,6 +242,7 @@ _LOG_COLUMNS = ("time", "trace_id", "span_id", "level", "service_name", "message
 
 
 def _read_logs(path: Path) -> pl.DataFrame:
+    """Return the log lines of the CSV file *path* with the usual columns; broken rows are left out."""
     table = read_csv(path, truncate_ragged_lines=True)
     whole = table.filter(numbers("TimeUnixNano").is_not_null())
     return whole.select(
@@ -251,12 +259,14 @@ def _read_logs(path: Path) -> pl.DataFrame:
 
 
 def _service_of_pod(pod: pl.Expr) -> pl.Expr:
+    """Return the service of *pod*, its name without the two random parts at its end."""
     return pod.str.replace(r"-[^-]+-[^-]+$", "")
 
 
 def _split_frames(
     day: Path, incident: Incident, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
 ) -> Frames:
+    """Return the tables by (period, modality); metrics of *day* are cut at the windows of *incident*."""
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in abnormal.items()}
     metrics = _metrics(day, _entrance(normal))
@@ -269,6 +279,7 @@ def _split_frames(
 def _make_incident(
     id_: str, system: str, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
 ) -> Incident:
+    """Return the incident whose windows are those of the spans; raises DatapackError without spans."""
     windows = []
     for frames in (normal, abnormal):
         times = frames["traces"].get_column("time").dt.epoch("ns")

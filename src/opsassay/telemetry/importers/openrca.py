@@ -68,6 +68,7 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _list_sources(system: Path) -> Iterator[Source]:
+    """Yield a source for each failure of *system*; failures soon after one another are one incident."""
     records = read_csv(system / "record.csv")
     lacking = {"component", "timestamp", "reason"} - set(records.columns)
     if lacking:
@@ -86,6 +87,7 @@ def _list_sources(system: Path) -> Iterator[Source]:
 
 
 def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
+    """Read the telemetry around *records*, the failures of one incident; raises DatapackError."""
     id_, begun_s = case_id("openrca", case), float(records[0]["at_s"])
     begun_ns, second = int(begun_s * 1e9), 1_000_000_000
     day = system / "telemetry" / datetime.fromtimestamp(begun_s, ZONE).strftime("%Y_%m_%d")
@@ -115,6 +117,7 @@ def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]
 
 
 def _make_fault(row: dict[str, Any], end_ns: int) -> Fault | None:
+    """Return the failure *row* as a fault until *end_ns*; None when its reason has no type."""
     kind = reason_type(str(row["reason"]))
     if kind is None:
         return None
@@ -171,6 +174,7 @@ _OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "
 
 
 def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
+    """Return the tables of *day* within both windows, and notes on what is missing or odd."""
     notes: list[str] = []
     parts: dict[str, list[pl.DataFrame]] = {"traces": [], "logs": [], "metrics": []}
     start_s, end_s = incident.normal.start_ns / 1e9, incident.abnormal.end_ns / 1e9
@@ -268,6 +272,7 @@ def _place_ids() -> dict[str, pl.Expr]:
 
 
 def _fill_log_columns(table: pl.DataFrame) -> pl.DataFrame:
+    """Return log rows with their level, found in the message, INFO where there is none."""
     found = pl.col("message").str.extract(severity.WORD)
     return table.with_columns(level=found.str.to_uppercase().fill_null("INFO"), message=pl.col("message").fill_null(""))
 

@@ -103,10 +103,12 @@ def import_otlp(
 
 
 def _is_case(folder: Path) -> bool:
+    """Return whether *folder* holds both periods or a file that says where they lie."""
     return all((folder / period).is_dir() for period in PERIODS) or (folder / STATED_FILE).is_file()
 
 
 def _source_of_folder(folder: Path, overrides: Mapping[str, Any]) -> Source:
+    """Return *folder* as a source; its id follows from its files and its windows."""
     digest = hashlib.sha256()
     for file in sorted(file for place in _places(folder).values() for file in _files_in(place)):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
@@ -125,6 +127,7 @@ def _stated(folder: Path, overrides: Mapping[str, Any]) -> StatedIncident:
 
 
 def _require_valid(data: Mapping[str, Any], name: str) -> StatedIncident:
+    """Return *data* as an incident's description; raises UserError, which calls it *name*."""
     try:
         return StatedIncident.model_validate(data)
     except ValidationError as error:
@@ -138,10 +141,12 @@ def _places(folder: Path) -> dict[str, Path]:
 
 
 def _files_in(folder: Path) -> list[Path]:
+    """Return the files directly in *folder* that may hold telemetry, sorted."""
     return sorted(file for file in folder.iterdir() if file.is_file() and file.name not in NOT_TELEMETRY)
 
 
 def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase:
+    """Read telemetry, windows and truth of *folder*; *overrides* come before its own file; raises DatapackError."""
     notes: list[str] = []
     about = _stated(folder, overrides)
     frames = _frames(folder, about, notes)
@@ -200,6 +205,7 @@ def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
 
 
 def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
+    """Return the tables of all files in *folder* by modality; what is left out is added to *notes*."""
     columns, losses = {signal: make() for signal, (make, _) in _SIGNALS.items()}, Losses()
     for file in sorted(one for one in folder.iterdir() if one.name not in NOT_TELEMETRY):
         before = sum(one.rows for one in columns.values())
@@ -326,6 +332,7 @@ def _texts(text: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_object(line: bytes) -> bool:
+    """Return whether *line* is a JSON object or list."""
     try:
         return isinstance(json.loads(line), dict | list)
     except (ValueError, RecursionError):

@@ -52,10 +52,12 @@ def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _is_system(folder: Path) -> bool:
+    """Return whether *folder* is one system of PetShop: it has test or train issues, or metrics without one."""
     return any((folder / split).is_dir() for split in ("test", "train")) or (folder / _NO_ISSUE).exists()
 
 
 def _list_sources(system: Path) -> Iterator[Source]:
+    """Yield a source for each issue of *system*, and one for the time without an issue."""
     name = f"petshop-{system.name.replace('_', '-')}"
     usual = cache(lambda: _read_metrics_without_issue(system))
     for issue in sorted(system.glob("t*/issue_*"), key=lambda p: (p.parent.name, int(p.name.removeprefix("issue_")))):
@@ -67,6 +69,7 @@ def _list_sources(system: Path) -> Iterator[Source]:
 
 
 def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
+    """Return the metrics of *system* without an issue; raises DatapackError when the file is missing."""
     path = system / _NO_ISSUE
     if not path.exists():
         raise DatapackError(
@@ -77,6 +80,7 @@ def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
 
 
 def _read_case(issue: Path, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:
+    """Read one *issue* as a case; *load_normal* returns the metrics without an issue; raises DatapackError."""
     id_ = case_id("petshop", "/".join(issue.parts[-3:]))
     target = read_object(issue / "target.json")
     try:
@@ -108,6 +112,7 @@ def _without_fault(folder_name: str, system: str, load_normal: Callable[[], pl.D
 
 
 def _make_incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.DataFrame, description: str) -> Incident:
+    """Return the incident whose windows are those of the metrics."""
     return Incident(
         id=id_,
         system=system,

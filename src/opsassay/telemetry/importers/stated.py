@@ -27,10 +27,12 @@ _MOST_BYTES = 8 * 2**20
 
 
 def _as_window(value: Any) -> Any:
+    """Return the window that a text describes, anything else as it is."""
     return parse_window(value) if isinstance(value, str) else value
 
 
 def _as_ns(value: Any) -> Any:
+    """Return *value*, ns or a time in ISO 8601, in ns since the epoch; raises ValueError."""
     if type(value) is int:
         return value
     try:
@@ -40,6 +42,7 @@ def _as_ns(value: Any) -> Any:
 
 
 def _as_root(value: Any) -> Any:
+    """Return service and kind of a root that is written as one text, anything else as it is."""
     if not isinstance(value, str):
         return value
     service, type_ = read_root(value)

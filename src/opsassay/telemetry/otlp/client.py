@@ -52,6 +52,7 @@ class ReceiverControl:
         return ReceiverStats.model_validate(self._send_command(command="stats"))
 
     def _send_command(self, **command: str) -> Any:
+        """Send *command* to the receiver and return its result; raises LostError, UserError or OperationError."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(_TIMEOUT_S)

@@ -29,6 +29,7 @@ def text(value: Any) -> str | None:
 
 
 def _as_python_value(value: Any) -> Any:
+    """Return an OTLP attribute *value* as Python's; bytes as hexadecimal text, None when it is empty."""
     form = value.WhichOneof("value")
     if form == "array_value":
         return [_as_python_value(element) for element in value.array_value.values]

@@ -63,12 +63,14 @@ class Control:
             writer.close()
 
     async def _reply_to(self, line: bytes) -> dict[str, Any]:
+        """Carry out the command in *line*; return {"result"}, or {"error"} and whether it is the user's."""
         try:
             return {"result": await self._execute_line(line)}
         except OpsAssayError as error:
             return {"error": str(error), "user_error": isinstance(error, UserError)}
 
     async def _execute_line(self, line: bytes) -> Any:
+        """Carry out the command in *line*, one JSON object, and return its result; raises UserError."""
         try:
             command = json.loads(line)
             execute = self._commands[command["command"]]
@@ -80,10 +82,13 @@ class Control:
             raise UserError(f"{command['command']} lacks a field or has one of a wrong type: {error}.") from error
 
     async def _open_session(self, command: dict[str, Any]) -> None:
+        """Open the session `name` of *command*, which records into its `directory`."""
         self._recorder.open_session(str(command["name"]), Path(command["directory"]))
 
     async def _close_session(self, command: dict[str, Any]) -> Any:
+        """Close the session `name` of *command* and return its counts."""
         return (await self._recorder.close_session(command["name"])).model_dump()
 
     async def _read_stats(self, _: dict[str, Any]) -> Any:
+        """Return the receiver's counts of all sessions."""
         return self._recorder.stats().model_dump()

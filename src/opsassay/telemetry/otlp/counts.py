@@ -93,6 +93,7 @@ class Tally:
         self.unrecorded_items += items
 
     def _count_received(self, items: int) -> None:
+        """Count one more request, with *items* spans, log records or points."""
         self.received_requests += 1
         self.received_items += items
 

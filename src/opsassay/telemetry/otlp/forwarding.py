@@ -66,6 +66,7 @@ def require_url(url: str) -> str:
 
 
 def _headers_from_environment() -> dict[str, str]:
+    """Return the HTTP headers of the environment variable, "name=value,..." with escapes."""
     pairs = (pair.partition("=") for pair in os.environ.get(HEADERS_VARIABLE, "").split(",") if "=" in pair)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
@@ -120,6 +121,7 @@ class SpoolSender:
             stream.close()
 
     def _send_signal(self, signal: str) -> None:
+        """Send what was recorded of *signal* since the last time; refused requests are counted and passed over."""
         if (stream := self._open_spool(signal)) is None:
             return
         for end, frame in frames_in(stream, self._offsets[signal]):
@@ -132,6 +134,7 @@ class SpoolSender:
             self._offsets[signal] = end
 
     def _open_spool(self, signal: str) -> BinaryIO | None:
+        """Return the open spool file of *signal*, None while it does not exist."""
         if signal not in self._files:
             try:
                 self._files[signal] = spool_path(self._folder, signal).open("rb")

@@ -64,6 +64,7 @@ class Intake:
         return application
 
     async def _take_export(self, request: web.Request) -> web.Response:
+        """Answer one export request; its body waits until there is memory for it."""
         signal = request.path.rsplit("/", 1)[-1]
         kind = _KINDS.get(request.headers.get("Content-Encoding", "").strip().lower())
         if request.content_type not in (CONTENT_TYPE, JSON) or kind is None:
@@ -79,6 +80,7 @@ class Intake:
             return await self._accept_request(request, signal, kind)
 
     async def _accept_request(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
+        """Read, check and record the body of *request*; return the response to what went right or wrong."""
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 payload = await request.read()
@@ -104,6 +106,7 @@ class Intake:
         return web.json_response({}) if as_json else web.Response(content_type=CONTENT_TYPE)
 
     def _refuse_request(self, signal: str, status: int, sentence: str) -> web.Response:
+        """Count and log a refused request; return its response with *status* and *sentence*."""
         self._recorder.tallies[signal].invalid_requests += 1
         _log.warning("request refused", signal=signal, status=status, reason=sentence)
         return _make_status_response(status, sentence)

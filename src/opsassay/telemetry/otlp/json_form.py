@@ -57,6 +57,10 @@ def requests_in(payload: Any, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _normalise_value(value: Any, problems: list[str]) -> Any:
+    """Return JSON of OTLP as the protobuf library reads it: camelCase names, ids and enums converted.
+
+    Items that cannot be read are left out and added to *problems*. Raises ValueError for a doubled field.
+    """
     if isinstance(value, list):
         return [_normalise_value(part, problems) for part in value]
     if not isinstance(value, dict):

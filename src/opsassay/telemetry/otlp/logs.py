@@ -19,6 +19,7 @@ class LogColumns:
         self._clear_rows()
 
     def _clear_rows(self) -> None:
+        """Start again with no rows."""
         self.rows = 0
         self._resource: list[int] = []
         self._times: list[int] = []

@@ -57,6 +57,7 @@ class Losses:
         self._counts = +self._counts
 
     def _add_metrics(self, metrics: Iterable[Any]) -> None:
+        """Count what the tables cannot hold of *metrics*: attributes, exemplars, quantiles, buckets."""
         for metric in metrics:
             if not (form := metric.WhichOneof("data")):
                 continue

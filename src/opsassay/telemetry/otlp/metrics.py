@@ -36,6 +36,7 @@ class _Points:
         self._attributes = Attributes(dict.fromkeys(self._keys, text))
 
     def add_metric(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
+        """Add the points of *metric*; *form* is its kind of data, *received_ns* the time of points without one."""
         data = getattr(metric, form)
         points = [point for point in data.data_points if not point.flags & NO_RECORDED_VALUE]
         number = self._resources.number(resource)
@@ -58,6 +59,7 @@ class _Points:
         self._extend_column("series", [self._number_of_series(number, scope, metric.name, point) for point in points])
 
     def _extend_column(self, column: str, values: list[Any]) -> None:
+        """Append *values* to *column*."""
         self._values.setdefault(column, []).extend(values)
 
     def _number_of_series(self, resource: int, scope: str, metric: str, point: Any) -> int:
@@ -66,6 +68,7 @@ class _Points:
         return self._series.setdefault((resource, scope, metric, attributes), len(self._series))
 
     def take_frame(self) -> pl.DataFrame:
+        """Return the rows so far as a frame, and start again with none."""
         resources = self._resources.columns(self._resource)
         schema = SCHEMA[self.modality]
         columns = {
@@ -139,9 +142,11 @@ def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
 
 
 def _value_of_point(point: Any) -> float | None:
+    """Return the value of *point*, int or double, None without one."""
     form = point.WhichOneof("value")
     return float(getattr(point, form)) if form else None
 
 
 def _fill_null(preferred: pl.Series, fallback: pl.Series) -> pl.Series:
+    """Return *preferred* with its nulls filled from *fallback*."""
     return preferred.zip_with(preferred.is_not_null(), fallback)

@@ -40,6 +40,7 @@ def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
 
 
 def _listen_on(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on *host* and *port*; raises StartError."""
     try:
         return socket.create_server((host, port), backlog=1024)
     except OSError as error:
@@ -49,6 +50,7 @@ def _listen_on(host: str, port: int) -> socket.socket:
 
 
 async def _serve_until_stopped(state: Path, listener: socket.socket, *, die_with_stdin: bool) -> None:
+    """Receive until a signal, or with *die_with_stdin* the end of stdin; answer open requests, then clean up."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

@@ -86,6 +86,7 @@ def _span_time() -> pl.Expr:
 def _read_batches(
     directory: Path, signal: str, columns: TraceColumns | LogColumns | MetricColumns
 ) -> Iterator[pl.DataFrame | dict[str, pl.DataFrame]]:
+    """Yield the rows of *signal* recorded in *directory*, in frames of about BATCH_ROWS rows made by *columns*."""
     for received_ns, request in _requests(directory, signal):
         columns.add(request, received_ns)
         if columns.rows >= BATCH_ROWS:
@@ -108,11 +109,13 @@ def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
 
 
 def _first_received_ns(directory: Path, signal: str) -> int:
+    """Return when the first request of *signal* arrived, 0 without one."""
     first: Frame | None = next(read_frames(spool_path(directory, signal)), None)
     return first.received_ns if first else 0
 
 
 def _drop_impossible_times(frame: pl.DataFrame, modality: str) -> pl.DataFrame:
+    """Return *frame* without rows that have no time; their number is logged."""
     missing = frame["time"].null_count()
     if missing:
         _log.warning("%d rows of %s have an impossible time and are left out.", missing, modality)

@@ -104,6 +104,10 @@ class SessionRecorder:
     def _count_request(
         self, sessions: list[SpoolSession], failures: list[OSError | None], signal: str, items: int, size_bytes: int
     ) -> None:
+        """Count a request as kept or rejected in each session; *failures* are their write errors, None for none.
+
+        Raises OverloadError when a session could not write.
+        """
         for session, failure in zip(sessions, failures, strict=True):
             if failure:
                 session.tallies[signal].reject(items)

@@ -76,6 +76,7 @@ def frames_after(path: Path, offset: int) -> Iterator[tuple[int, Frame]]:
 
 
 def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
+    """Yield the frames of the spool *path* from *offset* (bytes), each with its end; raises DatapackError."""
     try:
         stream = path.open("rb")
     except FileNotFoundError as error:

@@ -44,6 +44,7 @@ class TraceColumns:
         self._clear_rows()
 
     def _clear_rows(self) -> None:
+        """Start again with no rows."""
         self.rows = 0
         self._resource: list[int] = []
         self._ids: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
@@ -63,6 +64,7 @@ class TraceColumns:
                 self._add_spans(list(scope.spans), number)
 
     def _add_spans(self, spans: list[Any], resource: int) -> None:
+        """Add *spans*, all of the resource number *resource*."""
         self.rows += len(spans)
         self._resource += [resource] * len(spans)
         self._ids[0].extend([span.trace_id for span in spans])

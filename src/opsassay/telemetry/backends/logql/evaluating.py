@@ -64,6 +64,10 @@ class LogEvaluation:
         return aggregate(query.op, grouping, inner, limit)
 
     def _count_lines(self, query: RangeCount, steps_ns: Times, names: Sequence[str]) -> Vectors:
+        """Return count, size (bytes) or rate of the lines that *query* selects, at each of *steps_ns*.
+
+        The lines are grouped by the labels *names*. Raises LogqlError for too many groups.
+        """
         ends_ns = steps_ns - query.offset_ns
         first_ns, last_ns = int(ends_ns[0]) - query.range_ns + 1, int(ends_ns[-1]) + 1  # the first instant is outside
         numbers = self.entries(query.logs, first_ns, last_ns)
@@ -99,6 +103,7 @@ class LogEvaluation:
         return (high - low).astype(np.float64), before[high] - before[low]
 
     def _check_time(self) -> None:
+        """Raise LogqlError (504) when the query has taken too long."""
         if time.monotonic() > self.deadline:
             raise LogqlError("context deadline exceeded", 504)
 

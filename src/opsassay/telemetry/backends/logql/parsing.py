@@ -108,6 +108,7 @@ class _LogqlReader(TokenReader):
         super().__init__(text, _TOKEN, LogqlError, "")
 
     def read_query(self) -> LogQuery | MetricQuery:
+        """Parse the whole query; raises LogqlError with the place of what is not understood."""
         found = self._read_log_query() if self.sees("{") else self._read_metric_query(0)
         while isinstance(found, VectorLiteral) and self.sees(
             *_ARITHMETIC
@@ -127,6 +128,7 @@ class _LogqlReader(TokenReader):
         return found
 
     def _read_metric_query(self, depth: int) -> MetricQuery:
+        """Parse a count over time, an aggregation of one, or vector(); *depth* counts the aggregations around it."""
         if self.peek().kind == "number":
             self.fail(self.peek().at, "numbers alone are not served here")
         name = self.take("word", "a stream selector, a function or an aggregation")
@@ -156,6 +158,7 @@ class _LogqlReader(TokenReader):
         return Aggregated(name.text, inner, names, by, limit)
 
     def _read_grouping(self) -> tuple[tuple[str, ...], bool] | None:
+        """Parse "by (labels)" or "without (labels)"; return the labels and whether it is "by", None without either."""
         if not (self.sees("by") or self.sees("without")):
             return None
         by = self.take("word", "by or without").text == "by"
@@ -169,6 +172,7 @@ class _LogqlReader(TokenReader):
         return tuple(names), by
 
     def _read_range(self, function: str) -> RangeCount:
+        """Parse "(log query[range] offset duration)" after the name *function*."""
         self.sign("(")
         logs = self._read_log_query()
         self.sign("[")
@@ -182,6 +186,7 @@ class _LogqlReader(TokenReader):
         return RangeCount(function, logs, range_ns, offset_ns)
 
     def _read_log_query(self) -> LogQuery:
+        """Parse {matchers}, then any line filters and label filters."""
         selector = self._read_selector()
         lines: list[LineFilter] = []
         labels: list[Matcher] = []
@@ -198,6 +203,7 @@ class _LogqlReader(TokenReader):
         return LogQuery(selector, tuple(lines), tuple(labels))
 
     def _read_selector(self) -> tuple[Matcher, ...]:
+        """Parse {matchers}; raises LogqlError when every matcher fits an empty label."""
         self.sign("{")
         found: list[Matcher] = []
         while not self.sees("}"):
@@ -213,6 +219,7 @@ class _LogqlReader(TokenReader):
         return tuple(found)
 
     def _label_filter(self) -> Matcher:
+        """Parse one filter on a label after "|"; raises LogqlError for any other stage of a pipeline."""
         token = self.peek()
         if self.sees("(") or (token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}):
             self.fail(token.at, f"| {token.text} is not served here; there are line filters and filters of labels")
@@ -226,6 +233,7 @@ class _LogqlReader(TokenReader):
         return Matcher(name, token.text, self._read_value(regex=token.text.endswith("~")))
 
     def _read_value(self, *, regex: bool) -> str:
+        """Parse a text in quotes; *regex* checks that it is a regular expression."""
         if self.sees("ip"):
             self.fail(self.peek().at, "ip() is not served here")
         token = self.take("text", "a text in quotes")
@@ -238,6 +246,7 @@ class _LogqlReader(TokenReader):
         return value
 
     def _read_duration(self) -> int:
+        """Parse a duration; return it in ns."""
         token = self.take("duration", "a duration")
         found = duration_ns(token.text, days=True)
         if not 0 < found <= _LONGEST_NS:

@@ -67,6 +67,10 @@ def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) ->
 
 
 def _quantiles_of_groups(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
+    """Return the *quantile* (one for each step) of each group of rows, as (groups, steps).
+
+    *owners* gives the group of each row of *vectors*; *shape* is that of the result.
+    """
     found = np.full(shape, np.nan)
     order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=shape[0])
     begins = np.cumsum(sizes) - sizes

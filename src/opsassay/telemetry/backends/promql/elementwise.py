@@ -32,10 +32,12 @@ def _greater(values: Values, minimum: Values) -> Values:
 
 
 def _lesser_of(values: Values, maximum: Values) -> Values:
+    """Return the lesser of *values* and *maximum*, each with each."""
     return -_greater(-values, -maximum)
 
 
 def _clamp_values(values: Values, minimum: Values, maximum: Values) -> Values:
+    """Return *values*, raised to *minimum* and lowered to *maximum*."""
     return _greater(_lesser_of(values, maximum), minimum)
 
 
@@ -104,6 +106,10 @@ def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[
 
 
 def _set_label(vectors: Vectors, target: str, make_text: Callable[[Labels], str | None]) -> Vectors:
+    """Return *vectors* with the label *target* set to the text that *make_text* gives for the labels.
+
+    None leaves the labels as they are, "" removes the label. Raises PromqlError for two equal label sets.
+    """
     labels = []
     for one in vectors.labels:
         text = make_text(one)
@@ -113,5 +119,6 @@ def _set_label(vectors: Vectors, target: str, make_text: Callable[[Labels], str 
 
 
 def _require_name(function: str, kind: str, name: str) -> None:
+    """Raise PromqlError when *name*, the *kind* of label that *function* takes, is empty."""
     if not name:
         raise PromqlError(f"invalid {kind} label name in {function}(): {name}", "execution", 422)

@@ -74,6 +74,7 @@ class Evaluation:
         ]
 
     def _evaluate_expression(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
+        """Return the vectors of *expression*, or one number for each step; raises PromqlError."""
         self._require_time()
         match expression:
             case promql.NumberLiteral():
@@ -94,10 +95,12 @@ class Evaluation:
         raise PromqlError(f"invalid expression type for an evaluation at steps: {type(expression).__name__}")
 
     def _require_time(self) -> None:
+        """Raise PromqlError (503) when the query has taken too long."""
         if time.monotonic() > self.deadline:
             raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _select_vectors(self, selector: promql.VectorSelector) -> Vectors:
+        """Return the last sample within the lookback of each series of *selector*, at each step."""
         windows = Windows.ending_at(
             self.store, self._select_series(selector), self._ends_of_windows(selector), LOOKBACK_MS
         )
@@ -144,6 +147,7 @@ class Evaluation:
         return label_replace(vectors, target, first, *others)
 
     def _evaluate_number(self, expression: promql.Expr) -> Values:
+        """Return the value of *expression*, which is a number, at each step."""
         found = self._evaluate_expression(expression)
         assert not isinstance(found, Vectors)
         return found
@@ -169,6 +173,7 @@ class Evaluation:
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
 
     def _aggregate_vectors(self, expression: promql.AggregateExpr) -> Vectors:
+        """Return the aggregate, as sum or topk, of the inner vectors of *expression*."""
         vectors = self._evaluate_expression(expression.expr)
         limit = self._evaluate_expression(expression.param) if expression.param is not None else None
         assert isinstance(vectors, Vectors)
@@ -208,6 +213,7 @@ class Evaluation:
         return Windows.ending_at(store, numbers, ends, range_ms)
 
     def _select_series(self, selector: promql.VectorSelector) -> Times:
+        """Return the numbers of the series that *selector* selects; raises PromqlError for too many samples."""
         numbers = select(self.store, selector)
         if len(numbers) * len(self.steps_ms) > MOST_CELLS:
             raise too_many_samples()
@@ -237,6 +243,7 @@ def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
 
 
 def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
+    """Return the range in brackets of *selector* in ms; raises PromqlError for one that is not positive."""
     assert selector.range is not None
     range_ms = round(selector.range.total_seconds() * 1000)
     if range_ms < 1:
@@ -252,10 +259,12 @@ def without_parentheses(expression: promql.Expr) -> promql.Expr:
 
 
 def _is_range(expression: promql.Expr) -> bool:
+    """Return whether *expression* is a range vector: a selector with a range or a subquery."""
     return isinstance(without_parentheses(expression), promql.MatrixSelector | promql.SubqueryExpr)
 
 
 def _read_literal(expression: promql.Expr) -> str:
+    """Return the text of *expression*, a string literal."""
     inner = without_parentheses(expression)
     assert isinstance(inner, promql.StringLiteral)
     return decode_literals(inner.val)
@@ -286,6 +295,7 @@ def _equal_labels(expression: promql.Expr) -> Labels:
 
 
 def _read_grouping(modifier: promql.AggModifier | None) -> Grouping:
+    """Return the grouping by *modifier*, "by" or "without"; all in one group for None."""
     if modifier is None:
         return grouping_by(())
     return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(

@@ -64,6 +64,7 @@ def parse_selector(text: str) -> promql.VectorSelector:
 
 
 def _require_subset(root: promql.Expr) -> None:
+    """Raise PromqlError when a part of *root* is not evaluated here or lies too deep."""
     left = [(root, 1)]
     while left:
         expression, depth = left.pop()
@@ -103,6 +104,7 @@ def _outside(expression: promql.Expr) -> str | None:
 
 
 def _has_fill_values(modifier: promql.BinModifier) -> bool:
+    """Return whether *modifier* fills in values for the series that one side lacks."""
     filled = modifier.fill_values
     return filled.lhs is not None or filled.rhs is not None
 

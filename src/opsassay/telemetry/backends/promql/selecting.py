@@ -47,6 +47,7 @@ def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
 
 
 def _operator_text(op: promql.MatchOp) -> str:
+    """Return "=", "!=", "=~" or "!~"."""
     if op == promql.MatchOp.Equal:
         return "="
     if op == promql.MatchOp.NotEqual:
@@ -55,6 +56,7 @@ def _operator_text(op: promql.MatchOp) -> str:
 
 
 def _make_test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
+    """Return the test for *op* and *value*, worked out at once for *texts*; raises PromqlError for a bad regex."""
     try:
         return tester(op, value, texts)
     except RegexError as error:

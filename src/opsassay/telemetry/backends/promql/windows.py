@@ -269,11 +269,13 @@ def counted_steps(cumulative_count: Callable[[SeriesStore], Times]) -> Callable[
 
 
 def _present_over_time(windows: Windows) -> Result:
+    """Return 1 for each window with at least one sample."""
     present = windows.holding(1)
     return np.ones(present.shape), present
 
 
 def _count_over_time(windows: Windows) -> Result:
+    """Return the number of samples in each window."""
     return windows.each(windows.counts.astype(np.float64)), windows.holding(1)
 
 

@@ -129,16 +129,19 @@ class BackendClient:
         return BackendError(self._format_problem(problem))
 
     def _format_problem(self, problem: str) -> str:
+        """Return one sentence on *problem* with this backend, and what to do next."""
         way_out = f"check its URL and {token_variable(self.name)}, then run the command again: it goes on from here."
         return f"{self.name} at {self.backend.url} {problem}; {way_out}"
 
     async def _wait_for_turn(self) -> None:
+        """Wait so long that at most requests_per_s requests a second are sent."""
         now = time.monotonic()
         self._next_s = max(now, self._next_s) + 1 / self.limits.requests_per_s
         if (wait_s := self._next_s - 1 / self.limits.requests_per_s - now) > 0:
             await asyncio.sleep(wait_s)
 
     async def _ask_once(self, path: str, parameters: Mapping[str, Any], *, post: bool) -> bytes:
+        """Send one request and return its content; raises _AgainError, RejectedError or TooLargeError."""
         self._usage.requests[self.name] = self.requests + 1
         url = self.backend.url.rstrip("/") + path
         asked = {"data": parameters} if post else {"params": parameters}
@@ -157,6 +160,7 @@ class BackendClient:
                 raise RejectedError(self._format_problem(what), reply.status, said)
 
     async def _read_content(self, reply: aiohttp.ClientResponse) -> bytes:
+        """Return the body of *reply*; raises an error when it or the whole import grows too large."""
         content = bytearray()
         async for chunk in reply.content.iter_chunked(_CHUNK):
             content += chunk
@@ -173,12 +177,14 @@ class BackendClient:
         return bytes(content)
 
     def _parse_json(self, content: bytes) -> Any:
+        """Return *content* as JSON; raises BackendError."""
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise self.failed("answers with something that is not JSON") from error
 
     def _describe_error(self, error: BaseException) -> str:
+        """Return what went wrong with a request, without secrets."""
         match error:
             case _AgainError():
                 return str(error)
@@ -200,4 +206,5 @@ def is_too_much(error: BackendError) -> bool:
 
 
 def _pause_s(text: str) -> float:
+    """Return the seconds that a Retry-After header asks for, 0 for a date or none."""
     return min(float(text), LONGEST_PAUSE_S) if text.isascii() and text.isdigit() else 0.0

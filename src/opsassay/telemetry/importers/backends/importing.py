@@ -61,6 +61,7 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
         return not any(self._has_rows(period, modality) for modality in MODALITIES)
 
     def _has_rows(self, period: str, modality: str) -> bool:
+        """Return whether the table *modality* has a row within the window *period*."""
         if modality == "metrics_histogram":
             return not self[period, modality].is_empty()
         files = self._pages.files(modality)
@@ -141,6 +142,7 @@ def _path_of_left_pages(out: Path, id_: str) -> Path:
 
 
 def _read_case(settings: PastIncident, id_: str, out: Path) -> ReadCase:
+    """Read all backends of *settings* into pages in *out*, and return the case; raises UserError."""
     windows = settings.windows()
     redaction = Redaction(settings.redact, secrets_in(tokens()))
     text = settings.postmortem_text()

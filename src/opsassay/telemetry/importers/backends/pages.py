@@ -23,6 +23,7 @@ class Pages:
 
     @cached_property
     def _read_notes(self) -> dict[str, dict[str, Any]]:
+        """Return what was noted of each page that is kept, by the name of its file."""
         return {path.stem: json.loads(path.read_bytes()) for path in sorted(self._folder.glob("*.json"))}
 
     def kept_note(self, *key: object) -> dict[str, Any] | None:
@@ -57,9 +58,11 @@ class Pages:
         ]
 
     def _path_of_table(self, name: str, table: str) -> Path:
+        """Return the file of *table* of the page *name*."""
         return self._folder / f"{name}.{table}.parquet"
 
 
 def _name_of_page(key: tuple[object, ...]) -> str:
+    """Return the file name of the page with *key*: its first word and a hash of the whole."""
     digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
     return f"{key[0]}-{digest}"

@@ -58,12 +58,14 @@ class Redaction:
 
     @cache  # noqa: B019 - as many as there are names, for as long as an import takes
     def _hides_attribute(self, name: str) -> bool:
+        """Return whether the value of the attribute *name* is hidden, as of a header with a secret."""
         if _comparable(name) in self._names:
             return True
         header = _HEADER_ATTRIBUTE.fullmatch(name)
         return header is not None and (_comparable(header[1]) in self._headers | self._names)
 
     def _replace_secrets(self, column: pl.Series) -> pl.Series:
+        """Return *column* with each secret text replaced by a mark."""
         if self._header:
             column = column.str.replace_all(self._header, f"${{1}}{REDACTED}")
         for pattern in self._texts:

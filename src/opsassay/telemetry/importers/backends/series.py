@@ -80,6 +80,7 @@ class SeriesReader:
                 )
 
     async def _read_metadata(self) -> dict[str, str]:
+        """Return the type of each metric, as "counter"; empty when the store has no metadata."""
         if (kept := self._pages.kept_note("prometheus", "metadata")) is None:
             try:
                 answer = await self._client.get("/api/v1/metadata")
@@ -94,6 +95,7 @@ class SeriesReader:
         return dict(kept["kinds"])
 
     async def _read_metric_names(self, windows: Sequence[Window]) -> list[str]:
+        """Return the names of all metrics with samples in *windows*."""
         if (kept := self._pages.kept_note("prometheus", "names")) is None:
             found: set[str] = set()
             for window in windows:
@@ -128,6 +130,7 @@ class SeriesReader:
         return total
 
     async def _ask_page(self, page: Page) -> Any:
+        """Ask for the raw samples of the metrics and the time of *page*; return Prometheus's answer."""
         names, start_ms, end_ms = page
         words = "|".join(re.escape(name) for name in names)
         selector = self._make_selector(f"__name__=~{json.dumps(words, ensure_ascii=False)}")
@@ -135,6 +138,7 @@ class SeriesReader:
         return await self._client.get("/api/v1/query", asked, post=True)
 
     def _make_selector(self, matcher: str) -> str:
+        """Return the selector of *matcher* together with the `select` of the settings."""
         further = self._backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         return "{" + ",".join(part for part in (matcher, further) if part) + "}"
 
@@ -176,6 +180,7 @@ class SeriesReader:
         return table, {"metric": self._placing.name(raw) + suffix, "service_name": service, **columns}
 
     def _make_table(self, table: str, rows: list[dict[str, Any]], samples: list[tuple[Any, Any]]) -> pl.DataFrame:
+        """Return the samples of one table: a row of *rows* describes the series of each (ms, values) of *samples*."""
         own = {
             name: pl.String()
             for name in ("metric", "service_name", *(("part", "series") if table == HISTOGRAM_PARTS else ()))
@@ -213,4 +218,5 @@ def _split_page(page: Page) -> list[Page]:
 
 
 def _join_first_names(names: Sequence[str]) -> str:
+    """Return the first three *names*, and "..." when there are more."""
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -36,6 +36,7 @@ _MOST_TEXT_BYTES = 2**20
 
 
 def _require_pattern(pattern: str) -> None:
+    """Raise ValueError when *pattern* is no regular expression or fits the empty text."""
     try:
         fits_nothing = bool(pl.Series([""]).str.contains(pattern)[0])
         re.compile(pattern)
@@ -46,6 +47,7 @@ def _require_pattern(pattern: str) -> None:
 
 
 def _with_url(data: Any) -> Any:
+    """Return {"url": *data*} for a text, anything else as it is."""
     return {"url": data} if isinstance(data, str) else data
 
 
@@ -117,6 +119,7 @@ class ImportLimits(Written):
 
 
 def _parse_window_text(value: Any) -> Any:
+    """Return the window that a text describes, anything else as it is."""
     return parse_window(value) if isinstance(value, str) else value
 
 

@@ -77,6 +77,7 @@ class StreamReader:
         return '{service_name=~".+"}'
 
     async def _read_window(self, selector: str, start_ns: int, end_ns: int) -> None:
+        """Read the log lines of *selector* within the range, page by page; kept pages are not asked for again."""
         limit = self._client.limits.entries
         while start_ns < end_ns:
             key = ("loki", selector, start_ns, end_ns)
@@ -152,6 +153,7 @@ class StreamReader:
         return entries or first_entries, lost
 
     async def _ask_range(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[LogEntry]:
+        """Return at most *limit* log lines of *selector* within the range, oldest first."""
         asked = {
             "query": selector, "start": str(start_ns), "end": str(end_ns), "limit": str(limit), "direction": "forward",
         }  # fmt: skip
@@ -160,6 +162,7 @@ class StreamReader:
         return [entry for entry in found if start_ns <= entry.ns < end_ns]
 
     def _make_table(self, entries: list[LogEntry]) -> tuple[pl.DataFrame, Counter[str]]:
+        """Return the rows of *entries* for the table logs, and how many entries there are and lack a service."""
         rows = [self._make_row(entry) for entry in entries]
         schema = {name: SCHEMA["logs"][name] for name in SCHEMA["logs"] if name != "time"}
         frame = pl.DataFrame(rows, schema={**schema, "ns": pl.Int64()})
@@ -172,6 +175,7 @@ class StreamReader:
         return frame.select(pl.exclude("ns"), time=at_ns(pl.col("ns"))), +seen
 
     def _make_row(self, entry: LogEntry) -> dict[str, Any]:
+        """Return one log line as a row; labels without a column are noted."""
         labels = self._client.redaction.labels(entry.labels)
         service = self._placing.service(labels)
         known = {self._columns[name]: value for name, value in labels.items() if name in self._columns}
@@ -202,4 +206,5 @@ def _entries(answer: Any) -> Iterable[LogEntry]:
 
 
 def _find_first_label(labels: dict[str, str], names: Iterable[str]) -> str | None:
+    """Return the first value among the labels *names* that is not empty."""
     return next((labels[name] for name in names if labels.get(name)), None)

@@ -94,6 +94,10 @@ class SpanRows:
         self, ids: tuple[str, str, str], name: str, kind: str | None, duration: int, status: str,
         place: tuple[Any, ...], tags: Mapping[str, Any], start_ns: int,
     ) -> None:  # fmt: skip
+        """Add one span; *ids* are of the trace, the span and its parent, *place* its service, pod and so on.
+
+        A tag that has no column is noted by its name.
+        """
         found: dict[str, tuple[int, str]] = {}
         for key, value in tags.items():
             if (source := _SOURCE.get(key)) is not None:
@@ -106,6 +110,7 @@ class SpanRows:
         self._rows.append((*ids, name, kind, duration, status, *place, *attributes, start_ns))
 
     def _read_jaeger_resource(self, process: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return service, pod and so on of a Jaeger *process*."""
         tags = {tag["key"]: tag["value"] for tag in process.get("tags") or ()}
         return self._place_of({**tags, "service.name": process["serviceName"]})
 
@@ -138,10 +143,12 @@ def _jaeger_parent(span: Mapping[str, Any]) -> str:
 
 
 def _is_within(link: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
+    """Return whether *link*, a reference of *span*, points into the same trace."""
     return bool(link.get("traceID", span["traceID"]) == span["traceID"])
 
 
 def _name_span_kind(kind: Any) -> str | None:
+    """Return the name of a span kind, as "Server", from its number or name in OTLP; None for an unknown one."""
     if isinstance(kind, int):
         return SPAN_KINDS[kind] if 0 <= kind < len(SPAN_KINDS) else None
     word = str(kind or "").removeprefix("SPAN_KIND_").capitalize()
@@ -155,6 +162,7 @@ def _hex_id(text: str, size: int) -> str:
 
 
 def _read_attributes(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Return (key, value in OTLP's JSON form) of the attributes of *holder*."""
     return ((pair["key"], pair.get("value") or {}) for pair in holder.get("attributes") or ())
 
 
@@ -260,6 +268,7 @@ class TempoReader(_Reader):
             limit *= 4
 
     async def _read_batch(self, ids: list[str]) -> dict[str, Any]:
+        """Read the traces *ids*, keep their spans as one page, and return what was noted of it."""
         seen = Counter(await _gathered([self._trace(id_) for id_ in ids]))
         seen["traces"] = seen["whole"] + seen["partial"]
         seen.update(self._rows.lost)
@@ -301,6 +310,7 @@ class JaegerReader(_Reader):
         self._note_what_was_read("jaeger")
 
     async def _read_services(self) -> Sequence[str]:
+        """Return the names of all services that Jaeger knows, sorted."""
         answer = await self._client.get("/api/services")
         names: list[str] = self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
         return names
@@ -357,6 +367,7 @@ class JaegerReader(_Reader):
 
 
 def _read_resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
+    """Return the resourceSpans of Tempo's *answer*, and "whole" or "partial"."""
     trace = answer.get("trace") or answer
     partial = str(answer.get("status", "")).upper() == "PARTIAL"
     return list(trace.get("resourceSpans") or trace.get("batches") or ()), "partial" if partial else "whole"
