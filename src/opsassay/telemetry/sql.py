@@ -147,7 +147,7 @@ class LockedSql:
             worker.kill()
 
     def _subject_request(self) -> dict[str, Any]:
-        """Return the message that tells the worker which rows get other numbers."""
+        """Return the message that asks the worker for views with only the rows of the subject."""
         assert self._subject is not None
         return {"subject": asdict(self._subject)}
 

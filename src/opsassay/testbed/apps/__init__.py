@@ -37,4 +37,5 @@ def load_system(name: str) -> System:
 
 @functools.cache
 def _load_shipped(name: str) -> System:
+    """Return the system *name* that comes with the package; each file is read once."""
     return load_yaml(APPS / f"{name}.yaml", System)

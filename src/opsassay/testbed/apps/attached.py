@@ -46,7 +46,7 @@ class AttachedProject(DescribedProject):
             raise UserError(f"No container of the compose project {name} runs; start it with your compose program.")
         described = {service: _described(ones) for service, ones in sorted(by_service.items())}
         super().__init__(name, f"the compose project {name}", f"attach: {name}", described, stated)
-        self.unlimited = tuple(sorted(service for service, ones in by_service.items() if not _limited(ones[0])))
+        self.unlimited = tuple(sorted(service for service, ones in by_service.items() if not _has_limits(ones[0])))
         self.containers = {service: [one["Name"].lstrip("/") for one in ones] for service, ones in by_service.items()}
         self._published = {
             int(binding["HostPort"]): service
@@ -171,5 +171,6 @@ def _limits(container: Mapping[str, Any]) -> tuple[float, int]:
     return cores, int(host.get("Memory") or 0)
 
 
-def _limited(container: Mapping[str, Any]) -> bool:
+def _has_limits(container: Mapping[str, Any]) -> bool:
+    """Return whether *container*, as its engine describes it, has limits of CPU and memory."""
     return all(_limits(container))

@@ -72,6 +72,7 @@ def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _exits_with_0(*words: str) -> bool:
+    """Return whether the command *words* exits with status 0 in time; False when there is no such program."""
     try:
         return subprocess.run(words, capture_output=True, timeout=TRY_S, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -199,6 +200,7 @@ class DescribedProject:
         }
 
     def _read_service(self, name: str, described: Mapping[str, Any]) -> Service:
+        """Return the service *name* of the compose file; *described* is its entry there."""
         stated = self.stated.get(name, ComposeService())
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
@@ -252,6 +254,7 @@ def _ports(described: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _tcp_ports(listed: Any) -> Iterator[int]:
+    """Yield the TCP ports inside the container from *listed*, the `ports` or `expose` of a service."""
     for one in listed if isinstance(listed, list) else ():
         text = f"{one['target']}/{one.get('protocol') or 'tcp'}" if isinstance(one, dict) else str(one)
         port, _, protocol = text.rpartition(":")[2].partition("/")

@@ -66,12 +66,14 @@ class ComposeCopy:
         self.content = self._project_copy()
 
     def _project_copy(self) -> dict[str, Any]:
+        """Return the copy of the whole project; raises ConfigError for what cannot be copied."""
         kept = {key: self._read[key] for key in ("networks", "volumes", "secrets", "configs") if self._read.get(key)}
         for kind, described in kept.items():
             kept[kind] = {name: self._own_part(kind, name, one or {}) for name, one in described.items()}
         return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._services.items()}}
 
     def _own_part(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the copy's own network, volume, secret or config *name*; raises ConfigError for an external one."""
         if described.get("external"):
             words = "it is external: a copy of the project cannot have one of its own"
             raise self._config_error(f"{kind}.{name}", f"{words}; {NEXT}")
@@ -97,6 +99,7 @@ class ComposeCopy:
                 yield name, device
 
     def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the copy of the service *name*, with its limits and where its telemetry goes; raises ConfigError."""
         self._refuse_what_cannot_be_apart(name, described)
         cpu, memory_mb = self._limits[name]
         copy = {key: value for key, value in described.items() if key not in DROPPED}
@@ -139,6 +142,7 @@ class ComposeCopy:
         return copy
 
     def _refuse_what_cannot_be_apart(self, name: str, described: Mapping[str, Any]) -> None:
+        """Raise ConfigError when the service shares a namespace with others or uses what is not copied."""
         for key, what in SHARED.items():
             if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
                 words = f"faults need a container with its own {what}, and this one has not"
@@ -171,6 +175,7 @@ class ComposeCopy:
         return f"localhost/opsassay/{'-'.join(filter(None, words))}"
 
     def _build_copy(self, build: Any) -> dict[str, Any]:
+        """Return the `build` of a service with absolute paths and without tags, labels and caches to write."""
         given = {"context": build} if isinstance(build, str) else dict(build)
         own = {key: value for key, value in given.items() if key not in ("tags", "cache_to", "labels")}
         own["context"] = self._place_or_address(given.get("context", "."))
@@ -248,19 +253,23 @@ class ComposeCopy:
         return f"{self._resolve_path(file)}:{given.get('target') or '/' + given['source']}:ro"
 
     def _resolve_path(self, path: str) -> Path:
+        """Return *path* as absolute; relative paths start at the folder of the compose file."""
         return (self.file.parent / Path(path).expanduser()).resolve()
 
     def _config_error(self, field: str, words: str) -> ConfigError:
+        """Return the error that *field* of the compose file has the problem *words*."""
         return ConfigError(f"{self.file}: {field}: {words}.")
 
 
 def _telemetry_environment(service: str) -> dict[str, str]:
+    """Return the variables that make OpenTelemetry export under the name *service*."""
     from opsassay.testbed.workload.runtime.program import TELEMETRY  # brings the runtime's libraries
 
     return {**TELEMETRY, "OTEL_SERVICE_NAME": service}
 
 
 def _environment_as_mapping(environment: Any) -> dict[str, Any]:
+    """Return a compose `environment`, list or mapping, as a mapping; a bare name takes the value it has here."""
     if isinstance(environment, list):
         pairs = (str(one).partition("=") for one in environment)
         return {name: value if given else os.environ.get(name) for name, given, value in pairs}

@@ -99,6 +99,7 @@ def leaves_open(program: tuple[str, ...]) -> bool:
 
 
 def _output_of(*words: str) -> str:
+    """Return what the command *words* prints, "" when it fails, takes too long or is not installed."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=TRY_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

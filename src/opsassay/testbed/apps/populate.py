@@ -75,6 +75,7 @@ class _Populator:
         }
 
     def _draw_service(self, index: int, draft: Draft) -> dict[str, Any]:
+        """Return the service of *draft* as the system file describes it; *index* chooses its host."""
         found: dict[str, Any] = {
             "host": self.hosts[index % len(self.hosts)],
             "replicas": 2 if draft.name == self.replicated else 1,
@@ -107,11 +108,13 @@ class _Populator:
         return steps
 
     def _draw_calls(self, draft: Draft, routine: Routine) -> list[dict[str, Any]]:
+        """Return the calls of *routine* as steps, one after another or all in parallel."""
         calls = [self._draw_call(draft, target) for target in routine.calls]
         at_once = len(calls) > 1 and self.chance.random() < PARALLEL[self.shape]
         return [{"parallel": calls}] if at_once else calls
 
     def _draw_call(self, draft: Draft, target: Target) -> dict[str, Any]:
+        """Return one call of *target* as a step, perhaps with retries, a circuit breaker, or optional."""
         chance = self.chance
         level = self.depth if draft.level is None else draft.level
         step: dict[str, Any] = {"call": " ".join(target), "timeout_s": LEVEL_TIMEOUT_S * max(1, self.depth - level)}
@@ -125,6 +128,7 @@ class _Populator:
         return step
 
     def _draw_statement(self, service: str, route: str, database: str) -> dict[str, Any]:
+        """Return a step with an SQL statement that fits *route*, on the table of *service*."""
         by_verb = {"POST /create": "insert", "PUT /change": "update", "": "insert"}
         sql, sizes = STATEMENTS[by_verb.get(route) or self.chance.choice(READS)]
         return {
@@ -163,6 +167,7 @@ class _Populator:
         return jobs
 
     def _draw_stores(self, services: dict[str, Any]) -> dict[str, Any]:
+        """Return the stores that *services* use; each database gets the tables of its services."""
         stores: dict[str, Any] = {}
         for service, database in self.databases.items():
             store = stores.setdefault(database, {"engine": "postgresql", "setup": []})
@@ -175,6 +180,7 @@ class _Populator:
         return stores
 
     def _draw_load(self) -> dict[str, Any]:
+        """Return the load: a mix of the entrance's operations at a rate that the calls behind them allow."""
         entry = self.drafts[0]
         cost = calls_below(self.drafts)
         weights = {route: self.chance.randint(1, 6) for route in entry.operations}

@@ -85,6 +85,7 @@ class _Placement:
         return str(self._readable("sidecar", found.parent) / found.name)
 
     def _error(self, field: str, message: str) -> ConfigError:
+        """Return the error on *field* of this program, with the place in the system file."""
         return ConfigError(f"{where(self._source, f'{self._within}.{field}')}: {message}")
 
     def _folder(self, field: str, path: str) -> Path:
@@ -125,6 +126,7 @@ class _Placement:
         return {"PYTHONPATH": ":".join(filter(None, [str(sites[0]), variables.get("PYTHONPATH")]))}
 
     def _node_modules(self, directory: Path) -> Path:
+        """Return the node_modules with OpenTelemetry nearest above *directory*; raises ConfigError without one."""
         folders = (folder / "node_modules" for folder in (directory, *directory.parents))
         found = next((folder for folder in folders if (folder / NODE_REGISTER).exists()), None)
         if found is None:

@@ -130,6 +130,7 @@ def calls_below(drafts: list[Draft]) -> dict[Target, int]:
 
 
 def _draw_levels(names: list[str], shape: str, chance: random.Random) -> list[list[Draft]]:
+    """Return drafts of the services *names*, in levels from the entrance inwards, with operations but no calls."""
     left = iter(names)
     sizes = LEVELS[shape](len(names), chance)
     levels = [[Draft(next(left), level) for _ in range(size)] for level, size in enumerate(sizes)]
@@ -145,6 +146,7 @@ def _draw_levels(names: list[str], shape: str, chance: random.Random) -> list[li
 
 
 def _list_targets(level: list[Draft]) -> list[Target]:
+    """Return (service, route) of each operation of the services in *level*."""
     return [(draft.name, route) for draft in level for route in draft.operations]
 
 

@@ -54,6 +54,7 @@ def _looks_up_others(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _callee_names(fleet: Fleet, fault: PlannedFault) -> list[str]:
+    """Return the services that the target of *fault* looks up by name."""
     assert fault.target is not None
     return fleet.system.looked_up_by(fault.target.name)
 

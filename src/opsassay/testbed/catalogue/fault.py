@@ -114,6 +114,7 @@ class FamilyTraits:
 
 @functools.cache
 def _read_catalogue() -> Mapping[str, CataloguedFault]:
+    """Return all faults of all families by name."""
     found: dict[str, CataloguedFault] = {}
     for family in families():
         for fault in family:

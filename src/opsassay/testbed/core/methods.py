@@ -17,4 +17,5 @@ def method_name(service: str, operation: str) -> str:
 
 
 def _camel_case(words: str) -> str:
+    """Return *words* as one word, with a capital at the start of each."""
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", words))

@@ -11,6 +11,7 @@ OBSERVER = "observer"
 
 
 def _path_of_link(substrate: str, name: str) -> Path:
+    """Return the link to the log of the last observer of the system *name*."""
     return state_root() / "observers" / f"{substrate}-{name}.log"
 
 

@@ -48,6 +48,7 @@ def sentences(exits: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
 
 
 def _describe_exit(exit_: dict[str, Any]) -> str:
+    """Return one sentence on a process that a signal ended, and who may have sent it."""
     number = -exit_["status"]
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     said = f"{exit_['process']} (pid {exit_['pid']}) was ended by {name}, which OpsAssay did not send"

@@ -119,6 +119,7 @@ class Group:
         return self.groups.parents[controller] / self.path
 
     def _write_file(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
+        """Write *value* into the file *name* of this group; *optional* passes over a file that is not there."""
         try:
             (self._folder_of(controller) / name).write_text(str(value), encoding="utf-8")
         except FileNotFoundError:
@@ -273,7 +274,7 @@ def _delegate(folder: Path) -> None:
 def _remove_tree(folder: Path, *, kill: bool) -> None:
     """Remove the group *folder* and those below it, deepest first; the kernel needs a moment after the last process."""
     give_up = time.monotonic() + REMOVE_WITHIN_S
-    for below in sorted(_groups_in(folder), key=lambda path: len(path.parts), reverse=True):
+    for below in sorted(_groups_below(folder), key=lambda path: len(path.parts), reverse=True):
         while True:
             if kill:
                 _kill_group(below)
@@ -289,11 +290,13 @@ def _remove_tree(folder: Path, *, kill: bool) -> None:
                 break
 
 
-def _groups_in(folder: Path) -> list[Path]:
+def _groups_below(folder: Path) -> list[Path]:
+    """Return *folder* and all groups below it, those above before those within."""
     return [Path(path) for path, _, _ in os.walk(folder)]
 
 
 def _kill_group(group: Path) -> None:
+    """Send SIGKILL to each process directly in *group*."""
     try:
         pids = group.joinpath("cgroup.procs").read_text(encoding="utf-8").split()
     except FileNotFoundError:
@@ -306,5 +309,6 @@ def _kill_group(group: Path) -> None:
 
 
 def _read_counters(file: Path) -> dict[str, int]:
+    """Return the "name number" lines of *file* as a mapping."""
     rows = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2}

@@ -138,6 +138,7 @@ def _namespace_inode(pid: int | str) -> int | None:
 
 
 def _name_of_process(pid: int) -> str | None:
+    """Return the command name of *pid*, None when it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except OSError:
@@ -165,10 +166,12 @@ def raise_interface(name: str) -> None:
 
 
 def _call_unshare(flags: int) -> None:
+    """Put this thread into new namespaces of the kinds in *flags*; raises OSError."""
     _raise_errno(_load_libc().unshare(flags))
 
 
 def _call_setns(descriptor: int, kind: int) -> None:
+    """Put this thread into the namespace behind *descriptor*, of the kind *kind*; raises OSError."""
     _raise_errno(_load_libc().setns(descriptor, kind))
 
 
@@ -177,6 +180,7 @@ def _load_libc() -> ctypes.CDLL:
 
 
 def _raise_errno(status: int) -> None:
+    """Raise OSError with the C library's errno unless *status* is 0."""
     if status:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -195,6 +195,7 @@ def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression
 
 
 def _data_value(value: bytes) -> Expression:
+    """Return *value* as an operand of an nftables expression."""
     return {"attrs": [("NFTA_DATA_VALUE", value)]}
 
 

@@ -76,6 +76,7 @@ class Fabric:
         self._thread.shutdown()
 
     def _start_bridges(self) -> None:
+        """Make the core, the management network, and a bridge for each host that is wired to the core."""
         from pyroute2 import IPRoute
 
         self._netlink = IPRoute()
@@ -115,11 +116,13 @@ class Fabric:
         return place
 
     def _require_netlink(self) -> IPRoute:
+        """Return the netlink socket; raises RuntimeError before `start`."""
         if self._netlink is None:
             raise RuntimeError("start the fabric before attaching to it")
         return self._netlink
 
     def _make_bridge(self, name: str) -> int:
+        """Make the bridge *name* and return its interface index."""
         self._require_netlink().link("add", ifname=name, kind="bridge", state="up")
         return socket.if_nametoindex(name)
 

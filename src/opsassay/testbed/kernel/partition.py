@@ -70,7 +70,9 @@ class Isolation(Partition):
     """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
 
     def _match_leaving(self) -> list[list[Expression]]:
+        """Return the matches for packets that leave and are dropped: one without conditions, which takes all."""
         return [[]]
 
     def _match_arriving(self) -> list[list[Expression]]:
+        """Return the matches for packets that arrive and are dropped: those from elsewhere."""
         return [arrives_from_elsewhere()]

@@ -24,6 +24,7 @@ SIDECAR_UID = PRIVATE_UID - 1
 
 
 def _read_script(name: str) -> str:
+    """Return the script *name* of this folder, with the private user's id filled in."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     return text.replace("PRIVATE_UID", str(PRIVATE_UID))
 
@@ -73,6 +74,7 @@ def confinement() -> Confinement:
 
 
 def _runs_true(words: list[str]) -> bool:
+    """Return whether `true` succeeds when it is run through the command *words*."""
     return subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
 
 

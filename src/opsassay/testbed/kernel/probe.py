@@ -124,6 +124,7 @@ def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Abil
 
 
 def _try_fabric() -> None:
+    """Make a network of one host with one place, and remove it; raises an error where that is impossible."""
     from opsassay.testbed.kernel.network import Fabric
 
     fabric = Fabric(["host"])
@@ -133,20 +134,24 @@ def _try_fabric() -> None:
 
 
 def _try_delay() -> None:
+    """Delay packets on the loopback interface and undo it; raises an error where that is impossible."""
     _try_impairment({"kind": "delay", "delay_s": 0.1, "jitter_s": 0.01})
 
 
 def _try_bandwidth() -> None:
+    """Limit the bandwidth of the loopback interface and undo it; raises an error where that is impossible."""
     _try_impairment({"kind": "bandwidth", "bytes_per_s": 1e6})
 
 
 def _try_impairment(impairment: dict[str, Any]) -> None:
+    """Apply *impairment* to one loopback address, and undo it."""
     from opsassay.testbed.kernel.shaping import add_class, leaf, remove_class
 
     remove_class("lo", add_class("lo", ["127.0.0.2"], 16, leaf(impairment)))
 
 
 def _try_drop() -> None:
+    """Make rules that drop packets, on a bridge and here, and remove them; raises an error where that is impossible."""
     from opsassay.testbed.kernel.netfilter import Table, arrives_on, drop, source_is
 
     with Table("bridge", "probe") as bridge, Table("ip", "probe") as here:
@@ -181,6 +186,7 @@ def _queue() -> str:
 
 
 def _find_group_abilities() -> dict[str, Ability]:
+    """Return whether CPU and memory can be limited by cgroups, how, or why not."""
     from opsassay.testbed.kernel.cgroups import search
 
     groups, reasons = search()

@@ -121,6 +121,7 @@ class Queue:
             raise OSError(-status, os.strerror(-status))
 
     def _send_message(self, kind: int, attributes: bytes, flags: int = 1) -> None:
+        """Send one netlink message of *kind* about this queue; a full buffer is counted, other errors are raised."""
         header = struct.pack("=IHHII", 20 + len(attributes), SUBSYSTEM << 8 | kind, flags, 0, 0)
         try:
             self._socket.send(header + struct.pack(">BBH", 0, 0, self.number) + attributes)

@@ -156,6 +156,7 @@ def _claim_class(netlink: IPRoute, index: int, number: int) -> bool:
 
 
 def _remove_root(netlink: IPRoute, index: int) -> None:
+    """Remove the traffic control of the interface *index*, if there is any."""
     with _tolerate_errors(errno.ENOENT, errno.EINVAL):
         netlink.tc("del", "htb", index, handle=ROOT)
 

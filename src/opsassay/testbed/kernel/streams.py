@@ -63,10 +63,12 @@ def flip_a_bit(data: bytes, rng: random.Random) -> bytes | None:
 
 
 def _total_length(data: bytes) -> int:
+    """Return the length of the IPv4 packet *data* in bytes, as its header states it."""
     return int.from_bytes(data[2:4])
 
 
 def _ip_header(data: bytes) -> int:
+    """Return the length of the header of the IPv4 packet *data* in bytes."""
     return (data[0] & 0xF) * 4
 
 

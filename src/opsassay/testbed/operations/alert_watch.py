@@ -84,6 +84,7 @@ class AlertWatch(Background):
             self.pause(due - time.monotonic())
 
     def _note_alerts(self, at_ns: int, alerts: Sequence[Alert]) -> None:
+        """Take *alerts*, which fire at *at_ns*: note when each began, and since when each rule no longer fires."""
         firing = {(alert.service, alert.signal) for alert in alerts}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}

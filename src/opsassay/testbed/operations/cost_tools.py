@@ -157,6 +157,7 @@ class LiveCostToolSession(OperatorToolSession):
         }
 
     def _apply_change(self, arguments: Written) -> tuple[str, ...]:
+        """Change budget, cost alert, autoscaler or requests; return the services it touched; raises UserError."""
         account, system = self._cost_watch.account, self._cost_watch.system
         if isinstance(arguments, BudgetSet):
             if account.budget is None:
@@ -189,5 +190,6 @@ class LiveCostToolSession(OperatorToolSession):
         return ()
 
     def _require_service(self, service: str) -> None:
+        """Raise NotFoundError unless *service* is one of the system's."""
         if service not in (known := self._cost_watch.system.allocations()):
             raise NotFoundError("service", service, known)

@@ -159,6 +159,7 @@ class CostWatch(Background):
                 append_line(self._path, reading)
 
     def _cost_by_service(self) -> dict[str, ServiceCost]:
+        """Return the cost of each service from what it requests and what it used until now."""
         used = usage(self._telemetry.tables(), time.time_ns())
         return {
             name: self.account.of_service(requested, *used.get(name, (0.0, 0.0, 0.0)))

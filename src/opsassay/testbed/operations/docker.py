@@ -64,6 +64,7 @@ def _parse(name: str, parameters: Sequence[click.Parameter], arguments: Sequence
 
 
 def _read_update(options: Mapping[str, Any]) -> list[VerbCall]:
+    """Return the calls that `docker update` stands for, one for each container and limit; raises UserError."""
     limits = {"cpu_limit": options["cpus"], "memory_limit_mb": _parse_megabytes(options["memory"])}
     changed = [(key, value) for key, value in limits.items() if value is not None]
     if not changed:
@@ -76,6 +77,7 @@ def _read_update(options: Mapping[str, Any]) -> list[VerbCall]:
 
 
 def _parse_megabytes(size: str | None) -> int | None:
+    """Return *size*, as 512m or 1g, in MB; None for None; raises UserError."""
     if size is None:
         return None
     parts = re.fullmatch(r"(\d{1,15})([bkmg]?)b?", size.lower())
@@ -85,6 +87,7 @@ def _parse_megabytes(size: str | None) -> int | None:
 
 
 def _read_exec(options: Mapping[str, Any]) -> list[VerbCall]:
+    """Return the call that `docker exec NAME curl ...` stands for; raises UserError for any other program."""
     program, *words = options["command"]
     if program != "curl":
         raise UserError(f"docker exec: {program[:40]} is not run here; curl is.")

@@ -56,6 +56,7 @@ def parse(text: str, name: str = "candidate") -> Composition:
 
 
 def _format_call(change: OpsCall) -> str:
+    """Return *change* as "verb(value, value)"."""
     payload = [str(value) for value in change.arguments.values()]
     return f"{change.verb}({', '.join(payload)})"
 

@@ -147,6 +147,7 @@ class StateAlerts:
         return [*self._find_in_workloads(), *self._find_in_parts(), *_find_at_limits(self.state)]
 
     def _find_in_workloads(self) -> Iterator[StateFinding]:
+        """Yield what is wrong with pods, replicas, backends, spread over nodes and answers, by service."""
         state, ready = self.state, self.state.ready()
         for service, count in Counter(e.service for e in state.entities.values() if not e.ready).items():
             yield StateFinding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
@@ -232,6 +233,7 @@ class _Lines(Generic[T]):
 
 
 def _last_end_ns(tick: Tick) -> int:
+    """Return when the last observation of *tick* ended (ns), 0 without one; request probes (D3) do not count."""
     return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
 
 

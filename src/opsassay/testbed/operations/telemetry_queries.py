@@ -144,6 +144,7 @@ def as_json(result: object) -> str:
 
 
 def _select_recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:
+    """Return the rows of the last *since_s* seconds before *now_ns*."""
     return table.filter(pl.col("time").cast(pl.Int64) >= now_ns - int(since_s * 1e9))
 
 

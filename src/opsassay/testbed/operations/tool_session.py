@@ -179,6 +179,7 @@ def _error_result(message: str) -> Done:
 
 
 def _shorten_output(output: str) -> str:
+    """Return the first OUTPUT_LIMIT characters of *output*, and how many more there are."""
     if len(output) <= OUTPUT_LIMIT:
         return output
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"

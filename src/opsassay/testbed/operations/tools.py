@@ -112,6 +112,7 @@ class VerbToolSession(OperatorToolSession):
         return tool.mutating or arguments.get("method", "GET") != "GET"
 
     def _undo_last(self) -> Done:
+        """Undo the last change of the journal; return what was undone."""
         assert self.journal is not None
         (verb, given), result = self.journal.undo()
         asked = next(tool.arguments for tool in self.tools.values() if tool.verb == verb).model_validate(given)
@@ -135,6 +136,7 @@ class VerbToolSession(OperatorToolSession):
         )
 
     def _operate_verb(self, verb: str, arguments: Written) -> dict[str, Any]:
+        """Carry out *verb* on the running system; return its result."""
         return self.running.operate(verb, without_url(arguments.model_dump()))
 
 

@@ -128,6 +128,10 @@ def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame)
 
 
 def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
+    """Return the alerts of *windows* on error rate, latency and traffic.
+
+    *windows*: tick, service_name, count, errors, p99 (ms), and usual_ columns of the normal time.
+    """
     enough = pl.col("count") >= MIN_COUNT
     error_share = pl.col("errors") / pl.col("count")
     error_limit = pl.col("usual_errors") + slo.error_rate
@@ -156,6 +160,7 @@ def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
 
 
 def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> list[Alert]:
+    """Return an alert where CPU or memory of a pod stays near its limit, one for each service and tick."""
     start = ticks.item(0, "tick") if ticks.height else 0
     tick = start + ((pl.col("time").cast(pl.Int64) - start) // _TICK_NS + 1) * _TICK_NS
     rows = (
@@ -203,6 +208,7 @@ def _still_saturated(tables: Mapping[str, pl.DataFrame], services: set[str], slo
 
 
 def _make_alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:
+    """Return the alert of *service* at *time_ns*; its message is worded by *signal*."""
     words = {
         "error_rate": f"{service}: {value:.0%} of requests fail (limit {threshold:.0%})",
         "latency_p99_ms": f"{service}: p99 latency {value:.0f} ms (limit {threshold:.0f} ms)",

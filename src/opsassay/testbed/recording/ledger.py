@@ -50,6 +50,7 @@ def _with_given_up(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_row(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in *line*, None when the line is cut off."""
     try:
         row: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:

@@ -69,6 +69,7 @@ class MachineWatch(Background):
             self._sample_machine()
 
     def _sample_machine(self) -> None:
+        """Note the load, the memory in use and the other systems that run, once."""
         queued = psutil.getloadavg()[0] - (os.cpu_count() or 1)
         systems = frozenset(self.systems()) - {self.own}
         used = psutil.virtual_memory().percent / 100

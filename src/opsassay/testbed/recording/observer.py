@@ -186,6 +186,7 @@ class Observer:
         return all(await asyncio.gather(*(self._probe_service(service) for service in self.probes.protected)))
 
     async def _probe_service(self, service: str) -> bool:
+        """Send one request to *service* and note it; return whether it was answered with 200 in time."""
         began = time.time_ns()
         answer = await self.probes.request(service)
         self._count += 1
@@ -197,6 +198,7 @@ class Observer:
         return reachable
 
     def _append_tick(self, index: int, observations: list[Observation], **changes: Any) -> None:
+        """Write the tick number *index* with its observations and the probes sent since the last."""
         probes, self._sent = tuple(self._sent), []
         if probes:
             share = sum(probe.reachable for probe in probes) / len(probes)
@@ -208,6 +210,7 @@ class Observer:
 
 
 def _make_observation(depth: Depth, began_ns: int, reading: DepthReading) -> Observation:
+    """Return *reading* of *depth*, which began at *began_ns*, as an observation."""
     return Observation(
         depth=depth, started_ns=began_ns, ended_ns=reading.ended_ns, value=reading.value, failing=reading.failing
     )

@@ -61,6 +61,10 @@ class PressureReader:
     def _pressure_between(
         self, before: _KernelState, now: _KernelState, late_s: float, noop_s: float
     ) -> MachinePressure:
+        """Return the pressure on the machine between two states of the kernel.
+
+        *late_s* is how late the tick began, *noop_s* how long a probe took that asks for nothing.
+        """
         span_s = max(now.at_s - before.at_s, 1e-3)
         shares = {
             name: round(min((us - before.waited_us[name]) / 1e6 / span_s, 1.0), 3)
@@ -83,6 +87,7 @@ class PressureReader:
         return pressure.model_copy(update=found)
 
     def _read_kernel(self) -> _KernelState:
+        """Read now: time waited for CPU, memory and IO, processor time, runnable tasks, and foreign processes."""
         waited = {name: us for name in ("cpu", "memory", "io") if (us := _waited_us(self._proc, name)) is not None}
         busy, runnable = _processors(self._proc)
         others = {} if self._trial is None else _others(_read_processes(self._proc), self._trial)
@@ -125,6 +130,7 @@ def _others(processes: Mapping[int, _Seen], trial: int) -> dict[int, _Seen]:
 
 
 def _read_processes(proc: Path) -> dict[int, _Seen]:
+    """Return parent, CPU time (ticks), whether runnable, and start time of each process by pid."""
     found = {}
     for pid in filter(str.isdecimal, (path.name for path in proc.iterdir())):
         if (text := _read_text(proc / pid / "stat")) is not None:
@@ -155,6 +161,7 @@ def _first_word(words: list[str] | None, as_: Callable[[str], int]) -> int | Non
 
 
 def _read_text(path: Path) -> str | None:
+    """Return the text of *path*, None when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended, or this kernel has none

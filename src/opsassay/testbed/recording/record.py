@@ -255,6 +255,7 @@ def _sent_on(running: RunningSystem, spool: Path, url: str | None) -> Iterator[F
 
 
 def _running_systems() -> list[str]:
+    """Return the names of the local systems that run now."""
     return [state.name for state in all_states() if state.running()]
 
 

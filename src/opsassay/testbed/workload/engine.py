@@ -95,6 +95,7 @@ class ContainerEngine:
                 await checks
 
     async def _check_health(self, project: str) -> None:
+        """Run the health checks of containers of *project* that are starting, again and again until cancelled."""
         filters = (f"--filter=label=com.docker.compose.project={project}", "--filter=health=starting")
         while True:
             await asyncio.sleep(LOOK_S)

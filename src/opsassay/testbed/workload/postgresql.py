@@ -121,6 +121,7 @@ def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None
 
 
 def _run_program(command: Sequence[str], name: str, stdin: str = "") -> None:
+    """Run *command* with *stdin*; raises StartError, which calls it *name*, when it fails or prints an error."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode or "ERROR:" in done.stderr:
         message = f"PostgreSQL's {name} failed with status {done.returncode}."

@@ -96,6 +96,7 @@ class Template:
         return await future
 
     async def _read_messages(self, stream: asyncio.StreamReader) -> None:
+        """Read what the template process reports: processes that it started and that ended."""
         while line := await stream.readline():
             message = json.loads(line)
             if "spawned" in message:
@@ -157,6 +158,7 @@ class Channels:
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve the connection of one process: take its hello, then hand each answer to who asked."""
         hello = json.loads(await reader.readline() or b"{}").get("hello")
         if not hello:
             writer.close()

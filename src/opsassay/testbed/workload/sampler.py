@@ -182,6 +182,7 @@ def network_counters(pid: int, interface: str) -> dict[str, float]:
 
 
 def _resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, float]], now_ns: int) -> ResourceMetrics:
+    """Return *values* (metric name, number) of one *resource* as an OTLP message at *now_ns*."""
     message = ResourceMetrics()
     message.resource.attributes.extend(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in resource.items())
     scope = message.scope_metrics.add()

@@ -86,6 +86,7 @@ async def restart_store(state: SystemState, store: RunningStore) -> None:
 
 
 async def _stop_store(store: RunningStore) -> None:
+    """Interrupt the process of *store*, and kill it when it has not ended in time."""
     with contextlib.suppress(ProcessLookupError):
         store.process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
     try:
@@ -109,6 +110,7 @@ async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
 
 
 async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
+    """Wait until *store* accepts connections on its port; raises StartError."""
     name, port, process = store.name, store.port, store.process
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
@@ -151,6 +153,7 @@ async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str])
 
 
 def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
+    """Return the command of a Valkey server without persistence; raises StartError when none is installed."""
     binary = (
         shutil.which("valkey-server")
         or shutil.which("redis-server")
@@ -178,6 +181,7 @@ def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[s
 
 
 def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
+    """Return the command of a NATS server; raises StartError when none is installed."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
     if binary is None:
@@ -189,6 +193,7 @@ def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str
 
 
 def _find_in_package(package: str, pattern: str) -> str | None:
+    """Return the first file that *pattern* matches in the installed *package*, None without one."""
     spec = importlib.util.find_spec(package)
     for base in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(base).glob(pattern)):

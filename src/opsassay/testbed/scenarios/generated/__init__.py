@@ -78,6 +78,7 @@ def by_name(name: str) -> Scenario | None:
 
 
 def _phrases_for(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
+    """Return the phrases of *substrate*, but those of the grid of stand-ins for its system."""
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
@@ -125,6 +126,7 @@ def _several(chance: random.Random) -> Iterator[list[Drawn]]:
 
 
 def _entities_of(fault: Broken) -> tuple[str, ...]:
+    """Return the root of *fault*, and what else it names."""
     return (fault.root, *fault.entities)
 
 

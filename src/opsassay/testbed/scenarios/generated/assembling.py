@@ -138,6 +138,7 @@ def _failing_predicates(fault: Broken) -> tuple[Predicate, ...]:
 
 
 def _describe_parts(parts: Sequence[Broken], *, has_storm: bool) -> str:
+    """Return one sentence on the faults *parts*; *has_storm* adds that unrelated changes come with them."""
     said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
     return f"{said}." + (" Unrelated changes and alerts come with it." if has_storm else "")
 
@@ -153,4 +154,5 @@ def _number_rules(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _and_list(words: Iterable[str]) -> str:
+    """Return the distinct *words* joined by "and"."""
     return " and ".join(dict.fromkeys(words))

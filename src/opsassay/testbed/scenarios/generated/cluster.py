@@ -152,10 +152,9 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
 
 
 def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `of_a_pod` that hits each pod of a service that others call.
+    """Return a recipe like `of_a_pod` that hits all pods of a service that others call, None where none do.
 
-    Callers keep their connections, and close one whose request failed. Beside a pod that answers, one that packets do not
-    leave has no connection within seconds, and nobody who notices; where none ever led to it, nobody did.
+    With one pod cut off, callers drop the failed connection and stay with a pod that answers.
     """
     made = of_a_pod(*arguments, **parameters)
 
@@ -214,6 +213,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def _add_network_policy(place: FaultPlace) -> Broken | None:
+    """Break *place* by a network policy that lets no request in; None for a service that nobody calls."""
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None

@@ -109,6 +109,7 @@ IN_FRONT = tuple(
 
 
 def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
+    """Yield each place at the deepest entrance with what each of *recipes* breaks there."""
     for recipe in recipes:
         for place in noticed_places(APP):
             if place.entry == DEEPEST_ENTRY and (broken := recipe.make(place)) is not None:

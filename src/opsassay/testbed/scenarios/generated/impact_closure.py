@@ -70,6 +70,7 @@ def _failing_first(system: System, origin: str) -> set[tuple[str, str]]:
 
 
 def _uses_engine(step: Step, engine: str) -> bool:
+    """Return whether *step* uses a store of *engine*: postgresql, valkey or nats."""
     needed = {"postgresql": step.sql, "valkey": step.cache, "nats": step.publish}
     return needed[engine] is not None
 
@@ -87,6 +88,7 @@ def _required(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:
+    """Yield (service, route, step) of each call that has to succeed for its operation to succeed."""
     for name, service in system.services.items():
         for route, operation in service.operations.items():
             yield from ((name, route, step) for step in _required(operation.steps) if step.call is not None)

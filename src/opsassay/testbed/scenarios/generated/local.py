@@ -25,10 +25,12 @@ def step(verb: str, **arguments: object) -> OracleStep:
 
 
 def _rolling_restart(service: str) -> OracleStep:
+    """Return the step that restarts the replicas of *service* one after another."""
     return step("restart", target=service, rolling=True)
 
 
 def _wrong_restart(service: str) -> WrongRepair:
+    """Return the wrong repair that only restarts *service*."""
     return WrongRepair(
         f"Restarts {service}, whose new processes do the same.", UNANSWERED, (_rolling_restart(service),)
     )
@@ -235,6 +237,7 @@ def _unsigned(place: FaultPlace) -> Broken | None:
 
 
 def _break_by_release(place: FaultPlace) -> Broken | None:
+    """Break *place* by a release whose SQL fails; None if it has none or nobody calls it."""
     service = place.system.services.get(place.target)
     if service is None or not service.releases or not place.callers:
         return None

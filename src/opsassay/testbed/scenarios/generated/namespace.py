@@ -124,6 +124,10 @@ def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
 
 
 def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
+    """Return the phrases of a scenario in a user's namespace: what the agent may access, and the harm.
+
+    *file* is the file of the system.
+    """
     writable = tuple(plural for kind, plural in CHANGEABLE.items() if kind not in KINDS_READ or kind in place.there)
     access = [
         AccessRule(resources=READABLE, verbs=("get", "list", "watch")),

@@ -124,6 +124,7 @@ def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def _state_when_created(place: FaultPlace) -> tuple[ObjectState, ...]:
+    """Return the state that shows that all pods of the target were created anew."""
     return (state(place.target, "status.updatedReplicas", place.replicas),)
 
 
@@ -133,18 +134,22 @@ def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def _set_container(**fields: Any) -> Callable[[NamespacePlace], Object]:
+    """Return a function that makes the patch that sets *fields* in the place's container."""
     return lambda place: template(place.container["name"], **fields)
 
 
 def _set_pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
+    """Return a function that makes the patch that sets *fields* in the pod's spec."""
     return lambda _: {"template": {"spec": fields}}
 
 
 def _break_image(place: NamespacePlace) -> Object:
+    """Return the patch to an image that does not exist."""
     return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
 
 
 def _lower_memory(place: NamespacePlace) -> Object | None:
+    """Return the patch to a memory limit of 1Mi; None for a container without one."""
     if "memory" not in ((place.container.get("resources") or {}).get("limits") or {}):
         return None
     return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
@@ -173,6 +178,7 @@ def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
 
 
 def _change_secret_key(place: NamespacePlace) -> Object | None:
+    """Return the patch of a variable to a key that its secret lacks; None without such a variable."""
     if (found := _variable(place, "secretKeyRef")) is None:
         return None
     name, reference = found
@@ -217,6 +223,7 @@ def _config_map(place: NamespacePlace) -> Broken | None:
 
 
 def _add_quota(place: NamespacePlace) -> Broken | None:
+    """Break *place* by a quota that allows no further pod: a new one, or the one that is there."""
     standing = next((one for one in place.there["ResourceQuota"] if not one["spec"].get("scopes")), None)
     if standing is None:
         name = "team-quota"
@@ -295,6 +302,7 @@ def _service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
 
 
 def _target_of_port(port: Object) -> Object:
+    """Return only port and targetPort of a service's *port*."""
     return {"port": port["port"], "targetPort": port.get("targetPort", port["port"])}
 
 
@@ -310,6 +318,7 @@ def _wrong_selector(spec: Object) -> Object:
 
 
 def _add_network_policy(place: NamespacePlace) -> Broken | None:
+    """Break *place* by a network policy that lets no request in."""
     policy = f"{place.target}-hardening"
     spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
     return _unanswered(

@@ -81,6 +81,7 @@ class ClusterProbes:
         return await asyncio.to_thread(self._send_request, self.watched.protected[service])
 
     def _read_system(self) -> SystemReading:
+        """Read ready replicas (D1), services with backends (D2) and the control plane (D4) from watched objects."""
         began = time.time_ns()
         health = api_health(self.api)
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
@@ -98,6 +99,7 @@ class ClusterProbes:
         )
 
     def _send_request(self, url: str) -> ProbeAnswer:
+        """Send one request to *url* from the probe pod; the status is None when there was no answer."""
         started = time.monotonic()
         try:
             answer = send_probe(self.api, self.watched.probe or "", url, PROBE_TIMEOUT_S)
@@ -176,6 +178,10 @@ class HealthOfParts:
         return self._answer[1]
 
     def _read_health(self) -> None:
+        """Read the health of the control plane's components; an answer that fails leaves the last one.
+
+        Where components may not be read or do not exist, none is noted.
+        """
         asked, found = time.monotonic(), {}
         try:
             path = "/api/v1/componentstatuses"
@@ -219,6 +225,7 @@ def api_health(api: Api) -> dict[str, Any]:
 
 
 def _age_s(renewed: str | None) -> float | None:
+    """Return how long ago *renewed*, an ISO 8601 time, was, in seconds; None for None."""
     if renewed is None:
         return None
     return round((datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds(), 1)

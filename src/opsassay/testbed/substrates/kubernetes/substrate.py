@@ -230,6 +230,7 @@ class KubernetesSubstrate:
         return Capabilities({"kubernetes": about}, place=self.api.context)
 
     def _read_status(self, name: str, namespace: Object) -> SystemStatus:
+        """Return the status of the system *name*; one whose owner is gone is removed first."""
         running = KubernetesSystem(self.api, name, self._prefer)
         if not owner_is_dead(namespace):
             return running.status()
@@ -267,6 +268,7 @@ class KubernetesSubstrate:
     def _wait_ready(
         self, running: KubernetesSystem, on_progress: Callable[[SystemStatus], None] | None, timeout_s: float
     ) -> None:
+        """Wait until all parts of *running* are ready, with calls of *on_progress*; raises StartError."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -329,10 +331,12 @@ class KubernetesSubstrate:
 
 
 def _refuse_level(isolation: str | None) -> None:
+    """Raise UserError when an isolation level is given, which only the local substrate has."""
     if isolation is not None:
         raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 
 def _describe_stuck(namespace: Object) -> str:
+    """Return why *namespace* is still there long after its deletion."""
     name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
     return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"

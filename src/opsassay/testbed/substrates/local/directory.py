@@ -50,5 +50,6 @@ class Directory:
         return await asyncio.to_thread(close_connections, namespace, addresses)
 
     def _find_replicas(self, service: str) -> list[Replica] | None:
+        """Return the replicas behind the name *service*, None for an unknown name; records may redirect it."""
         target = self._running.operations.records.get(service, service)
         return self._running.fleet.replicas_of(target) if target in self._running.system.services else None

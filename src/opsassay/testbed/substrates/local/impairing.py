@@ -119,4 +119,5 @@ class Impairing:
 
 
 async def _wait_until_gone(pid: int) -> bool:
+    """Wait until the process *pid* has ended; return False after PACKETS_TIMEOUT_S."""
     return await sleep_until(lambda: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02)

@@ -150,6 +150,7 @@ class NamespacedNetwork(Impairing):
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Copy *source* to *sink* until its end, then close that side."""
     while chunk := await source.read(CHUNK_BYTES):
         sink.write(chunk)
         await sink.drain()

@@ -117,6 +117,7 @@ class Orders:
         }
 
     def _store(self, replica: Replica, store: str) -> dict[str, Any]:
+        """Return address, port and engine under which *replica* reaches *store*."""
         endpoint = self.network.endpoint(replica.id, store)
         assert endpoint is not None, "every store that a service uses has a link from it"
         return {"address": endpoint[0], "port": endpoint[1], "engine": self.fleet.system.stores[store].engine}

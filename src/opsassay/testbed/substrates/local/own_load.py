@@ -60,4 +60,5 @@ class OwnLoadProcess:
         self._kept.append(path)
 
     def _copy(self, path: Path) -> None:
+        """Copy the end of the load generator's log to *path*, at most LOG_BYTES."""
         path.write_bytes(self._system.state.log(LOAD_GENERATOR).read_bytes()[-LOG_BYTES:])

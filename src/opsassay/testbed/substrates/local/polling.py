@@ -28,12 +28,14 @@ async def poll(system: Supervisor) -> None:
 
 
 async def _poll_load(system: Supervisor) -> None:
+    """Note the load generator's statistics, if it answers."""
     with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
         answer = await system.channels.request(LOAD_GENERATOR, "ping", timeout_s=2.0)
         system.fleet.load.history.append((time.monotonic(), answer["stats"]))
 
 
 async def _poll_one(system: Supervisor, replica: Replica) -> None:
+    """Ask *replica* for its gauges and statistics; one that does not answer is not ready."""
     try:
         answer = await system.channels.request(replica.id, "ping", timeout_s=2.0)
     except (TimeoutError, ConnectionError):

@@ -86,6 +86,7 @@ class LocalProbes:
         return await self._get_url(urls[0] + self._paths[service]) if urls else ProbeAnswer(None, 0.0)
 
     async def _get_url(self, url: str) -> ProbeAnswer:
+        """Send one GET to *url*; the status is None when there was no answer."""
         started, status = time.monotonic(), None
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with self._session.get(url) as response:
@@ -129,5 +130,6 @@ async def _answers(request: Callable[[], Awaitable[Any]]) -> bool:
 
 
 async def _connect_once(address: str, port: int) -> None:
+    """Open a TCP connection and close it; raises OSError when nothing listens."""
     _, writer = await asyncio.open_connection(address, port)
     writer.close()

@@ -51,6 +51,10 @@ async def put_back(before: Mapping[str, Any]) -> list[str]:
 
 
 async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping[str, str]) -> None:
+    """Start and resume *container*, heal its network and write its *limits* (file to text) again.
+
+    Raises OperationError when a limit cannot be written.
+    """
     state = await engine.inspect(container)
     if not state.running:
         await engine.run("start", container)

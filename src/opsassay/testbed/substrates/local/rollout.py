@@ -115,6 +115,7 @@ async def scale(system: Supervisor, service: str, count: int, host: str | None =
 
 
 async def _remove_replica(system: Supervisor, replica: Replica) -> None:
+    """Stop *replica* and forget it."""
     await stop(system, replica)
     system.fleet.replicas.pop(replica.id, None)
 
@@ -129,4 +130,5 @@ def _emptiest(system: Supervisor, service: str) -> str:
 
 
 def _index_of_replica(replica: Replica) -> int:
+    """Return the number at the end of the replica's id."""
     return int(replica.id.rpartition("-")[2])

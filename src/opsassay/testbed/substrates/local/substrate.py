@@ -216,6 +216,7 @@ class LocalSubstrate:
         on_progress: Callable[[SystemStatus], None] | None,
         limit_s: float,
     ) -> None:
+        """Wait until the supervisor *process* says that the system is ready; raises StartError."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -233,6 +234,7 @@ class LocalSubstrate:
         raise StartError(f"System {running.state.name} is not ready after {limit_s:g} s.", _logs(running.state))
 
     def _start_failure(self, state: SystemState, status: int) -> StartError:
+        """Return why the supervisor ended with *status*, with the end of a log."""
         if reason := state.why_it_failed():
             message, _, tail = reason.partition("\nLast lines of its log:\n")
             return StartError(message, tail)

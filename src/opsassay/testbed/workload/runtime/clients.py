@@ -94,6 +94,7 @@ class Names:
         self._cache.pop(service, None)
 
     async def _resolve_service(self, service: str) -> list[Endpoint]:
+        """Return the (address, port) pairs of *service* from the name server; raises CallFailedError."""
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server
         try:

@@ -105,6 +105,7 @@ class ConfinedProgram:
 
 
 def _become_program(groups: list[str]) -> None:
+    """Enter the cgroups behind the files *groups* in the new process, and end with its parent."""
     die_with_parent()
     give_way_in_a_full_group()
     for entrance in groups:

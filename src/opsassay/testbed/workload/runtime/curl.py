@@ -32,6 +32,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any], namespace:
 
 
 async def _send_to_service(clients: Clients, request: dict[str, Any], namespace: str | None) -> dict[str, Any]:
+    """Send *request* to a replica of its service, from inside *namespace* if given; return status and body."""
     clients.names.forget(request["service"])
     address, port = await clients.names.pick(request["service"])
     if request["port"] != SERVICE_PORT:
@@ -45,6 +46,7 @@ async def _send_to_service(clients: Clients, request: dict[str, Any], namespace:
 
 
 async def _fetch_url(url: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Send *request* to *url*; return the status and the start of the body."""
     limit = aiohttp.ClientTimeout(request["limit_s"])
     async with (
         aiohttp.ClientSession(trust_env=False, timeout=limit) as session,

@@ -59,6 +59,7 @@ class Instruments:
         self._metrics = self._start_metrics(endpoint, described) if metrics else None
 
     def _start_metrics(self, endpoint: str, resource: Resource) -> MeterProvider:
+        """Start the export of the runtime's metrics (memory, threads, CPU time, collections) to *endpoint*."""
         exporter = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics", timeout=5)
         reader = PeriodicExportingMetricReader(exporter, METRICS_EVERY_S * 1e3)
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
@@ -150,6 +151,7 @@ class Collections:
         gc.callbacks.append(self._note_pause)
 
     def _note_pause(self, phase: str, _: Mapping[str, int]) -> None:
+        """Note how long a garbage collection took; *phase* is "start" or "stop"."""
         if phase == "start":
             self._began = time.perf_counter()
             return

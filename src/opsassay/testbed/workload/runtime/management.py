@@ -38,6 +38,7 @@ async def serve(
 
 
 async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
+    """Send *hello* to the supervisor, then answer each of its requests by the handler of its `op`."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
         writer.write(encode({"hello": {"pid": os.getpid(), **hello}}))

@@ -77,5 +77,6 @@ def squeeze(
 
 
 def _send_signal(pid: int, number: signal.Signals) -> None:
+    """Send the signal *number* to *pid*; nothing happens when it has ended."""
     with contextlib.suppress(ProcessLookupError):  # it has just ended; its successor is named soon
         os.kill(pid, number)

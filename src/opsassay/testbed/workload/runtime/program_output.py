@@ -47,6 +47,7 @@ def read_line(line: str) -> OutputLine:
 
 
 def _parse_object(line: str) -> dict[str, Any] | None:
+    """Return the JSON object in *line*, None for anything else."""
     if not line.startswith("{"):
         return None
     try:
@@ -67,6 +68,7 @@ def _level(value: Any) -> str:
 
 
 def _parse_identifier(fields: dict[str, Any], names: tuple[str, ...]) -> int:
+    """Return the first of the fields *names* as a hexadecimal number, 0 when there is none or it is not one."""
     text = next((str(fields[name]) for name in names if name in fields), "")
     try:
         return int(text, 16) if text else 0

@@ -96,6 +96,7 @@ class ProgramTelemetry:
         return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
 
     def _set_resource(self, resource: Any) -> None:
+        """Replace what *resource* says of the host by the attributes of this replica."""
         kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]
         del resource.attributes[:]
         resource.attributes.extend(kept)
@@ -104,6 +105,7 @@ class ProgramTelemetry:
         )
 
     def _count_span(self, span: Any) -> None:
+        """Count *span* in the statistics: as a request served, a message handled or a call to a known peer."""
         fields = {one.key: _as_python_value(one.value) for one in span.attributes}
         status = next((fields[name] for name in STATUS_FIELDS if name in fields), 0)
         ok = span.status.code != 2 and int(status or 0) < 400
@@ -126,6 +128,7 @@ def _read(signal: str, content_type: str, body: bytes) -> Any:
 
 
 def _as_python_value(value: Any) -> Any:
+    """Return an OTLP attribute *value* as Python's; None for lists, bytes and the empty value."""
     kind = value.WhichOneof("value")
     return getattr(value, kind) if kind in ("string_value", "int_value", "bool_value", "double_value") else None
 

@@ -115,6 +115,7 @@ class Settings:
         ]
 
     def _read_number(self, name: str, feature: Feature) -> int:
+        """Return the setting *name* as a whole number within the bounds of *feature*; raises SettingsError."""
         value = self.values[name].strip()
         if not value.isascii() or not value.isdigit() or not feature.least <= int(value) <= feature.most:
             raise SettingsError(f"{name} must be a whole number from {feature.least:g} to {feature.most:g}")
@@ -143,6 +144,7 @@ class Settings:
 
     @property
     def _max_age_s(self) -> float | None:
+        """The setting TOKEN_MAX_AGE_S as a number, None when it is not set; raises SettingsError."""
         value = self.values.get("TOKEN_MAX_AGE_S")
         try:
             return None if value is None else float(value)
@@ -151,8 +153,10 @@ class Settings:
 
 
 def _constant_name(name: str) -> str:
+    """Return *name* as the name of an environment variable: "a-b.c" gives "A_B_C"."""
     return name.upper().replace("-", "_").replace(".", "_")
 
 
 def _sign_text(secret: str, text: str) -> str:
+    """Return the first 16 hexadecimal digits of the HMAC of *text* with *secret*."""
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:16]

@@ -88,6 +88,7 @@ class Sidecar:
             self._hooks = hooks
 
     async def _is_live(self) -> bool:
+        """Return whether Envoy runs and says that it is live."""
         with contextlib.suppress(OSError, aiohttp.ClientError, psutil.Error):
             for first in psutil.Process(self._process.pid).children():
                 self._root = Path(f"/proc/{first.pid}/root/tmp")
@@ -95,10 +96,12 @@ class Sidecar:
         return False
 
     async def _has_taken(self, version: str) -> bool:
+        """Return whether Envoy has loaded the routes with *version*."""
         dumped = json.loads(await self._ask_admin("/config_dump?resource=dynamic_route_configs"))
         return any(one.get("version_info") == version for one in dumped.get("configs", ()))
 
     async def _ask_admin(self, path: str) -> str:
+        """Return what Envoy's admin interface answers at *path*."""
         connector = aiohttp.UnixConnector(path=str(self._root / Path(ADMIN).name))
         async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://envoy{path}") as answer:
             return await answer.text()

@@ -96,6 +96,7 @@ def _script(active: dict[str, dict[str, Any]]) -> str | None:
 
 
 def _inbound_listener(service: str, address: str) -> dict[str, Any]:
+    """Return Envoy's listener for requests to *service* that arrive at *address*."""
     sampling = {
         "@type": _TYPES + "extensions.request_id.uuid.v3.UuidRequestIdConfig",
         "pack_trace_reason": False,
@@ -140,6 +141,7 @@ def _timer() -> dict[str, Any]:
 
 
 def _connection_manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return Envoy's HTTP connection manager *name*; *filters* are (name, type) before the router."""
     kind = _TYPES + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
     router = {"@type": _TYPES + "extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True}
     chain = [{"name": each, "typed_config": {"@type": type_}} for each, type_ in filters]
@@ -152,6 +154,7 @@ def _connection_manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[s
 
 
 def _make_listener(name: str, address: dict[str, Any], manager: dict[str, Any]) -> dict[str, Any]:
+    """Return Envoy's listener *name* at *address* with the connection manager *manager*."""
     filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
     chains = [{"filters": filters}]
     return {
@@ -163,6 +166,7 @@ def _make_listener(name: str, address: dict[str, Any], manager: dict[str, Any]) 
 
 
 def _make_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
+    """Return Envoy's cluster *name* with one endpoint at *address*."""
     most = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), MANY)
     endpoint = {"endpoint": {"address": address}}
     return {
@@ -188,6 +192,7 @@ def _as_asked() -> dict[str, Any]:
 
 
 def _make_tracer(service: str) -> dict[str, Any]:
+    """Return the provider that exports Envoy's spans under the name *service*."""
     uri = {"uri": f"http://telemetry{SPANS_PATH}", "cluster": "telemetry", "timeout": "5s"}
     config = {
         "@type": _TYPES + "config.trace.v3.OpenTelemetryConfig",
@@ -198,4 +203,5 @@ def _make_tracer(service: str) -> dict[str, Any]:
 
 
 def _socket_address(address: str, port: int) -> dict[str, Any]:
+    """Return an address and port in Envoy's form."""
     return {"socket_address": {"address": address, "port_value": port}}

@@ -71,6 +71,7 @@ class SidecarSpans:
             self._names[f"{method} {general(urlsplit(path).path)}"] = f"{method} {route}"
 
     def _name_of_span(self, method: str, path: str) -> str:
+        """Return "METHOD path" with ids in the path replaced; only the method once there are MOST_NAMES names."""
         asked = f"{method} {general(path)}"
         if asked not in self._names and len(self._names) >= MOST_NAMES:
             return method

@@ -72,6 +72,7 @@ class Executor:
                 self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}: {error}")
 
     def _find_action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
+        """Return the method that carries out the kind of *step*."""
         if step.call is not None:
             return self._run_call
         if step.parallel is not None:
@@ -85,6 +86,7 @@ class Executor:
         return self._run_log if step.log is not None else self._spend_time
 
     async def _run_parallel(self, step: Step, work: Work) -> None:
+        """Run the steps of *step* at once; raises the first of their errors when all have ended."""
         branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
         runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
@@ -96,6 +98,7 @@ class Executor:
                 raise outcome
 
     async def _run_call(self, step: Step, work: Work) -> None:
+        """Call another service, with the retries and the circuit breaker of *step*; raises CallFailedError."""
         service, method, route = (step.call or "").split()
         breaker = self.clients.breakers.setdefault(service, Breaker())
         retries = self.clients.settings.retries(step.retries)
@@ -191,6 +194,7 @@ class Executor:
         self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **fields)
 
     async def _run_sql(self, step: Step, work: Work) -> None:
+        """Run the statement of *step* in its PostgreSQL store; raises CallFailedError."""
         store = self.system.store_of(step, "postgresql") or ""
         statement = step.sql or ""
         words = statement.split()
@@ -215,6 +219,7 @@ class Executor:
                 ) from error
 
     async def _run_cache(self, step: Step, work: Work) -> None:
+        """Get, set or delete a key in the Valkey store; a miss runs the steps on_miss and stores the value."""
         store = self.system.store_of(step, "valkey") or ""
         key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
         verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
@@ -238,6 +243,7 @@ class Executor:
                 ) from error
 
     async def _run_publish(self, step: Step, work: Work) -> None:
+        """Publish an empty message on the subject of *step*; raises CallFailedError."""
         store = self.system.store_of(step, "nats") or ""
         attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
         with self.instruments.span(f"publish {step.publish}", SpanKind.PRODUCER, attributes) as span:
@@ -258,6 +264,7 @@ class Executor:
         return StoreSpan(self, name, system, activity, work)
 
     async def _run_log(self, step: Step, work: Work) -> None:
+        """Write the log line of *step*."""
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
     async def _spend_time(self, step: Step, _: Work) -> None:

@@ -118,6 +118,7 @@ class WatchedWrites:
             self._note_write(kind, "update", item, now_ns)
 
     def _note_removal(self, kind: str, item: Object, now_ns: int) -> None:
+        """Note the deletion of *item*; one that belongs to a controller only if it is a pod."""
         if owner_of(item) is None:
             self._note_write(kind, "delete", item, now_ns)
         elif kind == "Pod" and self._open:
@@ -163,6 +164,7 @@ def last_manager(item: Object) -> str:
 
 
 def _is_status(entry: Mapping[str, Any]) -> bool:
+    """Return whether a managedFields *entry* is about the status alone."""
     fields = entry.get("fieldsV1") or {}
     return entry.get("subresource") == "status" or set(fields) == {"f:status"}
 
@@ -214,6 +216,7 @@ def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
 
 
 def _parse_timestamp_ns(stamp: str) -> int:
+    """Return an ISO 8601 *stamp* in ns since the epoch."""
     moment = datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC)
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
@@ -277,9 +280,11 @@ class Audit:
             mirror.stop()
 
     def _make_mirror(self, api: Api, kind: str, namespace: str | None) -> Mirror:
+        """Return a mirror of *kind* that notes each change of an object as a write."""
         return Mirror(api, kind, namespace, lambda what, item: self._writes.note(kind, what, item, time.time_ns()))
 
     def _read_log(self) -> None:
+        """Read the API server's audit log as it grows, until it is stopped and read to its end."""
         assert self._log is not None
         with self._log.open("rb") as stream:
             stream.seek(self._from)
@@ -293,6 +298,7 @@ class Audit:
                 self._stopping.wait(READ_EVERY_S)
 
     def _record_lines(self, lines: Iterable[bytes]) -> None:
+        """Record the actions of the watched user in *lines* of the audit log."""
         for line in lines:
             if line and (action := logged_action(json.loads(line), self._user)) is not None:
                 self._record(action)

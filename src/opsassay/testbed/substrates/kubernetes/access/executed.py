@@ -67,4 +67,5 @@ def _is_option(word: str, options: Sequence[str]) -> bool:
 
 
 def _service_of_url(url: str) -> str:
+    """Return the first part of the host name in *url*, which is the service."""
     return (urlsplit(url).hostname or "").split(".", maxsplit=1)[0]

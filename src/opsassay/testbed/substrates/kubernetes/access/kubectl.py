@@ -201,6 +201,7 @@ def _minor(version: str) -> tuple[int, int]:
 
 
 def _find_program(program: str) -> str:
+    """Return the path of *program*; raises UserError when it is not installed."""
     found = shutil.which(program)
     if found is None:
         raise UserError(f"There is no {program}; install kubectl, or name it as `kubectl` in the plan's cluster block.")

@@ -83,6 +83,7 @@ def undo_of(api: Api, change: Change) -> UndoRequest | None:
 
 
 def _path_of_change(api: Api, change: Change) -> str:
+    """Return the API path of the object that *change* is about."""
     return api.path_of(change.kind, change.namespace, change.name)
 
 
@@ -132,6 +133,7 @@ def injected(
 
 
 def _make_change(api: Api, change: Change) -> None:
+    """Create, delete or patch the object of *change*."""
     if change.create is not None:
         api.create(change.create)
     elif change.delete:

@@ -61,6 +61,7 @@ class RollingRestart:
         """Do nothing: the replaced pods cannot come back."""
 
     def _is_over(self, generation: int) -> bool:
+        """Return whether the rollout to *generation* of the deployment is over and all its pods are ready."""
         found = self._system.api.get("Deployment", self._service, self._system.name) or {}
         status, replicas = found.get("status", {}), found.get("spec", {}).get("replicas", 1)
         counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]

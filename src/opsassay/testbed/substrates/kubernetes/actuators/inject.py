@@ -110,6 +110,7 @@ class _Runner:
                 loop.call_soon_threadsafe(self.lease.set)
 
     async def _run_plan(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
+        """Wait until the system is quiet, inject *plan*, and queue its events; the last ones come with notes."""
         self._loop = asyncio.get_running_loop()
         done: list[DoneEvent] = []
 
@@ -173,6 +174,7 @@ def activity(api: Api, namespace: str) -> str | None:
 
 
 def _active_plan(lock: Object | None) -> str | None:
+    """Return the plan that *lock* holds, None without a lock or when its time is over."""
     if lock is None or float(lock["data"]["until"]) < time.time():
         return None
     return str(lock["data"]["plan"])

@@ -120,6 +120,7 @@ def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> 
 
 
 def _make_intervention(injection: Injection[ClusterUnderTest]) -> Intervention:
+    """Return what carries out *injection* by the best mechanism that this system offers."""
     return choose(injection.plan, injection.system.offers).make(injection)
 
 

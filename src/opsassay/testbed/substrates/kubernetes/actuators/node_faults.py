@@ -87,6 +87,7 @@ class NodeFault:
         return pod_endpoints.request(self._name, method, path, port=self._port, raw_answer=True)
 
     async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
+        """Wait until the agent on *node* answers; raises OperationError after READY_TIMEOUT_S."""
         pod_endpoints, deadline = (
             PodEndpoints.for_namespace(system.api, system.watch_namespace),
             time.monotonic() + READY_TIMEOUT_S,

@@ -145,4 +145,5 @@ def _peers_except(peer: str) -> list[Any]:
 
 
 def _list_ports(protocol: str, *numbers: int) -> list[Object]:
+    """Return *numbers* of *protocol* as ports of a network policy."""
     return [{"protocol": protocol, "port": number} for number in numbers]

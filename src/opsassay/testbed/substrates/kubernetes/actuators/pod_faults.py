@@ -84,6 +84,7 @@ class PodPressure:
         await self._account.close()
 
     def _make_pressure(self) -> Pressure:
+        """Return the process that burns CPU or takes memory, by the parameters of the fault."""
         name, parameters = f"pressure-{self._injection.id}", self._injection.plan.parameters
         if self._kind is FaultKind.CPU_STRESS:
             return Pressure(id=name, role="burner", parameters=dict(parameters))

@@ -242,6 +242,7 @@ class ClusterUnderTest:
         return True
 
     async def _poll_load(self) -> None:
+        """Note the load generator's statistics, if it answers."""
         if self.load_pod is not None:
             limit_s = SUSPECT_TIMEOUT_S if self.suspects else ANSWER_TIMEOUT_S  # it may be on the node that is down
             with contextlib.suppress(OpsAssayError):
@@ -249,6 +250,7 @@ class ClusterUnderTest:
                 self.fleet.load.history.append((time.monotonic(), reading["stats"]))
 
     def _is_listening(self, replica: Replica) -> bool:
+        """Return whether the pod of *replica* is ready."""
         pod = self._pods.objects.get((self.name, replica.pod))
         return pod is not None and is_ready(pod)
 
@@ -280,6 +282,7 @@ class ClusterUnderTest:
         self.load_pod = loads[0] if loads else None
 
     def _update_replica(self, replica: Replica, pod: Object | None) -> None:
+        """Take over the state of *pod* into *replica*; note an end that was not expected; None: it is gone."""
         silent = replica.id in self.suspects and self._silent.get(replica.id, 0) >= SILENT_LOOKS
         replica.ready = pod is not None and is_ready(pod) and not silent
         replica.port = SERVICE_PORT if replica.ready else None

@@ -102,6 +102,7 @@ def _rule(kind: str, name: str, verbs: list[str]) -> Object:
 
 
 def _make_pod(name: str, image: str, avoid: Collection[str]) -> Object:
+    """Return the spec of the pod that undoes a change; *avoid* are nodes on which it must not run."""
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     affinity: Object = {
         "podAntiAffinity": {

@@ -116,6 +116,7 @@ def _load_order(system: System) -> dict[str, Any]:
 
 
 def _common_settings(system: System, name: str) -> dict[str, Any]:
+    """Return what the processes of *system* share, for the one called *name*."""
     return {
         "id": name,
         "system": system.model_dump(mode="json"),

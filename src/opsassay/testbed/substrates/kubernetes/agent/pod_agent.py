@@ -170,6 +170,7 @@ class PodAgent:
             await self._start_companion(desired[name])
 
     async def _start_companion(self, pressure: Pressure) -> None:
+        """Start the process of *pressure* in this container and wait until it acts; raises OperationError."""
         groups = self.container.parameters("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
         if not groups:
             raise OperationError("this container has no control group that could be read")
@@ -195,6 +196,7 @@ class PodAgent:
             await asyncio.sleep(0.05)
 
     async def _end_companion(self, name: str) -> None:
+        """Kill the companion process *name* and wait for its end."""
         companion = self._companions.pop(name)
         with suppress(ProcessLookupError):
             companion.kill()
@@ -216,6 +218,7 @@ class PodAgent:
 
 
 def _ledger_lines() -> bytes:
+    """Return the whole lines of all ledgers of this pod."""
     parts = [path.read_bytes() for path in sorted((HOME / "ledger").glob("*.jsonl"))]
     return b"".join(part[: part.rfind(b"\n") + 1] for part in parts)
 

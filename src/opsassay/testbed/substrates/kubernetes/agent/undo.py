@@ -85,6 +85,7 @@ def _status(request: dict[str, Any]) -> int:
 
 
 def _send_request(request: dict[str, Any]) -> int:
+    """Send *request* (method, path, body) to the API server as this pod; return the status."""
     sent = urllib.request.Request(server() + request["path"], method=request["method"])  # noqa: S310 - https
     sent.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
     sent.add_header("User-Agent", "kubectl")

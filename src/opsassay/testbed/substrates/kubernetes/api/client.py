@@ -296,6 +296,7 @@ class Api:
         timeout_s: float,
         extra_headers: Mapping[str, str] | None = None,
     ) -> Any:
+        """Send one request without a retry; return the response, whose content is not read yet."""
         import urllib3
 
         configuration = self._client.configuration
@@ -315,9 +316,11 @@ class Api:
         )
 
     def _unreachable_error(self, error: Exception) -> LostError:
+        """Return the error that the API server cannot be reached."""
         return LostError(f"The API server of {self.context} ({self.server}) cannot be reached: {error}.")
 
     def _refusal_error(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
+        """Return the error for an answer with an error status: DeniedError for 401 and 403, else ApiError."""
         try:
             message = json.loads(raw)["message"]
         except (ValueError, KeyError, TypeError):
@@ -355,6 +358,7 @@ def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
 
 
 def _decode_answer(answer: Any, raw: bytes) -> Any:
+    """Return *raw* as JSON if the answer says that it is, otherwise as text."""
     if "json" in (answer.headers.get("Content-Type") or ""):
         return json.loads(raw)
     return raw.decode(errors="replace")

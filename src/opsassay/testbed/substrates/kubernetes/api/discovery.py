@@ -36,6 +36,7 @@ def discovery(path: str, kinds: Iterable[str]) -> Any:
 
 
 def _describe_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
+    """Return what the API answers at *path* about its *groups* (path to kinds); None for an unknown path."""
     named = {group.rpartition("/")[0]: _describe_group(group) for group in groups if group != CORE}
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
@@ -47,12 +48,14 @@ def _describe_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
 
 
 def _describe_group(group: str) -> dict[str, Any]:
+    """Return one API group as the list of groups shows it."""
     name, _, version = version_in(group).partition("/")
     one = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [one], "preferredVersion": one}
 
 
 def _describe_resources(group: str, kinds: Iterable[str]) -> dict[str, Any]:
+    """Return the list of the resources *kinds* of *group*."""
     resources = []
     for kind in kinds:
         _, plural, namespaced = KINDS[kind]

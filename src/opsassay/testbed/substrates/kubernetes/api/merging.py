@@ -41,8 +41,10 @@ def strategic(target: Any, patch: Any) -> Any:
 
 
 def _merges_by_name(patch: list[Any]) -> bool:
+    """Return whether the list *patch* merges item by item: each has a name or a $patch instruction."""
     return all(_has_name(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 
 def _has_name(value: Any) -> bool:
+    """Return whether *value* is an object whose name is text."""
     return isinstance(value, dict) and isinstance(value.get("name"), str)

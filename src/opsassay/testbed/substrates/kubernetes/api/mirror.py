@@ -56,6 +56,7 @@ class Mirror:
         return list(self.objects.values())
 
     def _follow_until_stopped(self) -> None:
+        """Watch the objects until it is stopped; list them anew after a lost watch, with growing pauses."""
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
@@ -77,6 +78,7 @@ class Mirror:
             pause = min(pause * 2, RETRY_LIMIT_S)
 
     def _list_anew(self) -> None:
+        """List all objects; report those that are gone as DELETED and the others as ADDED."""
         answer = self.api.request("GET", self.api.path_of(self.kind, self.namespace))
         self.lists += 1
         found = {_key_of_item(item): item for item in answer["items"]}
@@ -112,10 +114,12 @@ class Mirror:
         self.error = None
 
     def _notify_change(self, event_type: str, item: Object) -> None:
+        """Call the listener, if there is one."""
         if self._changed is not None:
             self._changed(event_type, item)
 
 
 def _key_of_item(item: Object) -> tuple[str, str]:
+    """Return (namespace, name) of *item*; the namespace is "" for a cluster-wide object."""
     metadata = item["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

@@ -47,6 +47,7 @@ def _note_templates(
     configured: Configured,
     pending: Pending,
 ) -> None:
+    """Add each deployment's template to *configured*, and pods of a former template to *pending*."""
     for deployment in deployments:
         workload = deployment["metadata"]["name"]
         name, template = f"Deployment {workload} template", _plain(deployment)
@@ -61,6 +62,7 @@ def _note_templates(
 
 
 def _note_config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+    """Add each config map to *configured*, and pods that started before its last change to *pending*."""
     known = {one["metadata"]["name"]: one for one in maps}
     for key, one in known.items():
         content = json.dumps([one.get("data"), one.get("binaryData")], sort_keys=True)
@@ -73,6 +75,7 @@ def _note_config_maps(maps: Iterable[Object], pods: Iterable[Object], configured
 
 
 def _note_claims(claims: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+    """Add each volume claim to *configured*, and pods whose claim is gone to *pending*."""
     kept = {one["metadata"]["name"]: one for one in claims if "deletionTimestamp" not in one["metadata"]}
     configured |= {f"PersistentVolumeClaim {key}": one["metadata"]["uid"] for key, one in kept.items()}
     for pod in pods:

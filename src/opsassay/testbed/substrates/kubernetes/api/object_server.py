@@ -94,10 +94,12 @@ class ObjectServer(SmallApi):
             return outcome
 
     def _list_kinds(self) -> list[str]:
+        """Return the kinds that are served: those of optional API groups only if there are objects of them."""
         there = {kind for kind, _, _ in self.objects}
         return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUPS)]
 
     def _read_objects(self, place: ApiPlace, query: Mapping[str, str]) -> Outcome:
+        """Answer a GET of one object, a list or a watch, as objects or as a table."""
         as_table = "as=Table" in header(self.request.headers, "Accept")
         if place.name:
             item = self._whole_object(self._existing(place))
@@ -132,6 +134,7 @@ class ObjectServer(SmallApi):
         raise StatusError(failure(404, f'{_group_plural(place.kind)} "{place.name}" not found', details=details))
 
     def _write_object(self, method: str, place: ApiPlace, body: Any, *, dry: bool) -> Outcome:
+        """Create, replace, patch or delete an object; *dry* changes nothing; raises StatusError."""
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
         if method != "DELETE":
@@ -156,6 +159,7 @@ class ObjectServer(SmallApi):
         return 200, self._whole_object(key)
 
     def _create_object(self, place: ApiPlace, body: Object, dry: bool) -> Outcome:
+        """Create the object *body*; *dry* changes nothing; raises StatusError when it exists or has no name."""
         name = place.name or body.get("metadata", {}).get("name")
         if not name or not isinstance(name, str):
             raise StatusError(failure(400, "metadata.name is missing"))
@@ -184,6 +188,7 @@ def parse_path(path: str) -> ApiPlace:
 
 
 def _group_of_kind(kind: str) -> str:
+    """Return the API group of *kind*, "" for the core group."""
     return version_in(KINDS[kind][0]).rpartition("/")[0]
 
 
@@ -193,5 +198,6 @@ def _group_plural(kind: str) -> str:
 
 
 def _require_metadata_map(body: Any) -> None:
+    """Raise StatusError (400) unless *body* is an object whose metadata is an object."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise StatusError(failure(400, "the body is no object with metadata"))

@@ -281,4 +281,5 @@ def cores(quantity: str) -> float:
 
 
 def _is_leaving(pod: Object) -> bool:
+    """Return whether *pod* is being deleted."""
     return "deletionTimestamp" in pod["metadata"]

@@ -62,6 +62,7 @@ def by_fields(selector: str, kind: str) -> Selects:
 
 
 def _parse_requirements(selector: str) -> Iterator[Selects]:
+    """Yield a test on labels for each requirement of *selector*; raises StatusError (400)."""
     position = 0
     while position < len(selector.rstrip()):
         found = _REQUIREMENT.match(selector, position)
@@ -72,6 +73,7 @@ def _parse_requirements(selector: str) -> Iterator[Selects]:
 
 
 def _make_requirement(match: re.Match[str]) -> Selects:
+    """Return the test on labels that one matched requirement stands for."""
     key, values = match["key"], {one.strip() for one in (match["values"] or "").split(",")}
     if match["none"]:
         absent = match["absent"]
@@ -89,6 +91,7 @@ def _make_requirement(match: re.Match[str]) -> Selects:
 
 
 def _field_text(item: Any, path: list[str]) -> str:
+    """Return the field at *path* in *item* as text, "" when it is missing."""
     for name in path:
         item = item.get(name) if isinstance(item, Mapping) else None
     if isinstance(item, bool):

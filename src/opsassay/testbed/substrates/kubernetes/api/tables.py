@@ -62,6 +62,7 @@ def age(since: Any, now: datetime | None = None) -> str:
 
 
 def _join_two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    """Return an age as kubectl writes it, as "3d4h"; the smaller unit is left out when it is 0."""
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
@@ -92,10 +93,12 @@ def cell_at(*path: str, absent: Any = None) -> RunSpec:
 
 
 def _comma_list(words: Iterable[Any]) -> str | None:
+    """Return *words* with commas between, None when there are none."""
     return ",".join(str(word) for word in words) or None
 
 
 def _pairs_at(*path: str) -> RunSpec:
+    """Return a function that lists the mapping at *path* of an object as "key=value,..."."""
     return lambda item: _comma_list(f"{key}={value}" for key, value in (cell_at(*path)(item) or {}).items())
 
 
@@ -105,10 +108,12 @@ def _each(field: str, *path: str) -> RunSpec:
 
 
 def _container_statuses(item: Object) -> list[Any]:
+    """Return the statuses of a pod's containers."""
     return cell_at("status", "containerStatuses")(item) or []
 
 
 def _count_ready(item: Object) -> str:
+    """Return "ready/all" containers of the pod *item*."""
     count = sum(bool(one.get("ready")) for one in _container_statuses(item))
     return f"{count}/{len(cell_at('spec', 'containers')(item) or ())}"
 
@@ -131,28 +136,33 @@ def _ready_of_desired(item: Object) -> str:
 
 
 def _list_roles(item: Object) -> str | None:
+    """Return the roles of the node *item*, sorted, None without one."""
     prefix = "node-role.kubernetes.io/"
     return _comma_list(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
 
 
 def _node_status(item: Object) -> str:
+    """Return Ready, NotReady or Unknown for the node *item*, and SchedulingDisabled when it is cordoned."""
     ready = [one["status"] for one in cell_at("status", "conditions")(item) or () if one["type"] == "Ready"]
     words = ["Ready" if ready == ["True"] else "NotReady" if ready else "Unknown"]
     return ",".join(words + ["SchedulingDisabled"] * bool(cell_at("spec", "unschedulable")(item)))
 
 
 def _list_ports(item: Object) -> str | None:
+    """Return the ports of the service *item*, as "80:30080/TCP"; None without ports."""
     ports = cell_at("spec", "ports")(item) or ()
     node = {id(one): f":{one['nodePort']}" if one.get("nodePort") else "" for one in ports}
     return _comma_list(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
 
 
 def _list_hosts(item: Object) -> str:
+    """Return the hosts of the ingress *item*, "*" without one."""
     hosts = [rule["host"] for rule in cell_at("spec", "rules")(item) or () if rule.get("host")]
     return ",".join(hosts) or "*"
 
 
 def _ingress_ports(item: Object) -> str:
+    """Return "80", or "80, 443" for an ingress with TLS."""
     return "80, 443" if cell_at("spec", "tls")(item) else "80"
 
 
@@ -161,6 +171,8 @@ def _role_of_binding(item: Object) -> str:
 
 
 def _list_subjects(kind: str) -> RunSpec:
+    """Return a function that lists the subjects of *kind* of a role binding."""
+
     def subject_text(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
 
@@ -168,10 +180,12 @@ def _list_subjects(kind: str) -> RunSpec:
 
 
 def _count_completions(item: Object) -> str:
+    """Return "succeeded/desired" completions of the job *item*."""
     return f"{cell_at('status', 'succeeded', absent=0)(item)}/{cell_at('spec', 'completions', absent=1)(item)}"
 
 
 def _data_count(item: Object) -> int:
+    """Return the number of entries of a config map or secret."""
     return len(item.get("data") or ()) + len(item.get("binaryData") or ()) + len(item.get("stringData") or ())
 
 

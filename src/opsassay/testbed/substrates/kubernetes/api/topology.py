@@ -33,6 +33,7 @@ def edges(objects: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]
 
 
 def _pods_behind(endpoints: Object) -> set[str]:
+    """Return the names of the pods in *endpoints*, ready or not."""
     return {
         address["targetRef"]["name"]
         for subset in endpoints.get("subsets") or ()

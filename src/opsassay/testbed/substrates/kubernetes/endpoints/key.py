@@ -31,4 +31,5 @@ def requires_key(key: str) -> Middleware:
 
 
 def _refusal_response(status: int, message: str) -> web.Response:
+    """Return a JSON response with *status* and *message*."""
     return web.json_response({"message": message}, status=status)

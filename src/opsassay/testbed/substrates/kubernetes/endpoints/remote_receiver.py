@@ -62,12 +62,14 @@ class RemoteReceiver:
         return SessionStats.model_validate(stats)
 
     def _require_same(self, session: Session) -> None:
+        """Raise LostError when the receiver's pod is not the one that *session* was opened in."""
         if session.pod != self._find_pod():
             raise LostError(
                 f"The receiver of {self._namespace} was replaced: what {session.pod} had recorded went with it."
             )
 
     def _find_pod(self) -> str:
+        """Return the name of the receiver's pod; raises RefusedError when none is ready."""
         pods = [pod for pod in self._api.list("Pod", self._namespace, f"app={RECEIVER}") if is_ready(pod)]
         if not pods:
             raise RefusedError(

@@ -145,6 +145,7 @@ class Deployed:
         return self._deployment(LOAD, container)[0]
 
     def _service_objects(self, name: str, service: Service) -> list[Object]:
+        """Return the deployment of the service *name* and what belongs to it."""
         container = self._container(
             name,
             arguments=["replica", name],
@@ -263,6 +264,7 @@ class Deployed:
         return container
 
     def _telemetry_endpoint(self) -> str:
+        """Return the URL that telemetry is sent to: a collector of the user's, or the system's receiver."""
         return self.endpoint or f"http://{RECEIVER}.{self.watch_namespace}:{RECEIVER_PORT}"
 
     def _derive_token(self) -> str:
@@ -270,9 +272,11 @@ class Deployed:
         return hashlib.sha256(f"{self.name}:{self.seed}".encode()).hexdigest()[:16]
 
     def _make_metadata(self, name: str, namespace: str | None = None) -> Object:
+        """Return the metadata of the object *name*; *namespace* None is that of the system."""
         return {"name": name, "namespace": namespace or self.name, "labels": self.labels(name)}
 
     def _make_secret(self, name: str, data: dict[str, str], namespace: str | None = None) -> Object:
+        """Return the secret *name* with *data*; *namespace* None is that of the system."""
         return {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -285,6 +289,7 @@ class Deployed:
 
 
 def _is_secret(setting: str) -> bool:
+    """Return whether *setting* belongs into a secret, by the end of its name."""
     return setting.endswith(("_PASSWORD", "_SECRET"))
 
 

@@ -85,6 +85,7 @@ class ClusterCost:
         )  # fmt: skip
 
     def _make_manifest(self, settings: AutoscalerSettings) -> Object:
+        """Return the HorizontalPodAutoscaler of *settings*."""
         target = {"type": "Utilization", "averageUtilization": round(100 * settings.target_utilization)}
         return {
             "apiVersion": self.api.version_of(HPA),
@@ -108,6 +109,7 @@ def _requested(pod_spec: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _parse_amount(quantity: str | int) -> float:
+    """Return a Kubernetes *quantity*, as 250m or 1Gi, as a number."""
     from kubernetes.utils.quantity import parse_quantity
 
     return float(parse_quantity(quantity))  # type: ignore[no-untyped-call]

@@ -46,6 +46,7 @@ class OpenNames:
         return name
 
     def _resolve_name(self, name: str) -> str:
+        """Return what the placeholder *name* stands for; worker1 is the first node; raises RefusedError."""
         if not name.startswith("worker"):
             return str(getattr(self, name))
         number = int(name.removeprefix("worker"))

@@ -86,6 +86,7 @@ def found_at(item: Any, path: str) -> Any:
 
 
 def _item_of_list(items: Sequence[Any], key: str) -> Any:
+    """Return the item of *items* with the index, type or name *key*, None without one."""
     if key.isdigit():
         return items[int(key)] if int(key) < len(items) else None
     named = (one for one in items if isinstance(one, Mapping) and key in (one.get("type"), one.get("name")))

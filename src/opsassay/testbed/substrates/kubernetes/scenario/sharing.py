@@ -61,8 +61,10 @@ def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
 
 
 def _is_exclusive(namespace: Object) -> bool:
+    """Return whether the scenario of *namespace* needs the cluster for itself."""
     return bool(namespace["metadata"]["labels"].get(EXCLUSIVE) == "true")
 
 
 def _sort_key_of_age(namespace: Object) -> tuple[str, str]:
+    """Return a key that sorts namespaces by age, the oldest first."""
     return namespace["metadata"]["creationTimestamp"], namespace["metadata"]["name"]

@@ -45,6 +45,7 @@ def standing(api: Api, namespace: str) -> Standing:
 
 
 def _objects_of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
+    """Return what a user wrote of each object of *kind* by name, without what controllers own or change."""
     there = {one["metadata"]["name"]: one for one in api.list(kind, namespace)}
     if kind == "Node":
         return {name: _scheduling_state(one) for name, one in there.items()}

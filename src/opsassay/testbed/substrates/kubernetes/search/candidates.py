@@ -56,10 +56,12 @@ def audit_cases(target: str) -> tuple[Block, ...]:
 
 
 def _create_call(kind: str, name: str, body: Mapping[str, Any]) -> OpsCall:
+    """Return the call that creates the object *body* of *kind* with *name*."""
     return OpsCall(verb="create", arguments={"kind": kind, "name": name, "body": body})
 
 
 def _patch_call(kind: str, name: str, patch: Mapping[str, Any]) -> OpsCall:
+    """Return the call that merges *patch* into the object *name* of *kind*."""
     return OpsCall(verb="patch", arguments={"kind": kind, "name": name, "patch": patch})
 
 
@@ -93,6 +95,7 @@ def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
 
 
 def _why_object_is_outside(change: OpsCall) -> str | None:
+    """Return why *change* may not be tried: its reset is not covered; None if it may."""
     kind, name = change.arguments["kind"], change.arguments["name"]
     body = change.arguments.get("body") or change.arguments.get("patch") or {}
     if not isinstance(kind, str) or not isinstance(name, str):
@@ -109,6 +112,7 @@ def _why_object_is_outside(change: OpsCall) -> str | None:
 
 
 def _list_keys(item: Any) -> Iterator[str]:
+    """Yield the keys of all objects in *item*, at any depth."""
     if isinstance(item, Mapping):
         for key, value in item.items():
             yield str(key)

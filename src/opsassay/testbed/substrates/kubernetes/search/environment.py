@@ -130,10 +130,12 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
 
 def _list_blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Return the single changes from which faults of *target* are composed."""
     return primitives(system, target, nodes=bool(settings.get("node_command")))
 
 
 def _format_task(system: System, target: str, settings: Mapping[str, Any]) -> str:
+    """Return the task text of a search for faults of *target*."""
     node = NODE_VERB if settings.get("node_command") else ""
     return TASK.format(services=", ".join(system.services), target=target, node=node)
 

@@ -32,6 +32,7 @@ def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float
 
 
 def _wait_until_healthy(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:
+    """Wait at most *settle_s* until the system is as in *baseline*; return whether it is."""
     deadline = time.monotonic() + settle_s
     while not healthy(running, baseline):
         if time.monotonic() > deadline:
@@ -64,6 +65,7 @@ def _rolled_out(item: Object) -> bool:
 
 
 def _list_empty_services(running: KubernetesSystem) -> list[str]:
+    """Return the names of the services without a ready backend."""
     endpoints = {item["metadata"]["name"]: item for item in running.api.list("Endpoints", running.name)}
     services = [item["metadata"]["name"] for item in running.api.list("Service", running.name)]
     return [name for name in services if not backends(endpoints.get(name))[0]]
@@ -128,11 +130,13 @@ def _taints(running: KubernetesSystem) -> list[str]:
 
 
 def _evicting_taints(node: Object) -> list[Object]:
+    """Return the taints of *node* that evict pods, without those that Kubernetes sets itself."""
     taints = node["spec"].get("taints") or ()
     return [t for t in taints if t["effect"] == "NoExecute" and not t["key"].startswith("node.kubernetes.io/")]
 
 
 def _is_healthy(running: KubernetesSystem) -> bool:
+    """Return whether the API server says that it is healthy."""
     return str(running.api.request("GET", "/healthz", tries=1)).strip() == "ok"
 
 

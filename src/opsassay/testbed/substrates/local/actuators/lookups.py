@@ -48,6 +48,7 @@ class Lookups(ABC):
         await self._account.close()
 
     def _answer_wrongly(self, name: str) -> Answer | None:
+        """Return the answer that the fault gives for *name*, and write it down as truth; the former one for others."""
         if name not in self._hosts:
             return self._former(name) if self._former else None
         service = self._injection.replica.service

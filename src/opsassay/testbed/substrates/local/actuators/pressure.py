@@ -185,6 +185,7 @@ class MemoryPressure(Companion):
 
 
 def _is_gone(pid: int) -> bool:
+    """Return whether the process *pid* has ended; a zombie has."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -106,4 +106,5 @@ def _settings_back(running: LocalSystem, name: str, desired: RestorableState, cu
 
 
 def _has_other_release(replica: str, release: str, desired: RestorableState) -> bool:
+    """Return whether *replica* runs another *release* than *desired* says."""
     return release != desired.releases.get(replica, release)

@@ -69,6 +69,7 @@ def audit_cases(system: System, target: str) -> tuple[Block, ...]:
 
 
 def _wrong_port_block(caller: str, target: str) -> Block:
+    """Return the change that makes *caller* call *target* at a port where nobody listens."""
     wrong = _make_call("config set", target=caller, key=_upstream_key(target), value=f"{target}:9999")
     return Block(f"wrong port at {caller}", "service", (wrong, _make_call("restart", target=caller)))
 
@@ -79,6 +80,7 @@ def _upstream_key(target: str) -> str:
 
 
 def _make_call(verb: str, **arguments: object) -> OpsCall:
+    """Return the call of the operation *verb*."""
     return OpsCall(verb=verb, arguments=arguments)
 
 

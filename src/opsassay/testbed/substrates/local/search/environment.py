@@ -88,6 +88,7 @@ class LocalSearchEnvironment(SearchEnvironment):
 
 
 def _format_task(system: System, target: str, _settings: Mapping[str, Any]) -> str:
+    """Return the task text of a search for faults of *target*."""
     return TASK.format(services=", ".join(system.services), target=target)
 
 

@@ -63,11 +63,13 @@ def _settled(running: LocalSystem, system: System) -> bool:
 
 
 def _is_complete(rows: list[dict[str, Any]], name: str, system: System) -> bool:
+    """Return whether the service *name* has all its replicas in *rows*, of the release of the system file."""
     own = [row for row in rows if row["service"] == name]
     spec = system.services[name]
     return len(own) >= spec.replicas and all(row["release"] == spec.release for row in own)
 
 
 def _list_replicas(running: LocalSystem) -> list[dict[str, Any]]:
+    """Return the rows of the operation `ps`, one for each replica."""
     found: list[dict[str, Any]] = running.operate("ps", {})["replicas"]
     return found
