@@ -83,7 +83,7 @@ def verify(
 
 
 def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
-    """Read the scores of *path*, match them over methods, and audit what is left."""
+    """Read the scores of *path*, match them over methods, and audit what is left; *metric* is the score of a store."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.matched import match
     from opsassay.cli.score_input import scores_of

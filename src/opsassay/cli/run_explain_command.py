@@ -82,7 +82,7 @@ def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
 
 
 def judgements_of(trial: RecordedTrial) -> list[dict[str, Any]]:
-    """Return the judgement of every predicate on *trial*, and the change before it was decided, None for none."""
+    """Return the judgement of each check of *trial*, with the agent's change before it was decided, None for none."""
     found = []
     for one in trial.verdict.judgements:
         before = [n for n, a in enumerate(trial.changes, 1) if one.time_ns is not None and a.started_ns <= one.time_ns]

@@ -52,7 +52,7 @@ def new_id() -> str:
 
 
 def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
-    """Create the user *name* and return the new token, which is not stored; raises UserError."""
+    """Create the user *name* and return the new token, which is not stored and ends after *days*; raises UserError."""
     if role not in ROLES:
         raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():

@@ -254,7 +254,7 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
 
 
 def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
-    """Assign the cell to *worker* and return its row; None when it has ended or its agent is away.
+    """Assign *cell* (a task with a seed) to *worker*; return its row, None when it ended or its agent is away.
 
     Raises HeldError while another worker runs it, or waits for its agent with another cell.
     """
@@ -277,7 +277,7 @@ def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] 
 
 
 def begin_anew(connection: Connection, cell: str) -> None:
-    """Reset a cell to the start of an attempt, whatever its state."""
+    """Reset a cell, one task and seed of a benchmark, to the start of an attempt, whatever its state."""
     move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
     move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 

@@ -80,7 +80,7 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
-    """Add an event to those that the block of `chained` around the transaction writes."""
+    """Add an event (*kind*, *subject*, *body*) to those that `chained` writes at the end of its block."""
     connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 

@@ -93,7 +93,10 @@ def _leave_out_undone(rows: dict[str, dict[Any, Any]]) -> None:
 
 
 def _results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any, Any]]) -> int:
-    """Store the results in the run folders of cells, and end these cells and complete benchmarks; return how many."""
+    """Store the results in the run folders of cells and end these cells and complete benchmarks; return how many.
+
+    *rows* is table to key to row, as read from the index file.
+    """
     count = 0
     for benchmark in rows["benchmarks"].values():
         store = RunStore(state / "stores" / benchmark["task_set"])

@@ -52,8 +52,8 @@ class LeaderboardCache:
     ) -> TaskSetLeaderboard:
         """Return the leaderboard of *task_set*, restricted to tasks of *level* if one is given.
 
-        Without a run of that level it is the leaderboard of nobody. On that of the *hosted* agents are those that run where
-        their owners like, and the baselines. Raises NotFoundError and UserError.
+        *hosted* keeps only self-hosted agents and baselines. A level without runs gives an empty leaderboard.
+        Raises NotFoundError and UserError.
         """
         if level not in ("", *LEVELS):
             raise UserError(f"A level is one of {', '.join(LEVELS)}.")
@@ -103,7 +103,7 @@ class LeaderboardCache:
         return self._levels[key]
 
     def _grade_runs(self, connection: Connection, task_set: str, condition: Any) -> list[GradedRun]:
-        """Return the runs of cells that meet *condition*, with verdicts; ended runs are read once and cached."""
+        """Return the runs on *task_set* whose cells meet *condition*, with verdicts; an ended run is read only once."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
         query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(condition)
         runs = {row.hash: (task_set, row.run, row.content) for row in connection.execute(query)}
@@ -119,7 +119,11 @@ class LeaderboardCache:
     def _aborted(
         self, connection: Connection, condition: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
     ) -> dict[str, int]:
-        """Return solver to the number of its cells that ended in an error, by its name on the leaderboard."""
+        """Return solver, by its name on the leaderboard, to the number of its cells that ended in an error.
+
+        *runs* are those on the leaderboard, *tasks* all graded tasks: one without a run in *runs* does not count. None: all
+        count.
+        """
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
         lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
         lost = lost.where(condition, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
@@ -173,7 +177,7 @@ def _as_registered(graded: GradedRun, agent_names: Mapping[str, str]) -> GradedR
 
 
 def _agents(connection: Connection, condition: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    """Return the solver's name to the names of its registered agents, over cells that meet *condition*."""
+    """Return the name of each solver of *runs* to its registered agents, over cells that meet *condition*."""
     name = solver_names(runs)
     solvers = {run.cell: name(run) for run in runs}
     query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)

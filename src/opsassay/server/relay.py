@@ -66,7 +66,7 @@ def _read_answer(stream: Any, request_id: Any) -> Any:
 
 
 def _ask_platform(entry: dict[str, str], method: str, path: str, body: dict[str, Any] | None) -> Any:
-    """Send a request to the platform; while the server restarts it is repeated."""
+    """Send a request for *entry* to the platform and return its answer; it is repeated while the server restarts."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {entry['token']}", "Content-Type": "application/json"}
     request = urllib.request.Request(

@@ -36,7 +36,7 @@ class Switchboard:
         return self._lines.setdefault(entry, _Line())
 
     async def ask(self, entry: str, message: Any) -> Any:
-        """Return the tools' response to *message*; raises TimeoutError, and QueueFull when too many wait."""
+        """Return the tools' response to *message* of the agent on *entry*; raises TimeoutError, QueueFull."""
         line, key = self._line_of_entry(entry), secrets.token_hex(8)
         answer = line.answers[key] = asyncio.get_running_loop().create_future()
         try:
@@ -64,7 +64,7 @@ class Switchboard:
             waiting.set_result(message)
 
     def end(self, entry: str, status: str) -> None:
-        """Tell the relay of *entry* that its agent has ended."""
+        """Tell the relay of *entry* that its agent has ended, with *status*."""
         line = self._line_of_entry(entry)
         line.status = status
         line.ended.set()

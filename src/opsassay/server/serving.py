@@ -160,7 +160,7 @@ def serve(settings: ServeSettings) -> int:
 
 
 def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run *server* in a thread while *command* runs; return the command's exit code."""
+    """Run *server* in a thread while *command* runs with *variables* in its environment; return its exit code."""
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
     thread.start()
     try:

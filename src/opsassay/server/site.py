@@ -99,7 +99,7 @@ def platform_app(platform: Platform, url: str) -> Starlette:
 
 
 def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Route]:
-    """Return the routes of all operations; some also wake tasks or relays after the database changed."""
+    """Return the routes of all operations; some also wake tasks or relays (*lines*) after the database changed."""
 
     def queue(_path: dict[str, str], _status: int) -> None:
         with platform.engine.connect() as connection:
@@ -225,7 +225,7 @@ class _Relaying:
         return endpoint
 
     async def _relay_call(self, entry: str, request: Request) -> Response:
-        """Pass an agent's MCP message to the relay and return the tools' response."""
+        """Pass the agent's MCP message on *entry* to the relay and return the tools' response."""
         message = await _read_object(request)
         if message.get("jsonrpc") != "2.0":
             return refusal(400, "Send one message of MCP: a JSON object with jsonrpc 2.0.")
@@ -244,7 +244,7 @@ class _Relaying:
         return JSONResponse(await self._lines.next(entry, wait_s))
 
     async def _accept_answer(self, entry: str, request: Request) -> Response:
-        """Pass the tools' response from the relay to the waiting agent."""
+        """Pass the tools' response on *entry* from the relay to the waiting agent."""
         given = await _read_object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")

@@ -170,7 +170,10 @@ class Worker:
             return asked
 
     def _make_ready(self, cell: str, *, hosted: bool) -> None:
-        """Record that the agent may start, as nothing is deployed for it; a *hosted* agent reports that itself."""
+        """Record that the agent of *cell* may start, as nothing is deployed for it.
+
+        An agent of the platform starts at once; a *hosted* (self-hosted) one reports its start itself.
+        """
         with self.platform.writing() as connection:
             if hosted:
                 move_cell(connection, cell, bundle="FaultInjected")

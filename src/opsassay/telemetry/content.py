@@ -130,7 +130,7 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
 
 
 def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
-    """Return *table* in its one defined order of rows, whatever order they came in."""
+    """Return the *modality*'s *table* with its rows in one fixed order: by time, then by all other columns."""
     keys = ["time", *(name for name in SCHEMA[modality] if name != "time")]
     keys += [n for n, dtype in table.schema.items() if n not in SCHEMA[modality] and not dtype.is_nested()]
     return table.sort(keys, nulls_last=False, maintain_order=True)

@@ -162,7 +162,7 @@ def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[P
 
 
 def _record_one(root: Path, otlp: str | None, order: tuple[PlannedIncident, str]) -> Recorded:
-    """Record one injection under its id on a fresh system that ends with this process."""
+    """Record one injection, (injection, incident id) in *order*, on a fresh system that ends with this process."""
     injection, id_ = order
     began = time.monotonic()
     shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)

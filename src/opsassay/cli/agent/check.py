@@ -53,7 +53,7 @@ def command(
 
 
 def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
-    """Let *agent* diagnose a made-up incident; return its name and what came of it; the last argument is unused."""
+    """Let *agent* with *model* diagnose a made-up incident; return its name and what came of it."""
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.setups.agents import agent_setup
     from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL

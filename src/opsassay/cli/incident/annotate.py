@@ -84,7 +84,7 @@ def command(
 
 
 def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
-    """Print the agreement of our causal graph with the published one for every case that has both."""
+    """Print how far our causal graph agrees with the published one, for every case in *paths* that has both."""
     from dataclasses import asdict
 
     from opsassay.annotation.job import annotate_case

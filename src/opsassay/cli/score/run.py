@@ -101,7 +101,7 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
 
 
 def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> None:
-    """Write the result tables of *graded* into the Markdown file *path*."""
+    """Write the result tables of *graded* into the Markdown file *path*, which names the grading *profile*."""
     from opsassay.evals.runner.tables import markdown
     from opsassay.telemetry.content import whole_file
 

@@ -143,6 +143,7 @@ def _wait_for_end(read_benchmark: Callable[[], dict[str, Any]]) -> dict[str, Any
 
 
 def _yes_or_no(cell: dict[str, Any]) -> str | None:
+    """Return "yes" or "no" for whether *cell* passed, None while that is not known."""
     return None if cell["passed"] is None else "yes" if cell["passed"] else "no"
 
 

@@ -117,7 +117,7 @@ def _environment_without(key_env: str) -> dict[str, str]:
 
 
 def _make_policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
-    """Return what makes the proxy's policy: record, replay a session, or replay it with one step edited."""
+    """Return what makes the policy: record; replay the session *replay*, matched *by*; or edit a step (*intervene*)."""
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.solvers.proxy.exchanges import read_session

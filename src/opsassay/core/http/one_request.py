@@ -80,7 +80,10 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
-    """Read the body that *head* announces and return its JSON value, None without a body; raises as `read_head`."""
+    """Read the body that *head* announces, before *deadline*; return its JSON value, None without one.
+
+    Raises as `read_head`.
+    """
     if "protobuf" in header(head.headers, "Content-Type"):
         raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
     content = read_content(connection, head, deadline)

@@ -78,7 +78,7 @@ class CausalGraph(Artefact):
         return self._name_services({n.component for n in self.alarm_nodes})
 
     def _name_services(self, components: set[str]) -> set[str]:
-        """Return the services to which *components* belong; hosts are left out."""
+        """Return the services to which *components* of the graph belong; hosts are left out."""
         return {self.service_of(c) for c in components if not is_host(c)}
 
 

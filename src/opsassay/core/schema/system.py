@@ -281,10 +281,7 @@ class System(Written):
         self._check_passwords(f"services.{name}.program.environment", program)
 
     def _check_passwords(self, where: str, command: Command) -> None:
-        """Raise ValueError when the environment of *command* asks for the password of a store that has none.
-
-        *where* is the field that the message names.
-        """
+        """Raise ValueError, naming the field *where*, when *command* asks for the password of a store that has none."""
         for key, value in command.environment.items():
             for store in _PASSWORD.findall(value):
                 if store not in self.stores or self.stores[store].password is None:

@@ -130,7 +130,10 @@ def _parse_matcher(text: str) -> Matcher:
 
 
 def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Matcher:
-    """Return the matcher of *regex* as a whole text; raises an error that begins with *prefix* for an invalid one."""
+    """Return the matcher that the label *name* fits *regex* as a whole (*op* =~ or !~); raises AlertmanagerError.
+
+    The message of the error begins with *prefix*.
+    """
     try:
         compile_regex(regex)
     except RegexError as error:

@@ -37,15 +37,15 @@ class LogStore:
     lines: pl.Series
 
     def labels(self, row: int) -> Labels:
-        """Return the labels of *row* in *sets*, structured metadata included."""
+        """Return the labels of row *row* of `sets` (all distinct label sets), structured metadata included."""
         return _labels_of_row(self.sets.row(row, named=True))
 
     def streams(self, rows: Times) -> list[Labels]:
-        """Return the distinct stream labels of the *rows* of *sets*."""
+        """Return the distinct stream labels of *rows* of `sets` (all distinct label sets)."""
         return self.grouped(rows, self.stream_names)[0]
 
     def grouped(self, set_rows: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
-        """Group *set_rows* of *sets* by the labels *names*; return the labels of each group and the group of each row."""
+        """Group *set_rows*, rows of `sets`, by the labels *names*; return the groups' labels, and each row's group."""
         kept = [name for name in self.sets.columns if name in names]
         if not kept:
             return [{}] if len(set_rows) else [], np.zeros(len(set_rows), dtype=np.int64)
@@ -66,7 +66,10 @@ class LogStore:
     def _test_texts(
         self, name: str, make_test: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
     ) -> Present:
-        """Return for each row of *sets* whether the label *name* passes the test that *make_test* makes."""
+        """Return for each row of `sets` whether the label *name* passes the test that *make_test* makes.
+
+        *of_stream* takes labels of other kinds, as structured metadata, for missing.
+        """
         if name not in self.sets.columns or (of_stream and name not in self.stream_names):
             return np.full(self.sets.height, make_test([""])(""))
         texts = self.sets[name].fill_null("")

@@ -312,7 +312,10 @@ def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
 def _series_of_number(
     raw: str, table: str, value_column: str, labels: list[Labels], series: pl.DataFrame
 ) -> _SeriesPart:
-    """Return the series of the *value_column* of one metric; of several samples in one millisecond the last counts."""
+    """Return the counter or gauge from the *value_column* of the metric *raw* in *table*.
+
+    *series* has a row for each series, with *labels* in the same order. Of several samples in one ms the last counts.
+    """
     counts = series["ms"].list.len().to_numpy().astype(np.int64)
     ms = series["ms"].explode().to_numpy().astype(np.int64)
     column = series[value_column]

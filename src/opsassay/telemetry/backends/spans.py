@@ -89,7 +89,7 @@ class SpanStore:
         return self.spans.filter(pl.col("trace_id").is_in(list(ids)))
 
     def dependencies(self, start_us: int, end_us: int) -> list[tuple[str, str, int]]:
-        """Return (caller, callee, calls) by the spans in the time range whose parent is of another service."""
+        """Return (caller, callee, calls) from *start_us* to *end_us*, by spans whose parent is of another service."""
         parents = self.spans.select("trace_id", pl.col("span_id").alias("parent_id"), caller="service")
         called = self.spans.filter(pl.col("start_us").is_between(start_us, end_us), pl.col("parent_id") != "")
         pairs = called.join(parents.unique(["trace_id", "parent_id"]), on=["trace_id", "parent_id"])
@@ -170,7 +170,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
 
 
 def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) -> list[dict[str, Any]]:
-    """Return the tags in the columns of *row* that begin with *prefix*; empty ones are left out."""
+    """Return Jaeger's tags from the columns of *row* with *prefix*, without empty ones; *kinds* are the value types."""
     return [
         {"key": name.removeprefix(prefix), "type": kinds[name], "value": value}
         for name, value in row.items()

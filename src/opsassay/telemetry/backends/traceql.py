@@ -66,7 +66,7 @@ class _TraceqlReader(TokenReader):
         return found
 
     def _any_of(self, depth: int) -> pl.Expr:
-        """Read terms joined by ``||`` and return their filter."""
+        """Read terms joined by ``||`` and return their filter; *depth* counts the parentheses around them."""
         if depth > MOST_DEEP:
             self.fail(0, "the query is nested too deeply")
         return self._join_terms(
@@ -82,7 +82,7 @@ class _TraceqlReader(TokenReader):
         return reduce(join, found)
 
     def _read_term(self, depth: int) -> pl.Expr:
-        """Parse one condition, or a negated one or several in parentheses."""
+        """Parse one condition, or a negated one or several in parentheses; *depth* counts the parentheses around it."""
         if self.sees("("):
             self.step()
             inner = self._any_of(depth + 1)

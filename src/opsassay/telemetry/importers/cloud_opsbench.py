@@ -129,7 +129,10 @@ def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str])
 
 
 def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
-    """Return the metrics, a row for each value; a component with a metric that only nodes have is a node."""
+    """Return the metrics, a row for each value; a component with a metric that only nodes have is a node.
+
+    *offset* is the UTC offset of the times; *notes* gets what is left out.
+    """
     table = read_csv(path)
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
@@ -158,7 +161,7 @@ def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
 
 
 def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
-    """Return the log lines, and the UTC offset of their times, which the other files leave out."""
+    """Return the log lines, and the UTC offset of their times, which other files leave out; adds to *notes*."""
     payload = _read_json(path) if path.exists() else {}
     lines = (
         [(str(s), line) for s, said in payload.items() for line in _texts(said)] if isinstance(payload, dict) else []
@@ -199,7 +202,7 @@ def _find_first_alert_ns(path: Path, offset: str) -> int | None:
 
 
 def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Return the milestones of the case verbatim, from the folder process-label or from the case itself."""
+    """Return the milestones of the case verbatim, from the folder process-label or the case itself; adds to *notes*."""
     parts = folder.absolute().parts
     beside = Path(*parts[:-4], "process-label", *parts[-3:], MILESTONES) if len(parts) > 4 else folder / MILESTONES
     path = next((path for path in (beside, folder / MILESTONES) if path.exists()), None)
@@ -211,6 +214,7 @@ def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
 
 
 def _read_json(path: Path) -> Any:
+    """Return the JSON in the file *path*; raises DatapackError."""
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

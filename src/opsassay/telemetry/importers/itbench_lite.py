@@ -133,7 +133,7 @@ def _incident(
 
 
 def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
-    """Return the spans; a column Duration is ns."""
+    """Return the spans in *folder*, none without a file; Duration is ns; *notes* gets what is left out."""
     table = _table(folder / TRACES, {"timestamp", "traceid", "spanid", "servicename"}, notes)
     if table is None:
         return empty("traces")
@@ -185,7 +185,7 @@ def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
 
 
 def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
-    """Return the events and changes of Kubernetes objects as log tables; [] where a scenario has none."""
+    """Return the events and changes of Kubernetes objects as log tables, [] without any; *notes* gets what is wrong."""
     found = [
         (name, rows_of(table, name))
         for name, rows_of in OBJECTS.items()
@@ -195,7 +195,7 @@ def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
 
 
 def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return gauges and counters as separate tables; histogram buckets are left out."""
+    """Return gauges and counters as separate tables; *notes* gets what is left out, such as histogram buckets."""
     files = sorted(path for path in folder.rglob("*.tsv") if re.match(r"(pod|service)_", path.name))
     tables, buckets = [], 0
     for path in files:
@@ -226,7 +226,10 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
-    """Return (time in ns, "alert on service") of every alert with a service or severity, sorted by time."""
+    """Return (time in ns, "alert on service") of every alert with a service or severity, sorted by time.
+
+    What is wrong with the file is added to *notes*.
+    """
     found: set[tuple[int, str]] = set()
     for path in sorted(folder.rglob("alerts*.json")):
         try:
@@ -246,7 +249,10 @@ def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
 
 
 def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
-    """Return those of *names* that the group *root* matches, else those of the nearest groups in the propagations."""
+    """Return those of *names* that the group *root* matches, else those of the nearest groups in the propagations.
+
+    A root that matches nothing is added to *notes*.
+    """
     edges = truth.annotation.graph.edges
     reached, front = {root}, [root]
     while front:
@@ -309,12 +315,15 @@ def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
-    """Return the expression that turns SPAN_KIND_SERVER, Server or SERVER of column *name* into ``Server``."""
+    """Return the expression that turns SPAN_KIND_SERVER, Server or SERVER in the column *name* into ``Server``.
+
+    *prefix* is what may stand in front, as SPAN_KIND_.
+    """
     return _column_or_null(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
-    """Return the rows of *table* that have a time; the number of others goes into *notes*."""
+    """Return the rows of *table* that have a time; how many of the file *name* have none goes into *notes*."""
     missing = table.get_column("time").null_count()
     if missing:
         notes.append(f"{name}: {missing:,} rows have no time and are left out")

@@ -233,7 +233,7 @@ def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence, with the number of rows, on each kind of impossible value in *frame*."""
+    """Yield a sentence, with the number of rows, on each kind of impossible value in *frame*, a table of *modality*."""
     if untimed := frame.get_column("time").null_count():
         yield f"{untimed} rows of {modality} have no possible time and are left out"
     if early := frame.filter(pl.col("time") < _EARLIEST).height:

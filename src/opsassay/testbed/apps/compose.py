@@ -245,7 +245,7 @@ class _Project(DescribedProject):
 
 
 def _ports(described: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the TCP ports at which the containers of a service listen: those that it publishes first, of these pages."""
+    """Yield the TCP ports of a service inside its containers: published ones first, of these those of web pages."""
     published, exposed = (list(_tcp_ports(described.get(key))) for key in ("ports", "expose"))
     yield from sorted(published, key=NOT_HTTP.__contains__)
     yield from exposed
@@ -263,7 +263,7 @@ def _tcp_ports(listed: Any) -> Iterator[int]:
 
 
 def _store_port(described: Mapping[str, Any]) -> int | None:
-    """Return the port of the store that a service is, by its image; None of another program."""
+    """Return the port of the store (database, cache, queue) whose image the service has; None for another image."""
     image = re.split(r"[:@]", str(described.get("image") or "").rpartition("/")[2].lower())[0]
     while (shorter := EDITIONS.sub("", image)) != image:
         image = shorter

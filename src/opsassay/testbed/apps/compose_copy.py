@@ -87,7 +87,7 @@ class ComposeCopy:
         return own | ({"file": str(self._resolve_path(own["file"]))} if "file" in own else {})
 
     def _bound_volumes(self) -> Iterator[tuple[str, str]]:
-        """Yield the volumes that are places of this machine, with these; raises ConfigError for those of other machines."""
+        """Yield (volume, path) of the volumes that are a folder of this machine; raises ConfigError for remote ones."""
         for name, one in (self._read.get("volumes") or {}).items():
             options = (one or {}).get("driver_opts") or {}
             kind, device = str(options.get("type") or "none"), str(options.get("device") or "")
@@ -154,7 +154,7 @@ class ComposeCopy:
                 raise self._config_error(f"services.{name}.{key}", f"{words}; {NEXT}")
 
     def _networks(self, service: str, described: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the networks that *service* joins, by all its names since others may call it by them."""
+        """Return the networks that *service*, *described* in the file, joins, with its other names as aliases."""
         names = {str(described[key]) for key in ("container_name", "hostname") if described.get(key)} - {service}
         given = described.get("networks") or ({"default": None} if names and not described.get("network_mode") else {})
         joined: dict[str, Any] = {}
@@ -170,7 +170,7 @@ class ComposeCopy:
         return joined
 
     def _tag(self, service: str) -> str:
-        """Return the name of the image that is built for *service*: one of the team's keeps its tag."""
+        """Return the name of the image that is built for *service*, localhost/opsassay/FOLDER-SERVICE."""
         words = [re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in (self.file.parent.name, service)]
         return f"localhost/opsassay/{'-'.join(filter(None, words))}"
 
@@ -189,7 +189,7 @@ class ComposeCopy:
         return context if re.match(r"[\w+.-]+:|[\w.-]+@|github\.com/", context) else str(self._resolve_path(context))
 
     def _bind(self, volume: Any) -> Bind | None:
-        """Return the place of this machine that *volume* shows, None for a volume of the engine's."""
+        """Return the path of this machine that *volume* mounts, and where; None for a volume that the engine keeps."""
         if isinstance(volume, str):
             parts = volume.split(":")
             source, target = parts[0], parts[1] if len(parts) > 1 else ""
@@ -203,7 +203,7 @@ class ComposeCopy:
         return Bind(self._resolve_path(self._devices.get(source, source)), target, read_only)
 
     def _binds(self, service: str, described: Mapping[str, Any]) -> Iterator[Bind]:
-        """Yield the places that *service* sees; raises ConfigError for those that are not to be given away."""
+        """Yield the paths of this machine that *service* mounts; raises ConfigError for sockets and system folders."""
         for one in filter(None, map(self._bind, described.get("volumes") or ())):
             where = f"services.{service}.volumes"
             if one.place.is_socket() or one.place.suffix == ".sock":  # the engine's may be absent when nobody needs it
@@ -219,7 +219,10 @@ class ComposeCopy:
             yield one
 
     def _places_to_copy(self, binds: Mapping[str, list[Bind]]) -> list[Path]:
-        """Return the places that containers may write to, and those around them that others see: each is copied once."""
+        """Return the folders that containers may write to (*binds*: by service), each to be copied once.
+
+        A folder around one of them that another container sees takes its place.
+        """
         every = [(service, one) for service, ones in binds.items() for one in ones]
         written = {one.place for _, one in every if not one.read_only or not one.place.exists()}
         seen = {one.place: service for service, one in every if any(w.is_relative_to(one.place) for w in written)}
@@ -231,7 +234,7 @@ class ComposeCopy:
         return roots
 
     def _volume(self, volume: Any) -> dict[str, Any] | str:
-        """Return *volume* as the copy has it: a place that may be written to is a copy of the user's."""
+        """Return *volume* for the copied project: a writable path of this machine is replaced by a copy of it."""
         bind = self._bind(volume)
         if bind is None:
             return volume if isinstance(volume, str) else dict(volume)

@@ -51,23 +51,23 @@ class Draft:
 
 
 def _layered_sizes(count: int, chance: random.Random) -> list[int]:
-    """Return the number of services on each level of a layered system."""
+    """Return how many of *count* services are on each level of a layered system."""
     return _spread(count, min(6, max(3, round(math.sqrt(count)))), chance)
 
 
 def _wide_sizes(count: int, _: random.Random) -> list[int]:
-    """Return the number of services on each level of a wide system."""
+    """Return how many of *count* services are on each level of a wide system."""
     middle = max(1, count // 5)
     return [1, middle, count - 1 - middle]
 
 
 def _chain_sizes(count: int, chance: random.Random) -> list[int]:
-    """Return the number of services on each level of a chain."""
+    """Return how many of *count* services are on each level of a chain."""
     return _spread(count, min(10, max(3, round(0.7 * count))), chance)
 
 
 def _hub_sizes(count: int, chance: random.Random) -> list[int]:
-    """Return the number of services on each level of a system with a hub."""
+    """Return how many of *count* services are on each level of a system with a hub."""
     hubs = max(1, count // 12)
     return [*_spread(count - hubs, 3 if count >= 8 else 2, chance), hubs]
 

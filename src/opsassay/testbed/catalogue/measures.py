@@ -125,7 +125,7 @@ def _stretches(processes: Sequence[Counted], times: Times, activities: list[str]
 
 
 def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield (count, nanoseconds) between successive readings of a process before the fault."""
+    """Yield (count, nanoseconds) of *activities* between successive readings of a process before the fault."""
     readings = [sample for at, sample in history if times[0] <= at <= times[1]]
     for earlier, later in itertools.pairwise(readings):
         rows = [(earlier.get(name, [0, 0, 0]), later.get(name, [0, 0, 0])) for name in activities]

@@ -119,7 +119,10 @@ def _check_free(system: SystemUnderTest) -> None:
 
 
 async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
-    """Journal and apply each fault of *acts*; return the monotonic time at which the first began to act."""
+    """Journal and apply each fault of *acts*, which is put into *to_undo* first; return when the first began to act.
+
+    The time is of the monotonic clock.
+    """
     started = list[float]()
     for act in acts:
         injection, fields = act.injection, {"replicas": [replica.id for replica in act.injection.replicas]}

@@ -29,7 +29,7 @@ class SystemUnderTest(Measured, Protocol):
     """Monotonic time at which the last fault was over."""
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the replica's hooks to its process; raises ConnectionError when it has just ended."""
+        """Send the faults that the process of *replica* has to carry out (its hooks) to it; raises ConnectionError."""
 
     async def lost_ledger_lines(self) -> int:
         """Return how many lines of the ledger any running process could not write so far."""
@@ -74,7 +74,7 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the injection's hook *on* or off in the processes of its replicas; restarted ones get it again."""
+    """Switch the fault of *injection* *on* or off inside the processes of its replicas; restarted ones get it again."""
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
         own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}
@@ -85,7 +85,7 @@ async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: d
 
 
 async def push(injection: Injection[SystemUnderTest], replica: Replica) -> None:
-    """Send the hooks of *replica* to its process."""
+    """Send the faults that the process of *replica* has to carry out (its hooks) to it, if it runs."""
     if replica.port is not None:
         with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
             await injection.system.push_hooks(replica)

@@ -50,7 +50,7 @@ class AlertWatch(Background):
         desired = [(rule.service, rule.signal) for rule in rules]
         if not desired:
             return [] if seen else ["any alert"]
-        return [" ".join(rule).strip() for rule in desired if not any(_is(rule, one) for one in seen)]
+        return [" ".join(rule).strip() for rule in desired if not any(_matches_rule(rule, one) for one in seen)]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
         """Return for how many seconds *rules*, or all that have fired, have been quiet: 0 while one of them fires.
@@ -59,7 +59,7 @@ class AlertWatch(Background):
         """
         since = self.quiet_since
         desired = [(rule.service, rule.signal) for rule in rules]
-        found = (since[one] for one in since if not desired or any(_is(rule, one) for rule in desired))
+        found = (since[one] for one in since if not desired or any(_matches_rule(rule, one) for rule in desired))
         latest = max(found, default=self._began)
         return max(0.0, time.monotonic() - latest)
 
@@ -97,6 +97,6 @@ class AlertWatch(Background):
         )
 
 
-def _is(rule: Rule, alert: Rule) -> bool:
+def _matches_rule(rule: Rule, alert: Rule) -> bool:
     """Return whether *alert* matches *rule*; a rule without a service matches any service."""
     return rule[1] == alert[1] and rule[0] in ("", alert[0])

@@ -131,7 +131,7 @@ class LiveEnvironment(ABC):
     def costed(
         self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]
     ) -> CostedSystem:
-        """Return the system with its costs, after *requests* and *autoscalers* are set."""
+        """Return the system with its costs, after *requests* and *autoscalers* (by service) are set."""
         del requests, autoscalers
         raise OperationError("Live cost tasks need a substrate that tells what its systems request and use.")
 

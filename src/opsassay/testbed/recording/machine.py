@@ -77,7 +77,7 @@ class MachineWatch(Background):
 
 
 def others(readings: Iterable[Look]) -> list[str]:
-    """Return the names of other systems that ran at any of the *readings*."""
+    """Return the names of systems, other than the one that is recorded, that ran at any of the *readings*."""
     return sorted(frozenset().union(*(look.systems for look in readings)))
 
 

@@ -316,7 +316,7 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
 ) -> None:
-    """Write a timeline of what *probes* read to *out* until standard input ends or a signal comes."""
+    """Write what *probes* read to the timeline *out* every *cadence_s* seconds, until stdin ends or a signal comes."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

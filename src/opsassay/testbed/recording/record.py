@@ -260,7 +260,7 @@ def _running_systems() -> list[str]:
 
 
 def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, secret: str) -> None:
-    """Write truth, ledger and datapack of what was captured, in this order."""
+    """Write truth, ledger and datapack of the incident *id_* into *tree*, in this order."""
     chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
@@ -390,7 +390,7 @@ def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -
 
 
 def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...], secret: str) -> Truth:
-    """Return the truth of the incident: faults, effect checks, roots, recovery and notes of *outcome*."""
+    """Return the truth of the incident *id_* from *outcome*: faults, effect checks, root causes, recovery, *notes*."""
     return Truth(
         id=id_,
         system=system.system,

@@ -44,7 +44,7 @@ class Containers:
             self.make_for(replica)
 
     def make_load(self) -> None:
-        """Record the top control group, and make that of a user's load generator, if any, below it."""
+        """Remember the topmost control group, and make one below it for the user's load generator, if there is one."""
         if self._groups is not None:
             note_groups(self._state, self._groups.folders(self._top))
             if self._fleet.system.load.command:

@@ -90,7 +90,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
 
 
 def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
-    """Return for each group (*owners*) and step whether any of its vectors is present."""
+    """Return for each of *count* groups (*owners*: the group of each row) and step whether any vector is present."""
     found: Present = count_present(vectors.present, owners, count) > 0
     return found
 
@@ -125,7 +125,10 @@ def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: 
 
 
 def _computed(op: str, left: Values, right: Values, operand: Values, *, as_bool: bool) -> tuple[Values, Present | bool]:
-    """Return the values of *left* *op* *right* and where they exist; a comparison gives *operand* where it holds."""
+    """Return the values of *left* *op* *right* and where they exist.
+
+    A comparison gives *operand* where it holds, with *as_bool* 1 or 0 everywhere.
+    """
     if op in ARITHMETIC:
         return ARITHMETIC[op](left, right), True
     holds = COMPARISON[op](left, right)

@@ -25,7 +25,7 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
 
 
 def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
-    """Return whether a matcher matches the empty text, and which series of *store* it matches; results are cached there."""
+    """Return whether the matcher *label* *op* *value* fits "", and which series of *store* it fits; cached there."""
     key = (op, label, value)
     if (found := store.matched.get(key)) is None:
         texts, which = store.column(label)

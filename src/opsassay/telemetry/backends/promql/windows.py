@@ -67,7 +67,7 @@ class Windows:
         return [self.store.labels[number] for number in self.numbers.tolist()]
 
     def each(self, timeline_rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Return for each series the row of *timeline_rows* that belongs to its timeline."""
+        """Return for each series the row of *timeline_rows* for its timeline, which series with equal times share."""
         if len(timeline_rows) == 1:
             return np.broadcast_to(timeline_rows, (len(self.numbers), len(self.end_ms)))
         return timeline_rows[self.timeline]

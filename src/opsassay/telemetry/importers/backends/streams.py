@@ -153,7 +153,7 @@ class StreamReader:
         return entries or first_entries, lost
 
     async def _ask_range(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[LogEntry]:
-        """Return at most *limit* log lines of *selector* within the range, oldest first."""
+        """Return at most *limit* log lines of *selector* in [*start_ns*, *end_ns*), oldest first."""
         asked = {
             "query": selector, "start": str(start_ns), "end": str(end_ns), "limit": str(limit), "direction": "forward",
         }  # fmt: skip

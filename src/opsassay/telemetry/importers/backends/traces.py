@@ -249,6 +249,7 @@ class TempoReader(_Reader):
         return await self._search(start_s, middle) | await self._search(middle, end_s)
 
     async def _search_traces(self, start_s: int, end_s: int) -> dict[str, Any]:
+        """Search the seconds [*start_s*, *end_s*); return the ids found, or that the range has to be split."""
         limit = self._client.limits.traces
         while True:
             asked = {"q": "{}", "start": start_s, "end": end_s, "limit": limit}
@@ -330,6 +331,7 @@ class JaegerReader(_Reader):
             await self._search(service, middle, end_us, known_ids)
 
     async def _search_traces(self, service: str, start_us: int, end_us: int, known_ids: set[str]) -> dict[str, Any]:
+        """Read the traces of *service* in the range and keep new ones as a page, or note that it has to be split."""
         limit, key = self._client.limits.traces, ("jaeger", service, start_us, end_us)
         while True:
             asked = {"service": service, "start": start_us, "end": end_us - 1, "limit": limit}

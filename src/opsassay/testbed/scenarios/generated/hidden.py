@@ -35,7 +35,10 @@ Drawn = tuple[FaultPlace, Broken]
 
 
 def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
-    """Return the fault of a broken feature that shows after a while."""
+    """Return the fault that the setting *key*=*value* switches on a broken feature, which shows after a while.
+
+    *condition* says in words what is broken, *technology* what one has to know.
+    """
     broken = feature(key, value, condition, technology)(place)
     if broken is None or not any(one.call for one in _service_of_place(place).steps()):
         return None

@@ -192,7 +192,10 @@ def _init_container(place: NamespacePlace) -> Object:
 
 
 def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
-    """Return a fault that keeps new pods from getting ready by another object, the *root*; pods are replaced."""
+    """Return a fault that keeps new pods from getting ready by another object, the *root*; pods are replaced.
+
+    *condition* says in words what is broken, *technology* what one has to know.
+    """
     given = {
         "root": root,
         "entities": (place.target,),
@@ -271,7 +274,10 @@ def _scaled_away(place: NamespacePlace) -> Broken | None:
 
 
 def _unanswered(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken | None:
-    """Return a fault that keeps requests from the target's pods, which stay ready; None where no probe asks it."""
+    """Return a fault by the object *root* that keeps requests from the target's pods; None where no probe asks it.
+
+    *condition* says in words what is broken, *technology* what one has to know; *fields* are others of `Broken`.
+    """
     if place.service is None:
         return None
     return broken_of(
@@ -283,7 +289,10 @@ def _unanswered(place: NamespacePlace, condition: str, root: str, technology: st
 
 
 def _service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
-    """Return a recipe that patches the spec of a Service by what *make_wrong* returns, and later back."""
+    """Return a recipe that patches the spec of a Service by what *make_wrong* returns, and later back.
+
+    *condition* says in words what is broken.
+    """
 
     def make(place: NamespacePlace) -> Broken | None:
         if place.service is None:

@@ -85,7 +85,7 @@ class FaultPlace:
 
     @property
     def taken_away(self) -> tuple[Predicate, ...]:
-        """The predicates that fail when the target has no replica; in a large system one of few does not matter."""
+        """The checks that fail when the target has no replica; fewer where most of the system's replicas remain."""
         return TAKEN_AWAY if self.left_without < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
 
     @property

@@ -73,7 +73,7 @@ class ClusterProbes:
             mirror.stop()
 
     async def read(self) -> SystemReading:
-        """Read D1, D2 and D4 from the watched objects."""
+        """Read ready replicas (D1), services with backends (D2) and the control plane (D4) from watched objects."""
         return await asyncio.to_thread(self._read_system)
 
     async def request(self, service: str) -> ProbeAnswer:
@@ -130,7 +130,10 @@ class ClusterProbes:
         return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 
     def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-        """Return D4 and what fails; the expected parts are those of the first reading with an answer."""
+        """Return D4, the share of critical parts of the cluster that are ready, and the others.
+
+        The expected parts are those of the first reading with an answer.
+        """
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
         components, sets = {}, self.mirrors["ReplicaSet"].objects
         if not readings.has_own_control_plane(system):

@@ -63,7 +63,7 @@ class Impairing:
             raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
 
     def _means(self, place: Place, kind: str) -> str:
-        """Return "kernel" or "queue", what impairs packets; the queue combines with what acts at *place* already."""
+        """Return "kernel" or "queue", what impairs packets; the queue where something acts at *place* already."""
         taken = any(other is place for active in self._impairing.values() for _, _, other in active)
         return "kernel" if kind in self._kernel_can and not taken else "queue"
 

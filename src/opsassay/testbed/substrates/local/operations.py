@@ -243,6 +243,7 @@ class Operations:
         return {"target": target, "settings": dict(self._settings(target))}
 
     async def _config_set(self, target: str, key: str, value: str) -> dict[str, Any]:
+        """Set *key* of a service, store, host or the records of names to *value*; raises RefusedError, NotFoundError."""
         if VALUE.fullmatch(value) is None:
             raise RefusedError("A value is one line of at most 200 characters.")
         system, takes_effect = self._system, "at once"
@@ -275,6 +276,7 @@ class Operations:
         return {"target": target, "key": key}
 
     def _settings(self, target: str) -> Mapping[str, str]:
+        """Return the settings of *target*: a service, a store, a host, or the records of names."""
         if target == NAMES:
             return {name: self.records.get(name, name) for name in self._system.system.services}
         if target in self._system.stores:
@@ -319,6 +321,7 @@ class Operations:
         return {"rule": rule, **self.rules[rule]}
 
     async def _apply_rule(self, rule: str, replica: str) -> None:
+        """Impair the packets to *replica* by the firewall rule called *rule*: drop or delay."""
         about = self.rules[rule]
         impairment: dict[str, Any] = {"kind": "partition"}
         if delay_ms := int(about.get("delay_ms", 0)):
@@ -337,6 +340,7 @@ class Operations:
         return {"host": host, "offset_s": offset_s}
 
     async def _set_clock(self, host: str, offset_ns: int) -> None:
+        """Set the clocks of the processes on *host* wrong by *offset_ns*."""
         self.clocks[host] = offset_ns
         here = [one.id for one in self._system.fleet.replicas.values() if one.host == host and one.port is not None]
         payload = (self._system.channels.request(name, "clock", offset_ns=offset_ns) for name in here)
@@ -386,6 +390,7 @@ class Operations:
     # --- names ----------------------------------------------------------------------------------------------------
 
     def _service(self, name: str) -> str:
+        """Return *name* if it is a service; raises NotFoundError."""
         if name not in self._system.system.services:
             raise NotFoundError("service", name, self._system.system.services)
         return name
@@ -397,6 +402,7 @@ class Operations:
         return sorted(self._system.fleet.replicas_of(self._service(target)), key=lambda replica: replica.id)
 
     def _replica(self, service: str, index: int) -> Replica:
+        """Return the replica number *index* of *service*; raises NotFoundError."""
         replica = self._system.fleet.replicas.get(f"{self._service(service)}-{index}")
         if replica is None:
             raise NotFoundError("replica", f"{service}-{index}", [one.id for one in self._replicas(service)])

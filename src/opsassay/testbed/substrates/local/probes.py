@@ -59,7 +59,7 @@ class LocalProbes:
         await self._session.close()
 
     async def read(self) -> SystemReading:
-        """Read D1, D2 and D4 from supervisor, receiver and stores."""
+        """Read ready replicas (D1), ready backends (D2) and whether supervisor, receiver and stores answer (D4)."""
         try:
             payload = await asyncio.to_thread(self._running.command, "observe")
         except OpsAssayError:

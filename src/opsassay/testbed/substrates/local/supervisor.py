@@ -196,6 +196,8 @@ class Supervisor:
         replica.pid = replica.watched_by = await self.template.spawn(role, replica.id, order)
 
     async def _wait_ready(self) -> None:
+        """Wait until all replicas are ready; raises StartError when one crashes again and again or is late."""
+
         def settled() -> bool:
             crashing = any(r.deaths_in_a_row >= CRASHES_BEFORE_GIVING_UP for r in self.fleet.replicas.values())
             return not self.fleet.not_ready() or crashing or self.failure is not None
@@ -321,6 +323,7 @@ class Supervisor:
             self.stopping.set()
 
     async def _watch_owner(self, pid: int) -> None:
+        """Stop the system when the process *pid*, which owns it, has ended."""
         with contextlib.suppress(psutil.NoSuchProcess):
             owner = psutil.Process(pid)
             while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
@@ -391,7 +394,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the replica's hooks to its process."""
+        """Send the faults that the process of *replica* has to carry out (its hooks) to it."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
 
 

@@ -136,7 +136,7 @@ def _refusal(api: Api, pod: Object) -> str | None:
 
 
 def _make_pod(kind: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
-    """Return a pod that tries the way out *kind*, as privileged or hostPath; *spec* adds to its own."""
+    """Return a pod that would reach its node by *kind*, as privileged or hostPath; *spec* adds to its own."""
     container: Object = {"name": "way", "image": image}
     if kind == "privileged":
         container["securityContext"] = {"privileged": True}

@@ -99,7 +99,7 @@ class WatchedWrites:
             self._conclude(now_ns - SETTLED_NS)
 
     def _take_in(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
-        """Record one watch event while the lock is held."""
+        """Record one watch event on an object of *kind*, seen at *now_ns*, while the lock is held."""
         metadata = item["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         former = self._known.get(key)
@@ -118,7 +118,7 @@ class WatchedWrites:
             self._note_write(kind, "update", item, now_ns)
 
     def _note_removal(self, kind: str, item: Object, now_ns: int) -> None:
-        """Note the deletion of *item*; one that belongs to a controller only if it is a pod."""
+        """Note that *item* was deleted at *now_ns*; of what controllers own only pods."""
         if owner_of(item) is None:
             self._note_write(kind, "delete", item, now_ns)
         elif kind == "Pod" and self._open:
@@ -135,7 +135,7 @@ class WatchedWrites:
         self._removals = waiting
 
     def _note_write(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
-        """Record the write of *item* if it can be attributed to the agent."""
+        """Record that the agent wrote (*verb*) the object *item*, if the write is the agent's."""
         metadata, manager = item["metadata"], last_manager(item) if verb != "delete" else ""
         granted = self._elsewhere.get(metadata.get("namespace", ""))
         if granted is not None and verb not in granted.get(kind, ()):

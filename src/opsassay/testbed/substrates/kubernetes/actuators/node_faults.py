@@ -105,7 +105,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return the actions that the node agent takes for the fault."""
+    """Return what the agent on the node does for the fault, one mapping for each action."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
@@ -158,7 +158,7 @@ def _packet_request(
 
 
 def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], image: str) -> list[Object]:
-    """Return the order and the pod that carries it out on *node*, placed there without the scheduler."""
+    """Return the config map with *order* and the pod that carries it out on *node*, placed without the scheduler."""
     metadata = {"name": name, "namespace": namespace, "labels": MANAGED}
     key = {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}
     container = {

@@ -98,7 +98,10 @@ async def give(
     names: Mapping[str, Lookup] = MappingProxyType({}),
     pressure: tuple[Pressure, ...] = (),
 ) -> None:
-    """Send the affected pod the orders that *injection* needs; a plan that ends with its pod spares the successor."""
+    """Tell the affected pod which look-ups to answer wrongly (*names*) and which *pressure* to start.
+
+    A plan whose faults end with the pod spares the pod that follows.
+    """
     system, replica = injection.system, injection.replica
     pod = replica.pod if injection.plan.ends_with_pod else None
     system.orders[injection.id] = PodOrder(replica.id, pod, names, pressure)
@@ -106,7 +109,7 @@ async def give(
 
 
 async def take_back(injection: Injection[ClusterUnderTest]) -> None:
-    """Withdraw the orders of *injection*; nothing is sent to a pod that is gone or has no container."""
+    """Tell the affected pod to end what `give` started; nothing is sent to a pod that is gone or has no container."""
     if injection.system.orders.pop(injection.id, None) is not None:
         with contextlib.suppress(ConnectionError):
             await injection.system.push_hooks(injection.replica)

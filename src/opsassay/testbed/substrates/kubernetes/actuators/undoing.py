@@ -65,7 +65,10 @@ def undo_objects(
     avoid: Collection[str],
     path: str,
 ) -> list[Object]:
-    """Return account, order (at *path*), rights and job of an undo; the job runs on no node of *avoid*."""
+    """Return the objects of an undo: account, config map with its *requests*, rights, and a job that sends them.
+
+    It sends them at *deadline* and runs on no node of *avoid*; *path* is where the API serves the config map.
+    """
     order = {
         "deadline": deadline,
         "path": path,

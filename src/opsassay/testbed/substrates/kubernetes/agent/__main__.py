@@ -74,7 +74,7 @@ def _run(order: dict[str, Any]) -> None:
 
 
 def _press(role: str, order: dict[str, Any]) -> None:
-    """Run the companion process that burdens the container, by its *role*."""
+    """Run the process *role* (burner or allocator), which burdens the container by *order*."""
     from opsassay.testbed.workload.runtime import allocator, burner
 
     asyncio.run({"burner": burner.main, "allocator": allocator.main}[role](order))

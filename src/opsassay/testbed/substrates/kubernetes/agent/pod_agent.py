@@ -163,7 +163,7 @@ class PodAgent:
             await asyncio.sleep(1.0)
 
     async def _press(self, desired: dict[str, Pressure]) -> None:
-        """Start the *desired* companion processes and end all others."""
+        """Start the *desired* processes that burden the container (CPU or memory), and end all others."""
         for name in self._companions.keys() - desired.keys():
             await self._end_companion(name)
         for name in desired.keys() - self._companions.keys():

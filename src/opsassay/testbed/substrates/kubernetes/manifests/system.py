@@ -33,7 +33,7 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 
 
 def watch_of(name: str) -> str:
-    """Return the namespace of receiver and probe of the system *name*."""
+    """Return the name of the namespace in which the receiver and the probe of the system *name* run."""
     return f"{name}-watch"
 
 
@@ -285,6 +285,7 @@ class Deployed:
         }
 
     def _config_map(self, name: str, data: dict[str, str]) -> Object:
+        """Return the config map *name* with *data* in the system's namespace."""
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._make_metadata(name), "data": data}
 
 

@@ -41,7 +41,7 @@ def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]
 
 
 def audit_cases(target: str) -> tuple[Block, ...]:
-    """Return one candidate of each invalid class of App. H.3.
+    """Return one candidate for each reason to refuse a candidate (paper, App. H.3).
 
     The workload is taken away; the control plane is changed where the reset does not reach; a static pod is replaced.
     """
@@ -123,7 +123,7 @@ def _list_keys(item: Any) -> Iterator[str]:
 
 
 def violation(api: Api, namespace: str, target: str) -> str | None:
-    """Return which precondition of App. H.3 is violated while a candidate is applied, None when all hold."""
+    """Return which condition on *target* a candidate breaks while it is applied (paper, App. H.3), None for none."""
     deployment, service = api.get("Deployment", target, namespace), api.get("Service", target, namespace)
     if deployment is None:
         return f"the Deployment {target} does not exist"

@@ -27,7 +27,12 @@ def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float
     """Repair and check in turn until the system looks healthy or no repair is left; return what was done."""
     return repair_what_shows(
         lambda: _wait_until_healthy(running, baseline, settle_s),
-        lambda: [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)],
+        lambda: [
+            *_repair_selectors(running),
+            *_repair_workloads(running, baseline),
+            *_repair_taints(running),
+            *_restart_api_server(running),
+        ],
     )
 
 
@@ -71,7 +76,7 @@ def _list_empty_services(running: KubernetesSystem) -> list[str]:
     return [name for name in services if not backends(endpoints.get(name))[0]]
 
 
-def _selectors(running: KubernetesSystem) -> list[str]:
+def _repair_selectors(running: KubernetesSystem) -> list[str]:
     """Correct the selector of services without endpoints to match their workload's pods; return what was done."""
     done = []
     for name in _list_empty_services(running):
@@ -83,7 +88,7 @@ def _selectors(running: KubernetesSystem) -> list[str]:
     return done
 
 
-def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
+def _repair_workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
     """Repair deployments by what their pods wait for, with the last good image or template; return what was done."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):
@@ -118,7 +123,7 @@ def _restart_patch(good: Mapping[str, Object]) -> Object:
     return {"spec": {"template": {"metadata": {"annotations": now}, "spec": {"containers": containers}}}}
 
 
-def _taints(running: KubernetesSystem) -> list[str]:
+def _repair_taints(running: KubernetesSystem) -> list[str]:
     """Remove taints that evict pods, except those that the cluster itself sets on a lost node; return what was done."""
     done = []
     for node in running.api.list("Node"):
@@ -140,7 +145,7 @@ def _is_healthy(running: KubernetesSystem) -> bool:
     return str(running.api.request("GET", "/healthz", tries=1)).strip() == "ok"
 
 
-def _api_server(running: KubernetesSystem) -> list[str]:
+def _restart_api_server(running: KubernetesSystem) -> list[str]:
     """Restart the API server's pods, if any, when it is not healthy; return what was done."""
     try:
         if _is_healthy(running):

@@ -88,7 +88,7 @@ class Companion(ABC):
         """End the effect on the targets, after the companion has ended."""
 
     async def _keep_following(self, followed: list[int]) -> None:
-        """Watch for new processes of the targets and apply the pressure to them."""
+        """Watch for new processes of the targets, those not in *followed*, and apply the pressure to them."""
         while not self._ended.is_set():
             if self._name not in self._injection.system.channels.names():
                 self.release()  # somebody killed it; the supervisor notes whose end was a surprise

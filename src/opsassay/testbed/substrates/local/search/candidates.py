@@ -106,7 +106,7 @@ def refusal(composition: Composition, system: System) -> str | None:
 
 
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
-    """Return which precondition is violated while a candidate is applied, None when all hold."""
+    """Return which condition on *target* a candidate breaks while it is applied (paper, App. H.3), None for none."""
     rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
     if target not in system.services or not rows:
         return f"{target} does not exist: its desired state has no replica"
