@@ -121,8 +121,8 @@ class LeaderboardCache:
     ) -> dict[str, int]:
         """Return solver, by its name on the leaderboard, to the number of its cells that ended in an error.
 
-        *runs* are those on the leaderboard, *tasks* all graded tasks: one without a run in *runs* does not count. None: all
-        count.
+        *runs* are those on the leaderboard, *tasks* all graded tasks: one without a run in *runs* does not count.
+        None counts all.
         """
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
         lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
@@ -153,10 +153,9 @@ def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
 def _registered(
     connection: Connection, tasks: TaskSet, condition: Any
 ) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
-    """Return cell to the name of the agent whose bundle it first ran, and two sets of cells.
+    """Return cell to the first owner's agent that ran it, the cells of self-hosted agents, and those of baselines.
 
-    They are those of self-hosted agents and those of baselines: what the platform itself runs under a name that is usual,
-    or that the task set has among its baselines.
+    A baseline is what the platform runs itself under its usual name, or what *tasks* lists; *condition* chooses cells.
     """
     columns = CELLS.c.hash, AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
     query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)

@@ -83,7 +83,10 @@ def command(
 def _import_predictions(
     source: Path, form: str | None, traces: Path, solver: str | None, output: Path, *, as_json: bool
 ) -> int:
-    """Import predictions of the blamed agent and step for the labelled traces in *traces*; return the exit code."""
+    """Import predictions of the blamed agent and step for the labelled traces in *traces*; return the exit code.
+
+    *form* is their format (None: found out), *solver* the name under which they are kept.
+    """
     from opsassay.analysis.answers.predictions import import_predictions
     from opsassay.analysis.blame.labelled import read_labelled
 

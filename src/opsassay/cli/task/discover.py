@@ -123,7 +123,10 @@ def command(
 
 
 def _search_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
-    """Return the search for repairs of *scenario* that pass the checks and yet do harm, on a model."""
+    """Return the search, on a model, for repairs of *scenario* that pass the checks and yet do harm.
+
+    *commitment* (seed, kind of search and the like) may not change between calls.
+    """
     from opsassay.analysis.fault_search.hunt import RepairHunt
     from opsassay.analysis.fault_search.repairs import repair_blocks, task_of
 
@@ -135,7 +138,10 @@ def _search_faults(
     scenario: Scenario, output: Path, target: str | None, cluster: Path | None, prompt: Prompt,
     commitment: dict[str, Any], *, audit: bool,
 ) -> _Search:  # fmt: skip
-    """Return the search for faults of *target* that the checks do not see; *audit* adds invalid candidates."""
+    """Return the search for faults of *target* that the checks do not see; *audit* adds invalid candidates.
+
+    *commitment* (seed, kind of search and the like) may not change between calls.
+    """
     from opsassay.analysis.fault_search.hunt import Hunt
     from opsassay.analysis.fault_search.prompts import prompt_of
     from opsassay.analysis.fault_search.search import compose

@@ -75,7 +75,7 @@ def command(
 def _generate_from_namespace(
     name: str, output: Path, count: int, seed: int, kubeconfig: Path | None, context: str | None, *, as_json: bool
 ) -> None:
-    """Draw scenarios from the workloads of the namespace *name*; write them, the system and a plan to *output*."""
+    """Draw *count* scenarios of each class from the namespace *name*; write them, its system and a plan to *output*."""
     import yaml
 
     from opsassay.core.errors import UserError
@@ -122,7 +122,7 @@ def _generate_from_costs(
     *,
     as_json: bool,
 ) -> None:
-    """Make cost tasks of the FOCUS exports *files*; write them and a plan to *output*; raises UserError."""
+    """Make *count* cost tasks of each question from the FOCUS exports *files*; write them and a plan to *output*."""
     from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export

@@ -282,7 +282,7 @@ def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettin
 
 
 def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
-    """Return the re-run for the dynamic technique, a command behind the proxy; None when it is not used."""
+    """Return the re-run for the dynamic technique: the command *rerun* behind a proxy to *upstream*; None if unused."""
     from opsassay.analysis.blame.rerun import ProxyRerun, command
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.exchanges import read_session

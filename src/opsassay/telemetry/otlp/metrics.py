@@ -63,7 +63,7 @@ class _Points:
         self._values.setdefault(column, []).extend(values)
 
     def _number_of_series(self, resource: int, scope: str, metric: str, point: Any) -> int:
-        """Return the number of the series of *point*, by resource, scope, metric and attributes; a new one if unknown."""
+        """Return the number of the series of *point*, by resource, scope, metric and attributes; a new one if new."""
         attributes = tuple(sorted(pair.SerializeToString() for pair in point.attributes))
         return self._series.setdefault((resource, scope, metric, attributes), len(self._series))
 

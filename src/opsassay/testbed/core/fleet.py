@@ -83,7 +83,7 @@ class Replica:
 
     @property
     def hooks_now(self) -> list[dict[str, Any]]:
-        """The hooks that its present pod has to run; a hook that ends with its pod is absent in a new one."""
+        """The hooks (faults inside the process) of its present pod; those that ended with a former pod are left out."""
         return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
 
     def pending_restart(self, settings: Mapping[str, str]) -> list[str]:
@@ -141,7 +141,7 @@ class Fleet:
         return [replica for replica in self.lasting() if replica.service == service]
 
     def lost_ledger_lines(self) -> int:
-        """Return how many lines of the ledger the replicas report as not written."""
+        """Return how many lines on what faults caused (the ledger) the replicas report as not written."""
         return sum(int(r.gauges[-1][1].get("ledger_lost", 0)) for r in self.replicas.values() if r.gauges)
 
     def not_ready(self) -> list[str]:

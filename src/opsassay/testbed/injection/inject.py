@@ -161,7 +161,10 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
 async def _check_effects(
     acts: list[Act], started: float, duration_s: float, lease: asyncio.Event, report: Report
 ) -> None:
-    """Wait for every fault's signature, all at the same time, and report what was seen."""
+    """Wait until each fault of *acts* shows by its signature, the measure that it changes, and report what was seen.
+
+    All are waited for at once, until *lease* is set or *duration_s* after *started* (monotonic).
+    """
 
     async def check(act: Act) -> None:
         if act.injection.plan.fault != NO_FAULT:
@@ -174,7 +177,10 @@ async def _check_effects(
 async def _check_effect(
     injection: Injection[SystemUnderTest], started: float, duration_s: float, lease: asyncio.Event
 ) -> EffectCheck:
-    """Wait until the fault's signature shows, at most EFFECT_TIMEOUT_S or the fault's own duration."""
+    """Wait until the fault's signature, the measure that it changes, passes its threshold; return what was seen.
+
+    It waits EFFECT_TIMEOUT_S or the fault's own duration at most.
+    """
     times = (max(started - BEFORE_S, injection.system.quiet_since), started)
     signature = catalogued(injection.plan.fault).signature
     last = (math.nan, math.nan, math.nan)
@@ -197,7 +203,10 @@ async def _check_effect(
 
 
 async def _check_recovery(act: Act, undone_at: float) -> bool:
-    """Wait until replicas are ready and the signature is below its threshold, if it was seen; return whether."""
+    """Wait until replicas are ready and the fault's measure is below its threshold again; return whether.
+
+    The measure counts only if the effect was seen; *undone_at* is of the monotonic clock.
+    """
     if act.undo_error is not None:
         return False
     injection, effect = act.injection, act.effect

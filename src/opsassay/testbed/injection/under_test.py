@@ -32,7 +32,7 @@ class SystemUnderTest(Measured, Protocol):
         """Send the faults that the process of *replica* has to carry out (its hooks) to it; raises ConnectionError."""
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines of the ledger any running process could not write so far."""
+        """Return how many lines on what faults caused (the ledger) running processes could not write so far."""
 
     def give_up(self, failure: OpsAssayError) -> None:
         """End the system because of *failure*; one that OpsAssay did not start only fails the injection."""
@@ -52,7 +52,7 @@ class Account:
         self._open = False
 
     async def open(self) -> None:
-        """Start to record in the ledger what the fault causes."""
+        """Start to record in the ledger what the fault causes: delays, errors, failed calls."""
         self._open = True
         for name, watched in sorted(self._watched.items()):
             replica = self._injection.system.fleet.replicas[name]

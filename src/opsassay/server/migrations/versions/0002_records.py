@@ -9,5 +9,5 @@ revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
 
 
 def upgrade() -> None:
-    """Add the column; leaderboards read what is older from its folder."""
+    """Add the column results.record, the run as JSON; leaderboards read older runs from their folders."""
     op.add_column("results", sa.Column("record", sa.Text))

@@ -142,7 +142,7 @@ class KubernetesSystem:
         """Do nothing: no load generator of a user runs on a cluster."""
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the ledger since *since_ns*, from present pods and those that faults removed."""
+        """Return what faults caused since *since_ns*, as recorded by present pods and those that faults removed."""
         return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:

@@ -243,7 +243,7 @@ class Operations:
         return {"target": target, "settings": dict(self._settings(target))}
 
     async def _config_set(self, target: str, key: str, value: str) -> dict[str, Any]:
-        """Set *key* of a service, store, host or the records of names to *value*; raises RefusedError, NotFoundError."""
+        """Set *key* of a service, store or host, or a name record, to *value*; raises RefusedError, NotFoundError."""
         if VALUE.fullmatch(value) is None:
             raise RefusedError("A value is one line of at most 200 characters.")
         system, takes_effect = self._system, "at once"

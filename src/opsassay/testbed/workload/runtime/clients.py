@@ -51,7 +51,7 @@ def expected_answer(service: str, operation: str) -> dict[str, Any]:
 
 
 def check_status(response: aiohttp.ClientResponse, service: str, method: str, route: str) -> None:
-    """Raise CallFailedError when *response* has the status of an error."""
+    """Raise CallFailedError when *response*, of *service* to *method* *route*, has the status of an error."""
     if response.status >= 400:
         message = f"{method} {service}{route} answered {response.status}"
         raise CallFailedError(message, status=response.status, wrong=response.status < 500)

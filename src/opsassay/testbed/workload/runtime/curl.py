@@ -19,7 +19,7 @@ BODY_LIMIT = 2_000
 
 
 async def send_as_operator(clients: Clients, request: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
-    """Send ``method`` ``path`` to ``port`` of ``service`` from *namespace* (None: its own); return status and body."""
+    """Send *request* (service, port, method, path) from inside *namespace* (None: its own); return status and body."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(request["limit_s"]):

@@ -250,7 +250,7 @@ class ReplicaProcess:
                 await self.perform(job, self.work(f"job {name}"))
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
-        """Replace the active hooks and the watched link ends; return how many hooks are active."""
+        """Replace the active hooks (faults inside this process) and the watched link ends; return how many hooks."""
         self.hooks.active = [*request["hooks"], *self.settings.features()]
         skew = self.hooks.matching("skew_clock", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0

@@ -83,21 +83,21 @@ class Settings:
         return self.values.get(f"{_constant_name(store)}_PASSWORD")
 
     def pool(self, default: int) -> int:
-        """Return how many connections to hold to each callee and store; raises SettingsError."""
+        """Return how many connections to hold to each callee and store, *default* if not set; raises SettingsError."""
         try:
             return max(1, min(int(self.values.get("POOL_SIZE", default)), 64))
         except ValueError as error:
             raise SettingsError(f"POOL_SIZE must be a whole number, not {self.values['POOL_SIZE']!r}") from error
 
     def retries(self, default: int) -> int:
-        """Return how often a failed call is repeated; raises SettingsError."""
+        """Return how often a failed call is repeated, *default* if not set; raises SettingsError."""
         value = self.values.get("CALL_RETRIES", str(default))
         if not value.isascii() or not value.isdigit() or int(value) > MOST_RETRIES:
             raise SettingsError(f"CALL_RETRIES must be a whole number up to {MOST_RETRIES}, not {value!r}")
         return int(value)
 
     def timeout_s(self, default: float) -> float:
-        """Return the timeout in s of one attempt of a call; raises SettingsError."""
+        """Return the timeout in s of one attempt of a call, *default* if not set; raises SettingsError."""
         try:
             return max(0.01, min(float(self.values.get("CALL_TIMEOUT_S", default)), 60.0))
         except ValueError as error:

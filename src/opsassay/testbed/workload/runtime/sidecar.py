@@ -70,7 +70,7 @@ class Sidecar:
         raise RuntimeError(f"the sidecar of {self._service} ended with status {status}")
 
     async def apply(self, hooks: Sequence[dict[str, Any]]) -> None:
-        """Make exactly *hooks* active for later requests; raises RuntimeError when the sidecar rejects them."""
+        """Carry out exactly *hooks*, faults of later requests; raises RuntimeError when the sidecar rejects them."""
         async with self._changing:
             if hooks == self._hooks:
                 return

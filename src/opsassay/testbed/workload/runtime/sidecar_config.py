@@ -51,7 +51,7 @@ def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dic
 
 
 def routes(hooks: Sequence[dict[str, Any]], version: int) -> dict[str, Any]:
-    """Return Envoy's route configuration with *hooks* active; their ``type`` is the catalogue's name of a hook."""
+    """Return Envoy's routes by which *hooks* act, numbered *version*; a hook's `type` is its name in the catalogue."""
     active = {hook["type"]: hook["parameters"] for hook in hooks}
     filters: dict[str, Any] = {}
     if (delay := active.get("delay_request")) is not None:
@@ -141,7 +141,7 @@ def _timer() -> dict[str, Any]:
 
 
 def _connection_manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return Envoy's HTTP connection manager *name*; *filters* are (name, type) before the router."""
+    """Return Envoy's HTTP connection manager *name*; *filters* are the (name, type) pairs before the router."""
     kind = _TYPES + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
     router = {"@type": _TYPES + "extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True}
     chain = [{"name": each, "typed_config": {"@type": type_}} for each, type_ in filters]

@@ -229,7 +229,7 @@ class Executor:
             await self._ask_cache(step, work, store, key, "SET")
 
     async def _ask_cache(self, step: Step, work: Work, store: str, key: str, verb: str) -> Any:
-        """Send one command to a cache and return its reply; raises CallFailedError."""
+        """Send the command *verb* on *key* to the cache *store* and return its reply; raises CallFailedError."""
         async with self._store_span(f"{verb} {key.split(':', maxsplit=1)[0]}", "valkey", f"cache:{store}", work):
             try:
                 async with asyncio.timeout(step.timeout_s):
@@ -260,7 +260,7 @@ class Executor:
                 ) from error
 
     def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
-        """Return the client span of a request to a store, which counts as *activity*."""
+        """Return the client span *name* of a request to a store of kind *system*; it is counted as *activity*."""
         return StoreSpan(self, name, system, activity, work)
 
     async def _run_log(self, step: Step, work: Work) -> None:

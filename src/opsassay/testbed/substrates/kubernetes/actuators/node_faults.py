@@ -73,7 +73,7 @@ class NodeFault:
                 await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
 
     async def _save_ledger(self, system: ClusterUnderTest) -> None:
-        """Fetch the ledger of the node agent; without an answer the fault is undone all the same."""
+        """Fetch what the node agent recorded of the fault's effects; without an answer, the fault is undone anyway."""
         try:
             lines = await asyncio.to_thread(self._request_agent, system, "GET", "ledger")
         except OpsAssayError as error:

@@ -30,7 +30,7 @@ class KillContainer:
         await asyncio.to_thread(system.pod_endpoints.request, pod, "POST", "kill", tries=1)
 
     async def undo(self) -> None:
-        """Stop the callers' ledger: the kubelet restarts the container."""
+        """Stop recording what the fault costs callers; the kubelet restarts the container itself."""
         await self._account.close()
 
 

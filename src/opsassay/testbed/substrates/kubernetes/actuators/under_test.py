@@ -152,7 +152,7 @@ class ClusterUnderTest:
         self._lease.set()
 
     def desired_state(self, replica: Replica) -> DesiredState:
-        """Return the desired state of the pod of *replica*."""
+        """Return the state that the pod of *replica* is to be in: hooks, wrong look-ups, pressure, and until when."""
         orders = self.orders_of(replica)
         return DesiredState(
             until=self.deadline,
@@ -163,7 +163,10 @@ class ClusterUnderTest:
         )
 
     def orders_of(self, replica: Replica) -> list[PodOrder]:
-        """Return the orders for the pod of *replica*; an order that ends with its pod is not for a new one."""
+        """Return what faults ask of the pod of *replica*: wrong look-ups and pressure.
+
+        What ends with its pod is not asked of a new one.
+        """
         mine = [order for order in self.orders.values() if order.replica == replica.id]
         return [order for order in mine if order.pod in {None, replica.pod}]
 
@@ -183,7 +186,7 @@ class ClusterUnderTest:
             await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, target_state)
 
     async def save_ledger(self, pod: str) -> None:
-        """Fetch the ledger of *pod*, which is about to be deleted."""
+        """Fetch the ledger of *pod*, its record of what faults caused, before the pod is deleted."""
         lines = await asyncio.to_thread(self.pod_endpoints.ledger, pod)
         (self.state.ledger_dir / f"{pod}.jsonl").write_bytes(lines)
 

@@ -69,7 +69,7 @@ class PodEndpoints:
         self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
-        """Return the ledger lines of all processes in *pod*."""
+        """Return the ledger of *pod*: the lines on what faults caused, of all its processes."""
         lines: bytes = self.request(pod, "GET", "ledger", raw_answer=True)
         return lines
 
@@ -77,7 +77,10 @@ class PodEndpoints:
 def ledger_of(
     pod_endpoints: PodEndpoints, system: System, saved_ledgers: Mapping[str, bytes], since_ns: int
 ) -> pl.DataFrame:
-    """Return the ledger of *system* since *since_ns*: of present pods, and the *saved_ledgers* of former ones."""
+    """Return the ledger of *system*, what faults caused since *since_ns* (UTC).
+
+    It is that of the present pods, and *saved_ledgers* of former ones (pod to lines). Columns as `read_ledger`.
+    """
     from opsassay.testbed.recording.ledger import read_ledger
 
     with tempfile.TemporaryDirectory(prefix="opsassay-ledger-") as name:

@@ -79,7 +79,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
         return candidates.refusal(composition, nodes=bool(self._nodes.command))
 
     def start(self) -> None:
-        """Raise OperationError unless the baseline holds."""
+        """Raise OperationError unless the system is as it was when the baseline was read."""
         verify(self.running, self._baseline, self._url)
 
     def settle(self) -> None:

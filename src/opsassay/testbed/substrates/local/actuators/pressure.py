@@ -44,14 +44,14 @@ class Companion(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return the settings of this kind of companion process."""
+        """Return the settings of the companion, the process that takes CPU or memory next to the targets."""
 
     @abstractmethod
     async def follow(self, pids: list[int]) -> None:
         """Apply the pressure to *pids*, the present processes of the targets."""
 
     async def apply(self) -> None:
-        """Start the companion process that causes the pressure."""
+        """Start the companion, the process that takes CPU or memory next to the targets."""
         system = self._injection.system
         config = {
             "id": self._name,

@@ -35,7 +35,7 @@ class Kill:
         """Prepare what happens to *replica* after its process is killed."""
 
     async def undo(self) -> None:
-        """Stop the callers' ledger: the supervisor restarts the process."""
+        """Stop recording what the fault costs callers; the supervisor restarts the process itself."""
         await self._account.close()
 
 
