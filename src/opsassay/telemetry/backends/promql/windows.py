@@ -229,7 +229,7 @@ def slope(windows: Windows) -> Result:
 
 
 def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
-    """Return the value of that least-squares line *ahead_s* seconds after each step: predict_linear."""
+    """Return the value *ahead_s* after each step of the least-squares line through each window: predict_linear."""
 
     def predict(values: Values, ms: Times, steps: Times) -> Values:
         gained, mean, middle_ms = _line(values, ms)

@@ -72,7 +72,7 @@ def rest_of(api: Api) -> dict[str, Any]:
 
 
 def normal(item: Object) -> Object:
-    """Return *item* without fields that the server and controllers write by themselves."""
+    """Return *item*, to be compared, without the fields that the server and controllers write by themselves."""
     made = {key: value for key, value in copy.deepcopy(item).items() if key != "status"}
     metadata = {key: value for key, value in made["metadata"].items() if key not in OF_THE_SERVER}
     annotations = {k: v for k, v in (metadata.pop("annotations", None) or {}).items() if k not in OF_CONTROLLERS}

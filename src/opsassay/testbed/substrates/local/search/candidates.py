@@ -14,7 +14,7 @@ from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 
 def blocks(system: System, target: str) -> tuple[Block, ...]:
-    """Return the building blocks for the workload *target*, "side-effects" App. H.2 in the terms of a local system.
+    """Return the single changes of which candidates against *target* are composed ("side-effects", App. H.2).
 
     Two act where a look at the replicas shows nothing (a firewall rule, a name record), others crash replicas or run the
     wrong release, which any operator sees; and there is one that changes nothing. Raises NotFoundError.
