@@ -72,6 +72,7 @@ def summarise(
 
 
 def _verdicts_as_long_table(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
+    """Return one row per verdict and metric of *names* (None: all), sorted; a failure that counts is 0.0."""
     rows = [
         (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
         for v in verdicts
@@ -91,6 +92,7 @@ def is_zero(verdict: Verdict, metric: str) -> bool:
 
 
 def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield each value of *column*, in the order it first appears, with its rows."""
     for key, part in frame.group_by(column, maintain_order=True):
         yield str(key[0]), part
 
@@ -108,6 +110,7 @@ def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, m
 
 
 def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    """Return mean, interval and counts of metric *name*; with *macro* every system weighs the same."""
     cases = _mean_per_case(rows)
     values = cases.get_column("value").to_numpy()
     if not is_share(name, ""):
@@ -141,6 +144,7 @@ def _case_weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
 
 
 def _interval_as_row(figure: MeanFigure | None, interval: str) -> dict[str, Any]:
+    """Return mean, low, high and the name of the *interval* method; all None without *figure*."""
     if figure is None:
         return {"mean": None, "low": None, "high": None, "interval": None}
     return {
@@ -156,16 +160,19 @@ def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
 
 
 def _mean_per_case(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per (system, item) with the mean value of its runs, those without a value left out."""
     scored = rows.filter(pl.col("value").is_not_null())
     return scored.group_by("system", "item").agg(pl.col("value").mean()).sort("system", "item")
 
 
 def _split_into_strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
+    """Return the cases of each system, or all cases as one part; an empty list without cases."""
     if by_system:
         return [part for _, part in _split_by_column(cases, "system")]
     return [cases] if cases.height else []
 
 
 def _count_statuses(rows: pl.DataFrame) -> dict[str, int]:
+    """Return how many rows have each metric status, zeros too."""
     found = dict(rows.get_column("status").value_counts().iter_rows())
     return {status.value: int(found.get(status.value, 0)) for status in MetricStatus}

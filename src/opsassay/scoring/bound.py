@@ -97,6 +97,7 @@ def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
 
 
 def _as_float(value: float | None) -> float:
+    """Return *value* as a float, None as 0.0 and an integer too large for a float as infinity."""
     try:
         return float(value or 0)
     except OverflowError:  # an integer beyond what a float holds
@@ -104,6 +105,7 @@ def _as_float(value: float | None) -> float:
 
 
 def _pick_controls(names: Sequence[str]) -> list[str]:
+    """Return at most `MAX_CONTROLS` of *names*, sorted, at equal steps."""
     step = max(1, math.ceil(len(names) / MAX_CONTROLS))
     return sorted(names)[::step]
 

@@ -106,6 +106,7 @@ class _EvidenceGrader:
         self._names: tuple[str, ...] | None = None
 
     def grade_items(self, items: Sequence[EvidenceItem]) -> Iterator[EvidenceResult]:
+        """Yield the result of each item in order; equal statements on equal services are run once."""
         known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
         for item in items:
             expected = item.evidence.expectation
@@ -115,6 +116,7 @@ class _EvidenceGrader:
             yield known[key].model_copy(update={"claim": item.evidence.claim})
 
     def _grade_item(self, item: EvidenceItem) -> EvidenceResult:
+        """Run the statement of *item* on the claimed service and judge what it read and returned."""
         evidence, profile = item.evidence, self._profile
         of_name = {profile.service(name): name for name in self._services}
         claimed = of_name.get(profile.service(item.services[0]), item.services[0])
@@ -162,6 +164,7 @@ class _EvidenceGrader:
         return {"relevant": True, "vacuous": False, "finding": ""}
 
     def _is_about(self, item: EvidenceItem, name: str) -> bool:
+        """Whether *name* is a claimed service of *item* or the name of one of its pods ("cart-...")."""
         profile, lowered = self._profile, name.lower()
         return any(
             profile.service(lowered) == profile.service(service) or lowered.startswith(f"{service.lower()}-")
@@ -181,6 +184,7 @@ class _EvidenceGrader:
         return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)), 1.005 + drawn / 2**32 / 50)
 
     def _find_service(self, name: str) -> str | None:
+        """Return the longest service that *name* is, or begins with before a hyphen; None when there is none."""
         lowered = name.lower()
         owners = [s for s in self._services if lowered == s.lower() or lowered.startswith(f"{s.lower()}-")]
         return max(owners, key=len, default=None)

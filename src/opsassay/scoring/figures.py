@@ -41,6 +41,7 @@ def percent(value: float | None) -> str | None:
 
 
 def _format_percent_number(value: float) -> str:
+    """Return the share *value* as a percentage with one decimal and without the sign."""
     return f"{100 * value:.1f}"
 
 

@@ -109,6 +109,7 @@ class ItbenchTruth:
         )
 
     def _build_topology(self, group_of_name: Mapping[str, str | None]) -> Topology:
+        """Return the topology: calls are the cascade's edges reversed, and workloads own the pods that fit them."""
         edges = self.truth.annotation.graph.edges
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
         owns = frozenset(
@@ -157,6 +158,7 @@ class ItbenchTruth:
         return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
 
     def _owned_pod_groups(self, name: str) -> list[str]:
+        """Return the pod groups whose filters fit workload *name* ("namespace/Kind/name"); none for other kinds."""
         namespace, kind, base = _split_entity_name(name)
         if kind not in OWNERS:
             return []
@@ -165,6 +167,7 @@ class ItbenchTruth:
         return [pod for pod in pods if any(one is not None and fits_filter(one, base) for one in patterns[pod])]
 
     def _group_fits(self, group: str, namespace: str, kind: str) -> bool:
+        """Whether truth group *group* can be of *kind* in *namespace*; an empty string fits anything."""
         of = self.truth.groups[group]
         own_kind, own_namespace = _singular_kind(str(of.get("kind") or "")), str(of.get("namespace") or "")
         anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
@@ -203,9 +206,11 @@ def read_itbench_answer(path: Path) -> ItbenchAnswer:
 
 
 def _is_contributing(entity: Mapping[str, Any]) -> bool:
+    """Whether ITBench marks *entity* as a root cause: `contributing_factor`, in older files `root_cause`."""
     return entity.get("contributing_factor", entity.get("root_cause")) is True
 
 
 def _name_of_entity(entity: Mapping[str, Any]) -> str:
+    """Return the `name` of *entity*, else its `id`, cut to `LONGEST_NAME`; "" when it is no string."""
     name = entity.get("name", entity.get("id"))
     return name[:LONGEST_NAME] if isinstance(name, str) else ""

@@ -64,6 +64,7 @@ class _Relation:
     """Whether each of its rows is made of rows of telemetry."""
 
     def find_columns(self, name: str) -> list[Column]:
+        """Return the columns called *name*, more than one when names repeat."""
         return [column for own, column in self.columns if own == name]
 
 
@@ -161,6 +162,7 @@ class Lineage:
         return [(cell[0][0], reduce(_merge_columns, (column for _, column in cell))) for cell in cells], rows
 
     def _resolve_ctes(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
+        """Return *ctes* with those of the WITH clause of *node* added, each resolved with those before it."""
         known = dict(ctes)
         for entry in (node.get("cte_map") or {}).get("map") or ():
             value = entry["value"]
@@ -173,6 +175,7 @@ class Lineage:
     def _resolve_subquery(
         self, query: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, alias: str, names: Sequence[str]
     ) -> _Relation:
+        """Resolve *query* and return it as a relation called *alias* whose columns are renamed to *names*."""
         before = len(self.queries)
         columns, rows = self._resolve_query(query, ctes, outer)
         own = self.queries[before:]
@@ -182,6 +185,7 @@ class Lineage:
     def _resolve_select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
+        """Resolve a SELECT, note it in `queries`, and return its (name, column) pairs and the numbers of its reads."""
         relations = self._resolve_from(node.get("from_table") or {}, ctes, outer, [])
         scope = _Scope(relations, outer)
         chosen = node.get("select_list") or ()
@@ -222,6 +226,7 @@ class Lineage:
     def _resolve_base_table(
         self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]
     ) -> _Relation:
+        """Return the table as a relation: a numbered read of telemetry, a CTE of *ctes*, or one without columns."""
         name = str(table.get("table_name", "")).lower()
         if id(table) in self._reads:
             read = self._reads[id(table)]
@@ -257,6 +262,7 @@ class Lineage:
                 waiting += [(value, around) for value in node.values() if isinstance(value, dict | list)]
 
     def _resolve_column(self, reference: Node, scope: _Scope, ctes: Mapping[str, _Relation]) -> Column:
+        """Return the column that *reference* names, looked up in aliases too and in outer scopes; else unknown."""
         path = [str(name).lower() for name in reference["column_names"]]
         at: _Scope | None = scope
         while at is not None:
@@ -341,9 +347,11 @@ def _combine_columns(columns: Iterable[Column]) -> Column:
 
 
 def _as_derived_column(column: Column) -> Column:
+    """Return *column* as one that is computed: same origins, but no longer plain."""
     return Column(column.origins, is_known=column.is_known)
 
 
 def _rename_columns(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
+    """Return the columns under *names* by position, in small letters; those beyond keep their own."""
     given = [str(name).lower() for name in names]
     return tuple((given[i] if i < len(given) else name, column) for i, (name, column) in enumerate(columns))

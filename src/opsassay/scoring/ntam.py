@@ -94,6 +94,7 @@ class Ntam:
         return self._total_score(truth, answer, whole=False) / self._total_score(truth, truth, whole=False)
 
     def _divide_and_clamp(self, score: float, ideal: float) -> float:
+        """Return *score* as a share of *ideal*, held between 0 and 1."""
         return min(1.0, max(0.0, score / ideal))
 
     def _total_score(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:

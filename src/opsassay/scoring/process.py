@@ -93,6 +93,7 @@ def path_metrics(
     edges, verified = claimed_graph(diagnosis, profile).edges, true_graph(graph, profile).edges
 
     def reaches(*, full: bool) -> bool:
+        """Whether a path leads from a correctly named service to an alarm; *full* asks for the right fault kind too."""
         starts = correct_services(claims, roots, profile, full=full)
         if trivial and starts & reachable_alarms:
             return True
@@ -154,10 +155,12 @@ def _graph_of(edges: Iterable[Edge]) -> tuple[rustworkx.PyDiGraph[str, None], di
 
 
 def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
+    """Return the edges between two different services that are not load generators."""
     return frozenset(e for e in edges if e[0] != e[1] and not _touches_load(e, profile))
 
 
 def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
+    """Whether either end of *edge* is a load generator."""
     return any(profile.is_load_generator(end) for end in edge)
 
 

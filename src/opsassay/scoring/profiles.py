@@ -31,6 +31,7 @@ def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
 
 
 def _fold_name(name: str) -> str:
+    """Return *name* trimmed, in small letters, with hyphens for underscores."""
     return name.strip().lower().replace("_", "-")
 
 

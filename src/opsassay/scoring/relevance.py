@@ -59,6 +59,7 @@ class Executions:
         return any(self._depends_on_read(read, whole) for read in sorted(set(restricted) & feeding))
 
     def _depends_on_read(self, read: int, whole: Rows) -> bool:
+        """Whether the rows change when what read number *read* sees is changed or halved, and *whole* is repeatable."""
         if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (
@@ -68,9 +69,11 @@ class Executions:
         return any(not is_nothing(other.rows) and _comparable_rows(other) not in {None, whole} for other in others)
 
     def _run_and_read_rows(self, schemas: tuple[str, ...]) -> Rows | None:
+        """Run the statement on *schemas*, one per read; return its rows to compare, None when they cannot be."""
         return _comparable_rows(self._run_on_schemas(schemas))
 
     def _run_on_schemas(self, schemas: tuple[str, ...]) -> QueryResult:
+        """Run the statement with each read on its own schema, once per combination."""
         if schemas not in self._known:
             self._known[schemas] = self.budget.query(
                 self.sql, self.first.executed, self.parameters, schemas=schemas, max_rows=COMPARED_ROWS
@@ -81,6 +84,7 @@ class Executions:
         return (schema,) * self.reads
 
     def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:
+        """Return the schema of each read: *schema* for number *read*, the full data for all others."""
         return tuple(schema if number == read else MAIN for number in range(self.reads))
 
 
@@ -105,4 +109,5 @@ def _comparable_rows(answer: QueryResult) -> Rows | None:
 
 
 def _round_float(value: Any) -> Any:
+    """Return a float rounded to nine digits, anything else as it is."""
     return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -70,6 +70,7 @@ def step_rewards(
 
 
 def _services_looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
+    """Return the services that the successful tool calls of *step* ask about."""
     return visited_services(_list_successful_calls(step), services, profile)
 
 
@@ -78,6 +79,7 @@ def _list_successful_calls(step: TraceStep) -> Iterable[ToolCall]:
 
 
 def _newly_covered_edges(services_by_step: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
+    """Return per step the share of the cascade's edges whose two services were both seen with this step first."""
     goals = [frozenset(edge) for edge in cascade.edges] or [frozenset({node}) for node in cascade.nodes]
     known: set[str] = set()
     shares = []
@@ -89,6 +91,7 @@ def _newly_covered_edges(services_by_step: Sequence[frozenset[str]], cascade: Se
 
 
 def _credit_evidence(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResult]) -> list[float]:
+    """Give each relevant statement's share to the step that first ran it, the last step when none did."""
     ran: dict[str, int] = {}
     for number, step in enumerate(steps):
         for call in _list_successful_calls(step):
@@ -103,10 +106,12 @@ def _credit_evidence(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResu
 
 
 def _normalise_statement(text: str) -> str:
+    """Return the SQL with single spaces and without a semicolon at the end."""
     return " ".join(text.split()).rstrip("; ")
 
 
 def _wasted_share_of_calls(steps: Sequence[TraceStep]) -> list[float]:
+    """Return per step the share of all calls that failed or repeated an earlier call."""
     calls = sum(len(step.tool_logs) for step in steps)
     seen: set[str] = set()
     shares = []

@@ -97,9 +97,11 @@ class Statement:
 
     @cached_property
     def _own_lineage(self) -> Lineage:
+        """Where each column of the statement comes from, resolved once."""
         return Lineage(self.tree, self.schema)
 
     def _find_restricted_reads(self, condition: Any, matches: Matches) -> frozenset[int]:
+        """Return the numbers of the reads that *condition* limits to names that fit *matches*."""
         kind = condition.get("type")
         if kind in {"CONJUNCTION_AND", "CONJUNCTION_OR"}:
             each = [self._find_restricted_reads(child, matches) for child in condition["children"]]
@@ -123,10 +125,12 @@ class Statement:
         return frozenset(read for read, _ in self._own_lineage.resolve_column(node).origins)
 
     def _is_name(self, node: Node) -> bool:
+        """Whether *node* is a plain column that holds names of services."""
         column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= NAME_COLUMNS
 
     def _is_identity(self, node: Node) -> bool:
+        """Whether *node* is a plain column that identifies a row's service, pod or similar."""
         column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
@@ -168,6 +172,7 @@ class Statement:
 
 
 def _list_conditions(select: Node) -> Iterator[Any]:
+    """Yield the conditions of *select*: WHERE, HAVING, QUALIFY, of joins, and FILTER of aggregates."""
     yield from (select.get(name) for name in ("where_clause", "having", "qualify") if select.get(name))
     waiting = [select.get("from_table") or {}]
     while waiting:
@@ -180,6 +185,7 @@ def _list_conditions(select: Node) -> Iterator[Any]:
 
 
 def _names_service(node: Node, matches: Matches) -> bool:
+    """Whether *node* is the parameter `$service` or a string that fits *matches*."""
     if node.get("class") == "PARAMETER":
         return bool(node.get("identifier") == "service")
     literal = node.get("literal") or {}
@@ -187,6 +193,7 @@ def _names_service(node: Node, matches: Matches) -> bool:
 
 
 def _may_hide_names(node: Node) -> bool:
+    """Whether *node* can show a name without restricting it: changed stars, natural joins, CASE, positions."""
     star = node.get("class") == "STAR" and (node.get("expr") or node.get("columns"))
     join = node.get("ref_type") in {"NATURAL", "POSITIONAL"} or node.get("type") in _STRANGE_TABLES
     hiding = node.get("class") in {"CASE", "POSITIONAL_REFERENCE"} or node.get("function_name") in {"if", "error"}
@@ -205,6 +212,7 @@ def _asks_periods_alike(queries: Iterable[Query]) -> bool:
 
 
 def _without_period(tree: Any, period: str) -> Any:
+    """Return the parse tree with *period* replaced in table names and strings, and without text positions."""
     if isinstance(tree, dict):
         left_out = {"query_location", "query_location_length"}
         return {key: _without_period(value, period) for key, value in tree.items() if key not in left_out}

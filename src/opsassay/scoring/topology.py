@@ -57,6 +57,7 @@ class Topology:
 
     @cached_property
     def _representative_of_alias(self) -> dict[str, str]:
+        """Map each name of an alias group to the first name of its group; groups that share a name are one."""
         graph: rustworkx.PyGraph[str, None] = rustworkx.PyGraph()
         names = sorted({name for group in self.aliases for name in group})
         index = {name: graph.add_node(name) for name in names}
@@ -68,6 +69,7 @@ class Topology:
 
     @cached_property
     def _canonical_edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
+        """Sorted (from, to, kind) edges after aliases are replaced, without edges of an entity to itself."""
         typed: list[tuple[str, str, EdgeType]] = [(*edge, "owns") for edge in self.owns]
         typed += [(*edge, "calls") for edge in self.calls]
         joined = {(self.canonical_entity(a), self.canonical_entity(b), kind) for a, b, kind in typed}
@@ -75,6 +77,7 @@ class Topology:
 
     @cached_property
     def _index_of_entity(self) -> dict[str, int]:
+        """Map each entity of the graph to its place in sorted order, which is its node number."""
         ends = {end for a, b, _ in self._canonical_edges for end in (a, b)}
         return {
             name: place for place, name in enumerate(sorted(ends | {self.canonical_entity(e) for e in self.entities}))
@@ -82,6 +85,7 @@ class Topology:
 
     @cached_property
     def _directed_graph(self) -> rustworkx.PyDiGraph[str, None]:
+        """The edges of both kinds as a graph, owner to owned and caller to callee."""
         graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
         graph.add_nodes_from(list(self._index_of_entity))
         graph.add_edges_from_no_data(
@@ -90,6 +94,7 @@ class Topology:
         return graph
 
     def _distances_from(self, source: str, calls_cost: float) -> Mapping[str, float]:
+        """Return the cheapest cost from *source* to each entity, in either direction (the costs of `distance`)."""
         sizes = {name: self.subtree_size(name) for name in self._index_of_entity}
         graph: rustworkx.PyDiGraph[str, float] = rustworkx.PyDiGraph()
         graph.add_nodes_from(list(self._index_of_entity))
@@ -161,6 +166,7 @@ def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, 
 def _build_graph(
     edges: Iterable[tuple[str, str]], roots: Sequence[str]
 ) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
+    """Return the graph of *edges* and *roots* without loops, and the node number of each name."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     pairs = sorted({(a, b) for a, b in edges if a != b})
     index = {name: graph.add_node(name) for name in sorted({end for pair in pairs for end in pair} | set(roots))}

@@ -84,6 +84,7 @@ def _list_tool_calls(trace: Trace) -> Iterable[ToolCall]:
 
 
 def _words_in_arguments(call: ToolCall) -> Iterable[str]:
+    """Yield the words of the call's arguments; of SQL only the string literals."""
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if name.lower() in _SQL_ARGUMENTS:

@@ -48,11 +48,13 @@ def level_metrics(
 
 
 def _true_components(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
+    """Return the names that *label* has at the level that *claim* is made at (service, pod, ...)."""
     names: tuple[str, ...] = getattr(label, claim.level)
     return names
 
 
 def _is_right_component(claim: RootCauseClaim, label: RootLabel, profile: Profile) -> bool:
+    """Whether *claim* names a service of *label* and, at its own level, a true component."""
     services = {profile.service(name) for name in label.service}
     component = (claim.component or "").strip().casefold()
     return profile.service(claim.service) in services and component in {
@@ -142,6 +144,7 @@ def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Pro
 def _compute_process_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
+    """Return the graph and path metrics, all not applicable when the truth has no cascade."""
     if reason := _why_no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
     assert annotation is not None
@@ -185,6 +188,7 @@ def _time_metrics(run: Run, metrics_so_far: Metrics) -> Metrics:
 
 
 def _services_of_cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
+    """Return the services of the true cascade; none when there is no cascade."""
     if annotation is None or _why_no_cascade(truth, annotation):
         return frozenset()
     return true_graph(annotation.graph, profile).nodes

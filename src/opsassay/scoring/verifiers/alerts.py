@@ -112,4 +112,5 @@ def _why_not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float
 
 
 def _format_rule(rule: AlertRule) -> str:
+    """Return the rule as "name subject", or the name alone."""
     return f"{rule[0]} {rule[1]}".strip()

@@ -54,11 +54,13 @@ def _last_readings(evidence: RunEvidence) -> tuple[SettingsReading | None, Setti
 
 
 def _changed_settings(before: SettingsReading, after_fault: SettingsReading) -> list[str]:
+    """Return the sorted names of settings that the fault changed, added or removed."""
     was, came = all_settings(before), all_settings(after_fault)
     return sorted(name for name in {*was, *came} if was.get(name) != came.get(name))
 
 
 def _is_unchanged(name: str, at_start: SettingsReading, at_end: SettingsReading) -> bool:
+    """Whether setting *name* has the same value at both times, or is missing at both."""
     return all_settings(at_start).get(name) == all_settings(at_end).get(name)
 
 

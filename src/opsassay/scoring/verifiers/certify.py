@@ -163,6 +163,7 @@ def certify(
 
 
 def _metric_or_reason(name: str, value: float | None) -> Metric:
+    """Return *value* as a scored metric, and None as not applicable with the reason."""
     if value is not None:
         return Metric(value=value, status=MetricStatus.SCORED)
     reason = "the alerts did not clear" if name == "time_to_repair_s" else "the evidence for it is missing"

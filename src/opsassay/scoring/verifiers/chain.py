@@ -91,6 +91,7 @@ class _Entities:
 
     @cached_property
     def _owned_pods(self) -> set[Edge]:
+        """The (owner, pod) edges of the recording: from its service, and from its host when that is known."""
         open_names = {name: open_name for open_name, name in self.recording.names.items()}
         seen = [entity for tick in self.recording.timeline.ticks for entity in tick.entities]
         pods = {(entity.service, entity.id) for entity in seen if entity.id != entity.service}

@@ -95,6 +95,7 @@ def _states_of_system(evidence: RunEvidence, expected: Mapping[str, int], series
 
 
 def _read_state(entities: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
+    """Count the ready replicas per service and list what fails: not ready, or fewer than *expected*."""
     ready = Counter(e.service for e in entities.values() if e.ready)
     there = Counter(e.service for e in entities.values())
     failing = [e.id for e in entities.values() if not e.ready and e.service in expected and e.id not in standing]

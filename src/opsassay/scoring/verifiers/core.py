@@ -386,6 +386,7 @@ def _first_probe_failure(
 
 
 def _name_list(names: tuple[str, ...], most: int = 6) -> str:
+    """Return ": a, b and 3 more" with at most *most* names; "" without names."""
     if not names:
         return ""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -187,6 +187,7 @@ class RunEvidence:
 
     @cached_property
     def _tick_starts(self) -> tuple[Ints, Ints]:
+        """The index of each tick that has observations, and when its first one began (Unix ns)."""
         begun = {t.index: t.observations[0].started_ns for t in self._timeline_ticks if t.observations}
         return np.array(list(begun), dtype=np.int64), np.array(list(begun.values()), dtype=np.int64)
 
@@ -235,6 +236,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
 
 
 def _build_series(observations: list[tuple[int, Observation]]) -> Series:
+    """Sort the (tick, observation) pairs of one depth by time and return them as columns."""
     observations.sort(key=lambda pair: pair[1].started_ns)
     names = tuple(sorted({name for _, o in observations if o.failing for name in o.failing} - {MISSED}))
     column = {name: i for i, name in enumerate(names)}
@@ -254,6 +256,7 @@ def _build_series(observations: list[tuple[int, Observation]]) -> Series:
 
 
 def _collect_probes(ticks: Sequence[Tick]) -> Probes:
+    """Return all probes as columns, sorted by start and id."""
     found = [(tick.index, probe) for tick in ticks if tick.probes for probe in tick.probes]
     found.sort(key=lambda pair: (pair[1].started_ns, pair[1].id))
     return Probes(

@@ -173,6 +173,7 @@ def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
 
 
 def _explain_bad_spread(rule: Spread, entities: dict[str, Entity]) -> str | None:
+    """Return why the ready replicas are not spread over hosts as *rule* asks; None when they are."""
     hosts = _count_by_host(entities, rule.service)
     if not hosts:
         return f"missing: {rule.service} has no ready replica whose host is known"
@@ -186,6 +187,7 @@ def _explain_bad_spread(rule: Spread, entities: dict[str, Entity]) -> str | None
 
 
 def _count_by_host(entities: dict[str, Entity], service: str) -> Counter[str]:
+    """Count the ready replicas of *service* per host, those without a known host left out."""
     return Counter(e.host for e in entities.values() if e.service == service and e.ready and e.host is not None)
 
 
@@ -243,6 +245,7 @@ def _lost_nodes(evidence: RunEvidence) -> list[str]:
 
 
 def _start_of_tick(evidence: RunEvidence, index: int) -> int:
+    """Return when the first observation of tick *index* began (ns), the agent's start when there is no such tick."""
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)
 

@@ -84,6 +84,7 @@ def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:
 
 
 def _kind_of_name(name: str) -> str:
+    """Return FIREWALL for a firewall rule's name, any other name as it is."""
     return FIREWALL if f" {FIREWALL} " in name else name
 
 

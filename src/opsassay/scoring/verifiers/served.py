@@ -95,6 +95,7 @@ def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
 
 
 def _served_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
+    """Return calls, failed share and mean seconds by column, over the intervals within *since_ns* and *until_ns*."""
     inside = (counts.times[:-1] >= since_ns) & (counts.times[1:] <= until_ns)
     done = counts.done[inside].sum(axis=0)
     share = np.divide(counts.failed[inside].sum(axis=0), done, out=np.zeros(len(done)), where=done > 0)

@@ -148,6 +148,7 @@ def _is_right_value(
 
 
 def _describe_change(former: str | None, value: str | None) -> str:
+    """Say how a setting went from *former* to *value* (None: absent) without showing secrets or long values."""
     if value is None:
         return "is gone"
     if is_secret(value) or value.startswith("{") or len(value) > 40:
@@ -168,6 +169,7 @@ def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_en
 
 
 def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
+    """List what is gone, switched off, replaced, or grown beyond *most_times* its value since *before*."""
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)

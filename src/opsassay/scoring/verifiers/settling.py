@@ -57,6 +57,7 @@ def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> s
 
 
 def _explain_too_short(settling: Settling, steady_ns: int, change: str) -> str:
+    """Say how long the system was steady of the time it must be; *change* names what changed last, "" for none."""
     after = f" after {change} changed" if change else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"
 
