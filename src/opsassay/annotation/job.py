@@ -175,6 +175,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
 
 
 def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annotation | None:
+    """Return the stored annotation when data and settings are those it was made from; else None."""
     known = case.annotation
     if known is None or case.truth is None or not known.made_from:
         return None
@@ -203,6 +204,7 @@ def _annotate_placebos(case: Case, job: AnnotateJob) -> list[Annotated]:
 
 
 def _require_service(case: Case, root: str | None) -> None:
+    """Raise NotFoundError when *root* is given and is no service of the case's telemetry."""
     if root is not None and root not in (services := case.datapack.services()):
         raise NotFoundError("service", root, services, f"The datapack is {case.datapack.path}.")
 
@@ -219,6 +221,7 @@ def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> An
 
 
 def _verdict_without_effect(fault: Fault, effect: EffectCheck) -> FaultVerdict:
+    """Return the verdict that the fault had no effect, with what its effect check measured."""
     seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
     return FaultVerdict(
         type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."

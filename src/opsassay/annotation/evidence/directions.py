@@ -79,14 +79,17 @@ class _Question:
 
 
 def _calls_or_serves(place: str) -> pl.Expr:
+    """Return the expression: *place* is the caller or the callee of the link."""
     return _is_called(place) | _is_caller(place)
 
 
 def _is_called(place: str) -> pl.Expr:
+    """Return the expression: *place* is the callee of the link."""
     return pl.col("peer") == place
 
 
 def _is_caller(place: str) -> pl.Expr:
+    """Return the expression: *place* is the caller of the link."""
     return pl.col("caller_service") == place
 
 
@@ -102,6 +105,7 @@ def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[
 
 
 def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield (name, expression) of each protocol, and of all stores if there are several; none for one protocol."""
     spoken = links.get_column("protocol").unique().sort().to_list()
     if len(spoken) < 2:
         return
@@ -185,10 +189,12 @@ def _hypothesis_for(
 
 
 def _pairs_of_links(table: Links) -> frozenset[tuple[str, str]]:
+    """Return the (caller, callee) pairs of the table."""
     return frozenset(table.select(ENDS).iter_rows())
 
 
 def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
+    """Return the expression: the row's caller and callee are one of the pairs *links*."""
     ends = pl.struct(ENDS)
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
@@ -321,6 +327,8 @@ def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
 
 
 def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
+    """Return the check that finds what direction of traffic was hit; *only* limits it to one direction."""
+
     @at_usual_pace
     def check(context: EvidenceContext) -> SignatureCheck:
         found, calls, words = direction_of(context, only)

@@ -67,6 +67,7 @@ def added_time(
 def _added_latency(
     frame: pl.DataFrame, value: str, group_by: list[str], strata: list[str], *, small_groups_too: bool
 ) -> pl.DataFrame:
+    """Compare *value* (ms) of the two periods within equal *strata*: one row of weighted means per *group_by*."""
     keys = [*group_by, *strata]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])

@@ -21,6 +21,7 @@ def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callabl
 
     @wraps(check)
     def check_normalised(context: EvidenceContext) -> SignatureCheck:
+        """Run the check on all calls or, when load has grown, on those outside of busy moments alone."""
         busy = _is_busy(context)
         if busy is None:
             return check(context)

@@ -83,10 +83,12 @@ def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFr
 
 
 def _select_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
+    """Return the finite rows of the metrics whose name fits *family* (a key of FAMILIES)."""
     return metrics.filter(pl.col("metric").str.contains(FAMILIES[family].pattern) & pl.col("value").is_finite())
 
 
 def _select_host_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the finite CPU rows of hosts, that is those without a pod."""
     no_pod = pl.col("attr.k8s.pod.name").fill_null("") == ""
     return metrics.filter(pl.col("metric").str.contains(_HOST_CPU) & no_pod & pl.col("value").is_finite())
 
@@ -212,6 +214,7 @@ def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -
 
 
 def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
+    """Whether a pod's counter of *family* rose above its normal maximum (restarts), or fell below it (others)."""
     rows = metrics.filter(
         pl.col("metric").str.contains(_COUNTED[family])
         & (pl.col("service_name") == service)

@@ -33,6 +33,7 @@ def crowded_spans(
     nodes = calls.entries.select("service", "node").unique()
 
     def on(host: str) -> tuple[str, ...]:
+        """Return the spans of the other services that run on *host*, sorted."""
         others = sorted({*graph.services_on(host)} - {root})
         return tuple(sorted(nodes.filter(pl.col("service").is_in(others)).get_column("node")))
 

@@ -74,6 +74,7 @@ def calls_skipped(context: EvidenceContext) -> SignatureCheck:
 
 
 def _sum_share(part: str, total: str) -> pl.Expr:
+    """Return the expression: the sum of column *part* divided by the sum of column *total*."""
     return pl.col(part).sum() / pl.col(total).sum()
 
 
@@ -141,6 +142,7 @@ def way_changed(context: EvidenceContext) -> SignatureCheck:
 
 
 def _quote_statement(text: str) -> str:
+    """Return a statement's first 60 characters in quotes; text that begins with "(" stays as it is."""
     return text if text.startswith("(") else repr(text.strip()[:60])
 
 

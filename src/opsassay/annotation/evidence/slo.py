@@ -109,6 +109,7 @@ def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Ala
 
 
 def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
+    """Return the nodes whose added latency is above *z* errors, above the SLO's milliseconds and above its factor."""
     slow = slower.filter(
         (pl.col("z") > z)
         & (pl.col("added_ms") > slo.latency_added_ms)

@@ -10,6 +10,7 @@ from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
 def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> SignatureCheck:
+    """Check whether a node spends more of *value* (ms per call) than before, on calls without a failed callee."""
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = context.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
     table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), context.thresholds)

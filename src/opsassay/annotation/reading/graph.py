@@ -58,6 +58,7 @@ class SystemGraph:
         return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in nodes}))
 
     def _group_edges(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
+        """Map each source of edges of *kind* to its sorted targets; with *reverse* each target to its sources."""
         found: dict[str, set[str]] = {}
         for source, edge_kind, target in self.edges:
             if edge_kind == kind:

@@ -41,6 +41,7 @@ class Rows:
             free = np.flatnonzero(self._table.take(place) < 0)
 
     def _find_slots(self, keys: Keys) -> Index:
+        """Return the first place in the hash table to look for each key."""
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
 
     def find(self, keys: Keys) -> Index:

@@ -63,6 +63,7 @@ def span_key() -> pl.Expr:
 
 
 def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
+    """Return the 64-bit key of a span from its trace, its id and its period, so that periods never match."""
     period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
     return trace ^ pl.col(span).hash(2) ^ period
 
@@ -84,6 +85,7 @@ def read(pack: Datapack) -> Read:
 
 
 def _read_window(pack: Datapack, period: str) -> _Window:
+    """Read the spans of *period* without strays and repeated ids, and the row of each one's parent (-1: none)."""
     raw = pack.scan(period, "traces").with_columns(period=pl.lit(period, PERIOD), trace=pl.col("trace_id").hash(1))
     code = pl.col("attr.status_code").fill_null("Unset")
     status = pl.col("attr.http.response.status_code")
@@ -131,6 +133,7 @@ def _encode_names(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
+    """Sort by time, key and duration; rows in order by time already are moved only within equal times."""
     by = frame.select("time_ns", "key", "duration_ns")
     time = by.get_column("time_ns").to_numpy()
     if np.any(time[1:] < time[:-1]):
@@ -146,6 +149,7 @@ def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
+    """Return notes on spans outside their window, repeated span ids, and windows that overlap."""
     notes = [f"{strayed} spans lie outside their window (a clock jumped?); they are left out."] if strayed else []
     notes += [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
     overlap = (pack.incident.normal.end_ns - pack.incident.abnormal.start_ns) / 1e9
@@ -156,6 +160,7 @@ def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]
 
 
 def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
+    """Add what logs say of each span; without span status anywhere the words of logs decide what is an error."""
     words = ["logged_error", "new_words", "own_words"]
     if logged.height:
         frame = frame.join(logged, on="key", how="left", maintain_order="left").with_columns(

@@ -106,6 +106,7 @@ def carry_errors(
 
 
 def _collect_traffic(calls: Calls) -> _Traffic:
+    """Return the calls of the fault window, and per request what is known of it, by request number."""
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
     # Who gave a callee up failed because of the last call to it, as if it had made that one.
     given_up = refused_requests(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
@@ -114,6 +115,7 @@ def _collect_traffic(calls: Calls) -> _Traffic:
     size = int(ids.max(initial=-1)) + 1
 
     def spread(values: NDArray[np.bool_], fill: bool) -> Flags:
+        """Return *values* at the numbers of their requests, and *fill* at numbers that no request has."""
         whole = np.full(size, fill)
         whole[ids] = values
         return whole

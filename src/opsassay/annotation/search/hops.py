@@ -121,9 +121,11 @@ def _steps_from_host(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
+    """Yield the hops from the faulted *place*, of *kind*, to *node* by the rules that name no host."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
+        """Return the evidence that *node* carries *reason* (latency, failures, missing), None without any."""
         if reason in LATENCY and carriage.slow(node):
             return {"explained_share": round(carriage.latency[node], 3)}
         if reason in FAILURE and carriage.failing(node):
@@ -140,9 +142,11 @@ def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -
 
 
 def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+    """Yield the hops by which slowness or failures of *source* reach its caller *target*."""
     carriage, pair = terrain.carriage, (source, target)
 
     def carries(reason: str) -> Evidence | None:
+        """Return the evidence that the calls to *source* explain enough of what happens to *target*; else None."""
         if reason in LATENCY and carriage.slow(target):
             share = carriage.latency_edges.get(pair, 0.0)
             if share > 0 and share >= carriage.limits.edge_share * carriage.latency[target]:
@@ -159,6 +163,7 @@ def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) ->
 
 
 def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+    """Yield the hops to a callee that *source* no longer calls as often."""
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
@@ -170,11 +175,13 @@ def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target:
 
 
 def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
+    """Yield the hops to *sibling*, another operation in the same pod that became slow."""
     beside = [r for r in _select_rules(terrain, place, "span") if "pod" in r.path]
     yield from _apply_gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
 
 
 def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
+    """Yield the hops over *host* to *node*, which runs there and became slow."""
     rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
     yield from _apply_gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
 
@@ -184,6 +191,7 @@ def _strained(terrain: Terrain, node: str, **evidence: str) -> Carries:
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
+        """Return the evidence that *node* is slow, when *reason* is latency; else None."""
         slow = reason in LATENCY and carriage.slow(node)
         return {"explained_share": round(carriage.latency[node], 3), **evidence} if slow else None
 
@@ -191,6 +199,8 @@ def _strained(terrain: Terrain, node: str, **evidence: str) -> Carries:
 
 
 def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
+    """Yield the hops to the target of *bypass*, which fails because of *place* though no failed span is between."""
+
     def carries(reason: str) -> Evidence | None:
         if reason not in FAILURE or not terrain.carriage.failing(bypass.target):
             return None
@@ -206,6 +216,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
+    """Return the rules that start at *kind* in the state of *place*; *forward*: those from caller to callee."""
     return [
         r
         for r in terrain.rules

@@ -125,6 +125,7 @@ def _calls_on_slow_links(
 
 
 def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyDelta]) -> list[CallWeight]:
+    """Return for each call the share of the caller's added latency that its callee explains."""
     return [
         CallWeight(
             r.callee_node,

@@ -99,6 +99,7 @@ def _route_to(explored: _Explored, place: Place) -> tuple[str, ...]:
 
 
 def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
+    """Yield the path to each component that was refused and was reached in no other way."""
     reached = {component for component, _ in explored.depth}
     for refusal in explored.refusals:
         if refusal.component not in reached:

@@ -38,6 +38,7 @@ class Rule(Noun):
 
 
 def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
+    """Make a rule; *kinds* is "source > inner > destination", the letters of *id_* give its category."""
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {

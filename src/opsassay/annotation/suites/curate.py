@@ -40,6 +40,7 @@ def _disturbance_of(case: Case) -> str:
 
 
 def _require_annotated(cases: Sequence[Case]) -> dict[str, Case]:
+    """Return the cases with annotation and truth by incident id; raises UserError when there are none."""
     annotated = {case.datapack.incident.id: case for case in cases if case.annotation and case.truth}
     if not annotated:
         raise UserError(f"None of the {len(cases)} cases is annotated; run `opsassay incident annotate` first.")
@@ -90,6 +91,7 @@ def copy_incident(case: Case, target: Path) -> None:
 
 
 def _build_suite(name: str, selection: Selection, annotated: dict[str, Case]) -> Suite:
+    """Return the suite of the taken cases, with a canary that follows from its name and contents."""
     items = tuple(
         SuiteItem(id=c.id, system=c.system, content_hash=annotated[c.id].datapack.incident.content_hash)
         for c in selection.taken

@@ -159,6 +159,7 @@ def _open_url(url: str) -> BinaryIO:
 
 
 def _read_checksums(open_: Open, source: str) -> str:
+    """Return the text of the checksums file; raises UserError without one, DatapackError when it is too large."""
     try:
         with open_(CHECKSUMS) as stream:
             content = stream.read(_MOST_SUMS_BYTES + 1)
@@ -189,6 +190,7 @@ def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
 
 
 def _is_safe(name: str) -> bool:
+    """Whether *name* is a plain relative path below the suite, and not that of the checksums."""
     parts = name.split("/")
     return safe_text(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
 

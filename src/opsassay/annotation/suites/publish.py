@@ -76,6 +76,7 @@ def _incident_table(cases: Sequence[Case]) -> pl.DataFrame:
 
 
 def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, with_truth: bool) -> str:
+    """Return the README of a published data set: its header, counts, datasheet and what is known of the truth."""
     size = next((words for most, words in _SIZES if len(cases) < most), "n>100K")
     head = {
         "pretty_name": suite.name if suite else name,

@@ -179,6 +179,7 @@ def annotate_seen(
 def _find_node_states(
     calls: Calls, baseline: OperationBaseline, slower: pl.DataFrame, thresholds: Thresholds
 ) -> dict[str, NodeState]:
+    """Return the state of each operation in the fault window, timeouts among its symptoms."""
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
@@ -210,6 +211,7 @@ def _label(
 def _judge_fault(
     trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> FaultVerdict:
+    """Return the label of one fault, judged by its own *trial* beside all *trials*."""
     label, reason = _label([trial], trials, baseline, observed)
     return FaultVerdict(
         type=trial.fault.type,
@@ -222,6 +224,7 @@ def _judge_fault(
 
 
 def _explain_unseen(trial: Trial, observed: ObservedPack) -> str:
+    """Return why a fault was not seen: its target has no traces, or the sentence of its check."""
     if not set(trial.services) & set(observed.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

@@ -71,6 +71,7 @@ class _GraphDraft:
         self.roots: list[CausalNode] = []
 
     def add_node(self, component: str, service: str, reason: str | None = None) -> None:
+        """Add *component* with the symptom *reason* and its onset; a later reason is added to the same node."""
         name = component.removeprefix("span|")
         state = self.states.get(name)
         reasons = self.nodes.setdefault(public(component), {})
@@ -80,6 +81,7 @@ class _GraphDraft:
             self.services[public(component)] = service
 
     def add_edge(self, source: str, target: str, hop: Hop) -> None:
+        """Add the edge with the rule and evidence of *hop*; the first hop between two nodes is kept."""
         pair = (public(source), public(target))
         if pair[0] != pair[1]:
             edge = CausalEdge(source=pair[0], target=pair[1], rule=hop.rule.id, evidence=dict(hop.evidence))
@@ -112,6 +114,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
 
 
 def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
+    """Add the root of *trial*, and every component that its verified hops pass."""
     signature, fault = trial.signature, trial.fault
     draft.roots.append(
         CausalNode(
@@ -150,10 +153,12 @@ def _inner_components(hop: Hop, pod: str | None, system: SystemGraph) -> Iterabl
 
 
 def _split_component(component: str) -> tuple[str, str]:
+    """Return *component* and its service: "span|cart::GET /" gives "cart"."""
     return component, component.partition("|")[2].partition("::")[0]
 
 
 def _make_causal_node(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
+    """Return the node with its symptoms, from its earliest onset (ns); None when no onset is known."""
     onset = min((t for t in reasons.values() if t), default=None)
     return CausalNode(
         component=name, state=tuple(sorted(reasons)), timestamp=onset, healthy_bypass=set(reasons) == {HEALTHY}

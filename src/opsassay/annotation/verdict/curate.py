@@ -63,6 +63,7 @@ def depth(graph: CausalGraph) -> int:
 
 
 def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
+    """Return the cascade between services as a directed graph."""
     made: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
     edges = sorted(graph.service_edges())
     index = {service: made.add_node(service) for service in sorted(graph.services().union(*edges))}
@@ -125,6 +126,7 @@ def _take_candidates(
     cap: int,
     most: int,
 ) -> None:
+    """Add to *selected* and *counts* in order, up to *most* in all and *cap* of each stratum."""
     for candidate in fit:
         if len(selected) < most and candidate.id not in selected and counts[candidate.stratum] < cap:
             selected[candidate.id] = candidate

@@ -67,6 +67,7 @@ def explain(annotation: Annotation) -> Explanation:
 
 
 def _summarise_annotation(annotation: Annotation) -> list[str]:
+    """Return the lines on labels, alarms, rejected paths by gate and false alarms, then the notes."""
     lines = [f"{annotation.label.value}: {annotation.reason}"]
     if len(annotation.faults) > 1:
         lines += [f"{f.type} at {f.place}: {f.label.value}: {f.reason}" for f in annotation.faults]
@@ -88,6 +89,7 @@ def _format_path(path: tuple[str, ...]) -> str:
 
 
 def _format_component(component: str) -> str:
+    """Return the component for a reader: "cart::GET /" for a span, "host n1" for a host, else "kind name"."""
     kind, _, name = component.partition("|")
     return name if kind == "span" else f"host {name}" if kind == "node" else f"{kind} {name}"
 

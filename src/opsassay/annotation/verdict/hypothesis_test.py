@@ -113,10 +113,12 @@ def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings)
 
 
 def _check_signature(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Signature:
+    """Check whether the telemetry shows the fault, on its service or on its host and the services there."""
     fault, kind = placed.fault, placed.fault.kind
     assert kind is not None
 
     def scene(root: str, members: frozenset[str] = frozenset()) -> EvidenceContext:
+        """Return the evidence about *root*; *members* are the services when *root* is a host."""
         of_root = fault if members else fault.model_copy(update={"service": root})
         return EvidenceContext(
             calls=observed.calls,
@@ -152,6 +154,7 @@ def _move_to_pods(signature: Signature, graph: SystemGraph) -> Signature:
 
 
 def _find_service(part: str, graph: SystemGraph) -> str:
+    """Return the service of component *part*; for a pod the one that runs in it."""
     kind, _, name = part.partition("|")
     return (graph.service_of(part) or name) if kind == "pod" else name
 
@@ -166,10 +169,12 @@ def _nodes_of_service(service: str, calls: Calls) -> tuple[str, ...]:
 
 
 def _places_of_alarms(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
+    """Return the (span, state) pairs that the alarms of *alarms* (by node and signal) stand for."""
     return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
 
 
 def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the neighbours with names of nodes in place of span components."""
     return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
 
 
@@ -182,6 +187,7 @@ def _with_faulted_ends(
     result = dict(states)
 
     def add(node: str, reason: str, onset: int) -> None:
+        """Note *reason* at *node* from *onset* (ns) on, unless it is noted already."""
         state = result.get(node, NodeState())
         result[node] = replace(state, onsets={reason: onset, **state.onsets})
 

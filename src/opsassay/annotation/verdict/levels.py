@@ -18,6 +18,7 @@ def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabe
 
 
 def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
+    """Return the true names of the root at every level that the type of its fault has."""
     fault, row = trial.fault, fault_type(trial.fault.type)
     routed = sorted({p.removeprefix("pod|") for service in trial.services for p in graph.pods_of(service)})
     pods = (fault.pod,) if fault.pod else tuple(routed)
@@ -34,6 +35,7 @@ def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
 
 
 def _read_operations(fault: Fault) -> tuple[str, ...]:
+    """Return the operation, method or class that the fault names, as "class.method"; empty when it names none."""
     named = [str(fault.parameters[k]) for k in ("operation", "method", "class") if fault.parameters.get(k)]
     return (".".join(reversed(named)),) if named else ()
 

@@ -52,6 +52,7 @@ class AnnotateSettings(Written):
     @model_validator(mode="before")
     @classmethod
     def _merge_over_profile(cls, value: Any) -> Any:
+        """Put the values of profile `paper` under those that are given, groups merged by key."""
         if not isinstance(value, dict) or value.get("profile") != "paper":
             return value
         both = {
@@ -62,12 +63,14 @@ class AnnotateSettings(Written):
     @field_validator("rules_off", "confidence")
     @classmethod
     def _require_known_rules(cls, value: Any) -> Any:
+        """Raise NotFoundError for a rule id that does not exist."""
         for id_ in sorted(set(value) - {rule.id for rule in RULES}):
             raise NotFoundError("rule", id_, [rule.id for rule in RULES])
         return value
 
     @field_serializer("gates_off", "rules_off")
     def _sort_values(self, value: frozenset[str]) -> list[str]:
+        """Write a set as a sorted list, so that the digest of equal settings is the same."""
         return sorted(value)  # the digest is of this
 
     def rule(self, id_: str) -> bool:
