@@ -64,6 +64,7 @@ class AgentFile(Written):
 
     @model_validator(mode="after")
     def _require_known_places(self) -> Self:
+        """Raise ValueError for a {place} of the command that is unknown, and for an image with `remote`."""
         for word in self.command:
             try:
                 places = [place for place in Formatter().parse(word) if place[1] is not None]

@@ -160,6 +160,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
 
 
 def _require_entry(at: str, key: str, entry: object) -> None:
+    """Raise AnswerError unless *entry*, at path *at* of the answer, has evidence and, as a root cause, a fault kind."""
     if not isinstance(entry, dict):
         raise AnswerError(f"{at} is {_describe_kind(entry)} instead of an object")
     evidence = entry.get("evidence")
@@ -183,6 +184,7 @@ def _require_entry(at: str, key: str, entry: object) -> None:
 
 
 def _describe_first_problem(error: Exception) -> str:
+    """Return the first problem of a validation error in words, and how many more there are."""
     if not isinstance(error, ValidationError):
         return "the answer is nested too deeply"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -202,6 +204,7 @@ def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterato
 
 
 def _fold_name(name: str) -> str:
+    """Return *name* for comparison: small letters, no hyphens or underscores, no "ts" in front."""
     return name.lower().replace("-", "").replace("_", "").removeprefix("ts")
 
 
@@ -229,6 +232,7 @@ def _describe_kind(value: object) -> str:
 
 
 def _join_allowed_values(model: Any, field: str) -> str:
+    """Return the values of a Literal *field* of *model*, as "a | b | c"."""
     return " | ".join(get_args(model.model_fields[field].annotation))
 
 

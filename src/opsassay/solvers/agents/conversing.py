@@ -24,6 +24,7 @@ TURNS, REFLECTIONS = 30, 3
 
 
 def _accept_anything(_: Mapping[str, Any]) -> str | None:
+    """Return None: no problem with these arguments."""
     return None
 
 
@@ -80,6 +81,7 @@ class Conversation:
                 self.messages[index] = message.model_copy(update={"content": self._summarise_output(message.content)})
 
     def _carry_out(self, request: ToolRequest, step_id: int) -> ToolCall:
+        """Check the request and run it; the call of the final tool ends the conversation with its arguments."""
         specs = {spec.name: spec for spec in self.offered}
         problem = lint(request.tool, request.arguments, specs, self.names)
         if problem is None and request.tool == self.final:
@@ -95,10 +97,12 @@ class Conversation:
         return call
 
     def _output_with_reflection(self, call: ToolCall) -> str:
+        """Return the failed call's output, for the first `REFLECTIONS` failures in a row with a hint to think again."""
         self.failures += 1
         return reflect(call) if self.failures <= REFLECTIONS else call.output
 
     def _summarise_output(self, output: str) -> str:
+        """Return a model's summary of a long output, or its beginning when no summary comes."""
         messages = [Message(role="system", content=SUMMARISE), Message(role="user", content=output)]
         try:
             summary = self.asker.ask(SUMMARISER, messages).text

@@ -63,6 +63,7 @@ class ContainerImage:
         return folder
 
     def _unpack_into(self, folder: Path) -> None:
+        """Export the image's files into *folder* by a container that is made, never started, and removed."""
         container = f"{CONTAINER}{folder.name[1:]}"
         self._run_engine("create", "--name", container, "--network", "none", self.id, "none")
         try:
@@ -81,6 +82,7 @@ class ContainerImage:
             subprocess.run([self.engine, "rm", "-f", container], capture_output=True, timeout=UNPACK_S, check=False)
 
     def _extract_archive(self, archive: tarfile.TarFile, folder: Path) -> None:
+        """Extract all but device files into *folder*; raises UserError beyond `MOST_BYTES`."""
         size = 0
         for member in archive:
             size += member.size
@@ -90,6 +92,7 @@ class ContainerImage:
                 archive.extract(member, folder, filter=_safe_member)
 
     def _run_engine(self, *words: str) -> None:
+        """Run docker or podman with *words*; raises OperationError when it fails or takes too long."""
         try:
             done = subprocess.run([self.engine, *words], capture_output=True, timeout=UNPACK_S, check=False, text=True)
         except (OSError, subprocess.TimeoutExpired) as error:

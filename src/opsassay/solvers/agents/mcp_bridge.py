@@ -20,6 +20,7 @@ def main(path: str) -> None:
 
 
 def _copy_stdin_to(server: socket.socket) -> None:
+    """Send all of standard input to *server*, then close that direction."""
     while data := os.read(0, 65536):
         server.sendall(data)
     server.shutdown(socket.SHUT_WR)

@@ -87,6 +87,7 @@ def serving(session: ToolSession, path: Path) -> Iterator[Path]:
 
 
 def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
+    """Serve each client in a thread, up to `_CLIENTS` at a time, until *listener* closes; *open_* is their sockets."""
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -108,6 +109,7 @@ def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[so
 
 
 def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
+    """Serve one client until it ends; nothing that it does wrong goes further than its own connection."""
     import anyio
 
     try:
@@ -176,4 +178,5 @@ class _Bounded:
 
 
 def _end_session() -> str:
+    """End the iteration of answers: raises StopIteration."""
     raise StopIteration

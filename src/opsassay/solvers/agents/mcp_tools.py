@@ -72,6 +72,7 @@ class ToolServer:
         return ToolCall(tool=tool, arguments=given, output=text, status="error" if result.is_error else "ok")
 
     def _list_tools(self) -> list[Any]:
+        """Return the tools that the server names, over at most `_MOST_PAGES` pages."""
         from mcp import types
 
         tools, page = list[Any](), types.ListToolsResult.model_validate(self._ask("tools/list"))
@@ -111,10 +112,12 @@ class ToolServer:
         return message["result"]
 
     def _send_message(self, **message: Any) -> None:
+        """Send one line of JSON-RPC 2.0."""
         self._connection.settimeout(self._seconds)
         self._connection.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _read_line(self, deadline: float) -> bytes:
+        """Return the next line without its end; raises ValueError when too long, ConnectionResetError at the end."""
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE_BYTES:
                 raise ValueError("a line that is too long")

@@ -117,8 +117,10 @@ def _format_window(window: Window) -> str:
 
 
 def _list_tables() -> str:
+    """Return the names of all telemetry tables, one line per period."""
     return "\n".join("- " + ", ".join(f"{period}_{modality}" for modality in MODALITIES) for period in PERIODS)
 
 
 def _list_columns() -> str:
+    """Return the columns of each kind of table, one line per kind."""
     return "\n".join(f"- {modality}: {', '.join(columns)}" for modality, columns in SCHEMA.items())

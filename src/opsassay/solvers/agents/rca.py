@@ -46,6 +46,7 @@ def _investigate(exam: Exam) -> list[Message]:
     first = len(messages)
 
     def act(reply: Reply) -> Iterator[ToolCall]:
+        """Run the reply's tool calls in order, add reply and results to the conversation, and yield the calls."""
         messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
         for request in reply.tool_requests:
             call = _call_tool(exam, request.tool, request.arguments)

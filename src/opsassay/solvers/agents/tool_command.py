@@ -38,6 +38,7 @@ def open_tools(path: str, client: str) -> TextIO:
 
 
 def _parse_argument(word: str) -> tuple[str, object]:
+    """Return (key, value) of "key=value": the value as JSON or as text, "@file" as the file's text."""
     key, _, value = word.partition("=")
     if value.startswith("@"):
         return key, Path(value[1:]).read_text()

@@ -65,6 +65,7 @@ class CountedToolSession(ABC):
         return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"
 
     def _call_counted(self, tool: str, given: dict[str, Any]) -> ToolCall:
+        """Count the call and run it; beyond the limit return an error instead."""
         limit = self._meter.limits.tool_calls
         if self._meter.tool_calls >= limit:
             self._meter.note("tool_calls")

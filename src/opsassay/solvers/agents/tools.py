@@ -100,6 +100,7 @@ class TelemetryToolbox(Toolbox):
         self._tables: str | None = None
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:
+        """Return the output of a checked request, and whether it worked."""
         if isinstance(request, Think):
             return NOTED
         if isinstance(request, ListTables):
@@ -114,6 +115,7 @@ class TelemetryToolbox(Toolbox):
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
     def _list_tables(self) -> str:
+        """Return one line per table with its rows and columns, counted once."""
         if self._tables is None:
             names = self._sql.tables()
             counted = " UNION ALL ".join(f"SELECT '{name}', (SELECT count(*) FROM \"{name}\")" for name in names)  # noqa: S608 - names are ours
@@ -145,6 +147,7 @@ def _make_tool_call(tool: str, arguments: dict[str, Any], output: str, status: S
 
 
 def _schema_of_arguments(model: type[Written]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments, without titles and closed to other keys."""
     schema = model.model_json_schema()
     properties = {n: {k: v for k, v in p.items() if k != "title"} for n, p in schema.get("properties", {}).items()}
     required = schema.get("required", [])

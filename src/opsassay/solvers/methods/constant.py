@@ -52,5 +52,6 @@ class Constant:
 
 
 def _service_names(view: Datapack, modality: str) -> set[str]:
+    """Return the services in the normal window of *modality* (traces, logs, metrics)."""
     column = view.scan("normal", modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
     return set(column.drop_nulls())

@@ -83,6 +83,7 @@ class Loudest:
         )
 
     def _is_outlier(self, row: Mapping[str, float]) -> bool:
+        """Whether the excess of errors is above both thresholds: a count, and sigmas of the expected number."""
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 

@@ -118,6 +118,7 @@ def z_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
 
 
 def _has_rows(view: Datapack, modality: str) -> bool:
+    """Whether either period has a row of *modality* (traces, logs, metrics)."""
     return any(view.scan(period, modality).select(pl.len()).collect().item() for period in PERIODS)
 
 
@@ -139,6 +140,7 @@ def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _as_dense_matrix(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
+    """Return (bins, columns) with the values of rows (bin, column, value), NaN where there is none."""
     dense = np.full((bins, columns), np.nan)
     dense[long.get_column("bin").to_numpy(), long.get_column("column").to_numpy()] = long.get_column("value").to_numpy()
     return dense

@@ -42,7 +42,10 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
 
 
 def _find_worse_services(view: Datapack) -> frozenset[str]:
+    """Return the services whose failed share or 95th percentile of duration rose enough to count."""
+
     def state(period: str) -> pl.LazyFrame:
+        """Return per service the failed share and the 95th percentile of duration in *period*."""
         return (
             view.scan(period, "traces")
             .group_by("service_name")

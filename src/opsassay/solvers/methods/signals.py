@@ -60,6 +60,7 @@ def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.
 
 
 def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> pl.DataFrame:
+    """Return (period, service, signal, bin, value) rows of metrics, with *golden* those of traces and logs too."""
     window = view.incident.normal if period == "normal" else view.incident.abnormal
     bins = bins_of(window, width_ns, partial=not golden)
     place = (pl.col("time").dt.epoch("ns") - window.start_ns) // width_ns
@@ -67,6 +68,7 @@ def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bo
     services = view.candidates()
 
     def rows(modality: str) -> pl.LazyFrame:
+        """Return the rows of candidate services that lie in a bin, with their bin."""
         frame = view.scan(period, modality).with_columns(bin=place).rename({"service_name": "service"})
         return frame.filter(pl.col("bin").is_between(0, bins - 1), pl.col("service").is_in(services))
 
@@ -86,6 +88,7 @@ def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bo
 def _golden_signals(
     traces: pl.LazyFrame, logs: pl.LazyFrame, services: list[str], bins: int, width_s: float
 ) -> pl.LazyFrame:
+    """Return rates, latencies and error logs of each service and bin; counts without rows are 0, latencies null."""
     duration_ms = pl.col("duration") / 1e6
     of_traces = traces.group_by("service", "bin").agg(
         spans_per_s=pl.len() / width_s,

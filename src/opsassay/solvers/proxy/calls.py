@@ -77,6 +77,7 @@ class LaterRequests:
         return None if following is None else ToolResult("", following)
 
     def _find_result(self, number: int, id_: str, known: int) -> ToolResult | None:
+        """Return the next result with id *id_* in a request after *number*, *known* ones of that id being older."""
         with_id = self._with_id[id_]
         requests = [self._calls[n] for n in islice(with_id, bisect_right(with_id, number), None)]
         own = self._calls[number].asked.messages
@@ -91,6 +92,7 @@ class LaterRequests:
 
 
 def _make_tool_call(tool: str, arguments: dict[str, Any], result: ToolResult | None) -> ToolCall:
+    """Return the call with its result's output; "unanswered" without a result."""
     if result is None:
         return ToolCall(tool=tool, arguments=arguments, output="", status="unanswered")
     status: Literal["ok", "error"] = "error" if result.failed or _FAILED.search(result.output) else "ok"

@@ -58,6 +58,7 @@ def readable(accepted: str) -> str:
 
 
 def _is_zero(weight: str) -> bool:
+    """Whether an Accept-Encoding weight is q=0, which forbids the encoding."""
     return weight.strip().replace(" ", "") in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
 
 

@@ -90,6 +90,7 @@ class Exchange:
         )
 
     def _decode_body(self) -> bytes:
+        """Return the answer's body after its Content-Encoding is undone."""
         return decoded(self.answer_body, self.header("content-encoding"))
 
     def answer(self) -> ModelAnswer | None:
@@ -99,6 +100,7 @@ class Exchange:
 
 
 def _find_header(headers: Iterable[tuple[str, str]], name: str) -> str:
+    """Return the first header *name* in small letters, "" when there is none."""
     return next((value for key, value in headers if key.lower() == name), "").lower()
 
 
@@ -198,6 +200,7 @@ class _Draft:
     last_ns: int = 0
 
     def add_event(self, event: dict[str, Any]) -> None:
+        """Add one event of the record: a piece of a body, the answer's head, differences, or the end."""
         self.last_ns = event["at_ns"]
         if event["event"] == "body":
             data = event["text"].encode() if "text" in event else base64.b64decode(event["base64"])
@@ -213,6 +216,7 @@ class _Draft:
             self.end = event
 
     def build_exchange(self) -> Exchange:
+        """Return the exchange of the events so far; without an end its outcome is "cut"."""
         return Exchange(
             id=self.request["id"],
             method=self.request["method"],

@@ -45,6 +45,7 @@ class Volatile(Written):
     @field_validator("patterns")
     @classmethod
     def _require_regular_expressions(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        """Raise ValueError for a pattern that is no regular expression."""
         for pattern in patterns:
             try:
                 re.compile(pattern)
@@ -61,6 +62,7 @@ class Volatile(Written):
         return any(_is_at(path, name.split(".")) for name in self.fields)
 
     def _compile_all(self) -> re.Pattern[str]:
+        """One pattern for all declared ones and the known shapes (ids, times)."""
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.patterns, *_SHAPES)))
 
 
@@ -94,6 +96,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
 
 
 def _compare_values(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
+    """Return how alike two values are by words, 0 to 1; a volatile *path* counts as 1."""
     if volatile.field(path):
         return 1.0
     if old is None or new is None:
@@ -128,6 +131,7 @@ def _comparison_group(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
+    """Whether *path* begins with *name*, where "*" stands for any part."""
     return len(path) >= len(name) and all(part in {"*", here} for part, here in zip(name, path, strict=False))
 
 

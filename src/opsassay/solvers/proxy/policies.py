@@ -125,6 +125,7 @@ class ReplayAlike:
         )
 
     def _find_nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
+        """Return the most similar waiting request with the same method and path nearby, and how it differs."""
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._has_same_place(n, method, path)]
         matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
@@ -134,6 +135,7 @@ class ReplayAlike:
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
     def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
+        """Say which request is not in the record, and how the nearest one differs."""
         asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
         if number is None or match is None:
             return f"{asked}, and nothing near it was left to answer; nothing is invented."
@@ -188,6 +190,7 @@ class StepIntervention(Written):
 
     @model_validator(mode="after")
     def _require_edit(self) -> StepIntervention:
+        """Raise ValueError when neither `replace` nor `add` is given."""
         if not self.replace and self.add is None:
             raise ValueError("an intervention needs `replace` or `add`: it would change nothing")
         return self
@@ -230,6 +233,7 @@ class Intervene:
         return self._before.decide(method, path, body) if intervention.then == "replay" else Forward(body)
 
     def _edit_request(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the request with the intervention's edit, or a 422 when it cannot be edited or nothing changes."""
         api, asked = api_of(method, path), json_object(body)
         if api is None or asked is None:
             return Refuse(422, f"Step {self._step} holds no JSON request that could be edited.")

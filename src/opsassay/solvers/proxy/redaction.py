@@ -116,6 +116,7 @@ class RedactionRules(Written):
     @field_validator("kinds")
     @classmethod
     def _require_known_kinds(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        """Raise ValueError for a kind without a pattern."""
         if unknown := [kind for kind in kinds if kind not in PATTERNS]:
             raise ValueError(f"there is no pattern {unknown[0]!r}; known: {', '.join(PATTERNS)}")
         return kinds
@@ -123,6 +124,7 @@ class RedactionRules(Written):
     @field_validator("patterns")
     @classmethod
     def _require_regular_expressions(cls, patterns: dict[str, str]) -> dict[str, str]:
+        """Raise ValueError for a pattern that is no regular expression."""
         for name, pattern in patterns.items():
             try:
                 re.compile(pattern)
@@ -162,6 +164,7 @@ def hashed(trace: Trace) -> Trace:
     secret = secrets.token_bytes(32)
 
     def digest(text: str) -> str:
+        """Return the text's keyed hash and length in brackets, "" for an empty text."""
         return (
             f"[sha256:{hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()[:16]}, {len(text)} characters]"
             if text
@@ -202,6 +205,7 @@ class _Eraser:
         """Return the function that redacts the texts of a step, or of the metadata for None."""
 
         def edit(text: str) -> str:
+            """Replace what the patterns find, in plain text and inside base64."""
             for kind, pattern in self._patterns:
                 text = pattern.sub(partial(self._replace_match, kind, step_id), text)
             for found, plain in reversed(list(hidden_in_base64(text))):
@@ -221,12 +225,14 @@ class _Eraser:
         return sorted(rows, key=lambda row: (-row.count, row.kind))
 
     def _replace_match(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
+        """Return the match with a placeholder for its group `value`, or for all of it without such a group."""
         if "value" not in found.re.groupindex:
             return self._make_placeholder(kind, found[0], step_id)
         begin, end = found.start("value") - found.start(), found.end("value") - found.start()
         return found[0][:begin] + self._make_placeholder(kind, found["value"], step_id) + found[0][end:]
 
     def _make_placeholder(self, kind: str, text: str, step_id: int | None) -> str:
+        """Count the find and return "[kind:number]", where equal texts have equal numbers."""
         self._counts[kind] += 1
         if step_id is not None:
             self._steps[kind].add(step_id)
@@ -237,6 +243,7 @@ class _Eraser:
 
 
 def _edit_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
+    """Return the step with *edit* applied to its texts and tool calls."""
     logs = tuple(
         ToolCall(tool=call.tool, arguments=map_text(call.arguments, edit), output=edit(call.output), status=call.status)
         for call in step.tool_logs
@@ -252,6 +259,7 @@ def _edit_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
 
 
 def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
+    """Return the trace with *edit* applied to its texts outside of the steps."""
     texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
     edited = {name: edit(text) for name in texts if (text := getattr(trace, name))}
     return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})

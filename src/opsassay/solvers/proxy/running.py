@@ -67,6 +67,8 @@ class _Found:
     until: asyncio.Event | None = None
 
     def make_ready_callback(self, started: threading.Event) -> Callable[[int], None]:
+        """Return a function that notes the port and sets *started*."""
+
         def ready(port: int) -> None:
             self.port = port
             started.set()

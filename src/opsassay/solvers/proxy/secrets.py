@@ -79,6 +79,7 @@ def _encoded_forms(data: bytes) -> Iterator[bytes]:
     odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
 
     def each(pattern: str, of: Collection[int]) -> bytes:
+        """Return the data with the bytes that are in *of* written by *pattern*."""
         return b"".join(pattern.format(byte).encode() if byte in of else bytes([byte]) for byte in data)
 
     yield quote(data, safe="").encode()
@@ -162,6 +163,7 @@ class StreamMask:
         return held if begun < _TELLING_BYTES else WITHHELD
 
     def _feed_coded(self, chunk: bytes) -> bytes:
+        """Return what may pass of compressed data; once a secret is in it, the rest is withheld."""
         if self._withheld:
             return b""
         if self._decoder is None:
@@ -182,10 +184,12 @@ class StreamMask:
         return given
 
     def _withhold_rest(self, instead: bytes) -> bytes:
+        """Return *instead*, and let nothing more of the stream pass."""
         self._withheld, self._held, self._inside = True, b"", b""
         return instead
 
     def _longest_overlap(self, data: bytes) -> int:
+        """Return how many last bytes of *data* may be the beginning of a secret."""
         return max((_overlap(data, known) for known in self._masks), default=0)
 
 

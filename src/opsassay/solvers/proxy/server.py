@@ -115,6 +115,7 @@ class _Call:
 
     @property
     def path(self) -> str:
+        """The request's path and query as sent."""
         return self.request.raw_path
 
     @property
@@ -181,6 +182,7 @@ class ProxyServer:
             session.log.write("end", id=call.id, outcome=call.outcome, error=reason)
 
     def _open_session(self, name: str) -> _Session:
+        """Return the session *name*, made with its folder, log and policy at its first request."""
         if name not in self._sessions:
             folder = session_folder(self._settings.directory, name)
             log = SessionLog(folder, self._settings.wall_ns, self._settings.monotonic_ns)
@@ -188,6 +190,7 @@ class ProxyServer:
         return self._sessions[name]
 
     def _begin_call(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
+        """Give the request the next id and record it with secrets masked."""
         key = self._settings.key
         call = _Call(
             next(self._ids),
@@ -208,6 +211,7 @@ class ProxyServer:
         return call
 
     async def _decide_call(self, call: _Call) -> web.StreamResponse:
+        """Let the session's policy decide: refuse, serve from a record, or forward."""
         if (unfit := unrelayable(call.request)) is not None:
             return self._refuse_call(call, *unfit)
         asked = mask(call.body, call.masks[:1])
@@ -226,6 +230,7 @@ class ProxyServer:
         return await self._forward_call(call, call.body if unchanged else decision.body)
 
     async def _forward_call(self, call: _Call, body: bytes) -> web.StreamResponse:
+        """Send *body* upstream and relay the answer; 504 on a timeout, 502 when it cannot be reached."""
         assert self._client is not None
         try:
             upstream = await self._client.request(

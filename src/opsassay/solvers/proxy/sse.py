@@ -47,6 +47,7 @@ def is_closed(stream: bytes) -> bool:
 
 
 def _read_data(block: str) -> dict[str, Any] | None:
+    """Return the JSON object of an event's `data:` lines, None when it is none."""
     lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
     try:
         value = json.loads("\n".join(lines))

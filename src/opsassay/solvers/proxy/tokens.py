@@ -46,6 +46,7 @@ class Tokens:
         return session
 
     def _read_when_changed(self) -> None:
+        """Read the token file again when its time of change is new."""
         if not self._path.exists() or (changed_ns := self._path.stat().st_mtime_ns) == self._read_ns:
             return
         self._sessions = {entry["sha256"]: entry["session"] for entry in read_json_lines(self._path)}

@@ -42,6 +42,7 @@ class Relayed(web.StreamResponse):
         self._own = frozenset(name.lower() for name in headers)
 
     async def _prepare_headers(self) -> None:
+        """Remove the headers that aiohttp adds and the upstream did not send."""
         await super()._prepare_headers()
         for name in ("Date", "Server", "Content-Type", "Connection"):
             if name.lower() not in self._own:

@@ -392,4 +392,5 @@ def _enter_root() -> None:
 
 
 def _owner_of_files(plan: dict[str, Any]) -> int:
+    """Return the user that owns the agent's files: the outer user where only that one is mapped."""
     return confine.USER_INSIDE if plan["outer_uid"] is None else int(plan["outer_uid"])

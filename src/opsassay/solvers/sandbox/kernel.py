@@ -118,6 +118,7 @@ def _zero_arguments(count: int) -> list[ctypes.c_ulong]:
 
 
 def _raise_errno(status: int, what: str) -> None:
+    """Raise OSError with errno when *status* is negative; *what* names the call."""
     if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

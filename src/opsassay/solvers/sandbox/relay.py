@@ -26,6 +26,7 @@ def start(listener: socket.socket, path: str) -> None:
 
 
 def _accept_connections(listener: socket.socket, path: str) -> None:
+    """Carry each connection to the socket at *path*, `MOST_CONNECTIONS` at a time, until the listener closes."""
     room = threading.BoundedSemaphore(MOST_CONNECTIONS)
     while True:
         room.acquire()
@@ -37,6 +38,7 @@ def _accept_connections(listener: socket.socket, path: str) -> None:
 
 
 def _carry_connection(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -> None:
+    """Copy both directions between *inside* and the socket at *path*, then free a place in *room*."""
     outside = socket.socket(socket.AF_UNIX)
     try:
         outside.connect(path)
@@ -53,6 +55,7 @@ def _carry_connection(inside: socket.socket, path: str, room: threading.BoundedS
 
 
 def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
+    """Copy until *source* ends, then close that direction on both sockets."""
     with suppress(OSError):  # one of them went away
         while chunk := source.recv(CHUNK_BYTES):
             target.sendall(chunk)

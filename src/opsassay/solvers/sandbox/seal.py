@@ -122,6 +122,7 @@ class Sandbox:
                 remove(plan["group"])  # the warden has, unless it was killed
 
     def _watch_supervisor(self, warden: subprocess.Popen[bytes], report: IO[bytes], plan: dict[str, Any]) -> Ended:
+        """Send *plan* to the supervisor, wait for its report and return how the command ended."""
         assert warden.stdin is not None
         assert warden.stdout is not None
         assert warden.stderr is not None
@@ -201,6 +202,7 @@ def sealing_refusal() -> str | None:
 
 @functools.cache
 def _why_sealing_fails() -> str | None:
+    """Run a trial command in a sandbox; return why it did not work, None when it did."""
     with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
         view, work = Path(folder, "view"), Path(folder, "work")
         view.mkdir()
@@ -226,6 +228,7 @@ def own_hidden() -> list[Path]:
 
 
 def _describe_end(payload: dict[str, Any], limits: SandboxLimits, stdout: str, stderr: str) -> Ended:
+    """Return how the command ended from the supervisor's report; raises StartError when it had no sandbox."""
     if "refused" in payload:
         raise StartError(
             f"This machine gives no seal: {payload['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "

@@ -125,6 +125,7 @@ class SandboxSupervisor:
                 return
 
     def _handle_message(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
+        """Act on what the sandbox's first process reports: its pid, that all is built, or how it ended."""
         if "init" in message:
             self.init_pid = message["init"]
             with suppress(ProcessLookupError):
@@ -141,6 +142,7 @@ class SandboxSupervisor:
             self.deadline = time.monotonic() + ENDING_S
 
     def _start_relays(self, listeners: list[int]) -> None:
+        """Serve each listening socket inside by the socket outside that the plan names."""
         sockets = self.plan["sockets"]
         paths = [*sockets.values(), *(sockets[name] for name in self.plan["ports"].values())]
         for descriptor, path in zip(listeners, paths, strict=True):
@@ -160,6 +162,7 @@ class SandboxSupervisor:
 
 
 def _read_first_line() -> bytes:
+    """Return the first line of standard input, byte for byte; exits when it ends before."""
     line = b""
     while not line.endswith(b"\n"):
         chunk = os.read(0, 2**16)
@@ -170,6 +173,7 @@ def _read_first_line() -> bytes:
 
 
 def _is_privileged() -> bool:
+    """Whether this process is root and has CAP_SYS_ADMIN."""
     if os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text(encoding="ascii")

@@ -21,6 +21,7 @@ class Tail:
         self._thread.start()
 
     def _read_until_end(self) -> None:
+        """Read the stream and keep its last bytes, until it ends or is given up."""
         waiting = select.poll()
         waiting.register(self._stream.fileno(), select.POLLIN)
         while not self._given_up.is_set():

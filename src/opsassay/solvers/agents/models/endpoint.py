@@ -103,6 +103,7 @@ def _retry_after(headers: Any) -> float | None:
 
 
 def _message_as_chat(message: Message) -> Any:
+    """Return the message in the form of OpenAI's chat completions."""
     payload: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_call_id is not None:
         payload["tool_call_id"] = message.tool_call_id

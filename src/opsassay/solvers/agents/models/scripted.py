@@ -45,6 +45,7 @@ class ScriptRule(Written):
     @field_validator("when", "after")
     @classmethod
     def _require_regular_expression(cls, pattern: str | None) -> str | None:
+        """Raise ValueError unless *pattern* is a regular expression; None stays."""
         try:
             re.compile(pattern or "")
         except re.error as error:

@@ -70,6 +70,7 @@ class ScriptedServer:
     async def _send_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
+        """Answer in the form of *api*, as a stream of events or as one JSON object."""
         if not streamed:
             return self._json_response(response_body(api.name, reply, model, id_))
         return await self._stream_reply(request, api, reply, model, id_)
@@ -99,6 +100,7 @@ class ScriptedServer:
     async def _stream_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str
     ) -> web.StreamResponse:
+        """Answer with server-sent events in the form of *api*."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         for event in stream(api.name, reply, model, id_):
@@ -126,6 +128,7 @@ def running_server(respond: Respond) -> Iterator[str]:
     until = asyncio.Event()
 
     def ready(port: int) -> None:
+        """Note the port and wake the thread that waits for it."""
         ports.append(port)
         started.set()
 
@@ -155,6 +158,7 @@ def main(script: Path, port: int) -> None:
     respond = load_yaml(script, Script).respond
 
     def ready(listening: int) -> None:
+        """Log and print the address of the server."""
         Log(__name__).info("ready", port=listening, script=str(script))
         click.echo(f"http://127.0.0.1:{listening}/v1")
 

@@ -39,6 +39,7 @@ def problem(api: str, status: int, message: str) -> dict[str, Any]:
 
 
 def _chat_completion(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    """Return *reply* as a whole answer of OpenAI's chat completions."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.tool_requests:
         message["tool_calls"] = [
@@ -51,9 +52,11 @@ def _chat_completion(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield *reply* as the events of a streamed chat completion, texts and arguments in pieces."""
     head = _chat_head(model, id_, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        """Return one event whose only choice has this *delta*, and *finish* as the reason at the end."""
         return _format_event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
@@ -75,6 +78,7 @@ def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
 
 
 def _chat_head(model: str, id_: str, kind: str) -> dict[str, Any]:
+    """Return the fields that every object of a chat completion has; *kind* is its `object`."""
     return {"id": f"chatcmpl-{id_}", "object": kind, "created": CREATED_S, "model": model}
 
 
@@ -88,6 +92,7 @@ def _finish_reason(reply: Reply) -> str:
 
 
 def _response_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    """Return *reply* as a completed answer of OpenAI's Responses API."""
     usage = {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": 0},
@@ -99,6 +104,7 @@ def _response_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _response_head(model: str, id_: str, status: str) -> dict[str, Any]:
+    """Return the fields of a Responses object that do not depend on the reply."""
     return {
         "id": f"resp_{id_}", "object": "response", "created_at": CREATED_S, "status": status, "model": model, "output": [],
         "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True,
@@ -107,6 +113,7 @@ def _response_head(model: str, id_: str, status: str) -> dict[str, Any]:
 
 
 def _response_output(reply: Reply, id_: str) -> list[dict[str, Any]]:
+    """Return the output items of *reply*: its text as a message, then one item per tool call."""
     content = [{"type": "output_text", "text": reply.text, "annotations": []}]
     message = {"type": "message", "id": f"msg_{id_}", "role": "assistant", "status": "completed", "content": content}
     calls = [
@@ -124,6 +131,7 @@ def _split_tool_name(tool: str) -> dict[str, str]:
 
 
 def _response_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield *reply* as the numbered events of a streamed Responses answer."""
     events = [{"type": "response.created", "response": _response_head(model, id_, "in_progress")}]
     for index, item in enumerate(_response_output(reply, id_)):
         events += _item_events(index, item)
@@ -133,6 +141,7 @@ def _response_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
 
 
 def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events that stream output item number *index*: added, pieces, done."""
     at = {"item_id": item["id"], "output_index": index}
     ended = {"type": "response.output_item.done", "output_index": index, "item": item}
     if item["type"] == "function_call":
@@ -165,6 +174,7 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    """Return *reply* as a whole answer of Anthropic's Messages API."""
     text = [{"type": "text", "text": reply.text}] if reply.text or not reply.tool_requests else []
     uses = [{"type": "tool_use", "id": r.id, "name": r.tool, "input": r.arguments} for r in reply.tool_requests]
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
@@ -179,6 +189,7 @@ def _message_head(model: str, id_: str) -> dict[str, Any]:
 
 
 def _message_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield *reply* as the events of a streamed Messages answer."""
     usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": _message_head(model, id_) | {"usage": usage}}]
     for index, block in enumerate(_message_object(reply, model, id_)["content"]):
@@ -191,6 +202,7 @@ def _message_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
 
 
 def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events that stream content block number *index*: start, pieces, stop."""
     if block["type"] == "tool_use":
         begun = block | {"input": {}}
         deltas = [
@@ -212,6 +224,7 @@ def _stop_reason(reply: Reply) -> str:
 
 
 def _generated_content(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    """Return *reply* as a whole answer of Gemini's generateContent."""
     calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
     parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
     usage = {
@@ -222,6 +235,7 @@ def _generated_content(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str | None = None) -> dict[str, Any]:
+    """Return a Gemini answer of one candidate with *parts*; *finish* is why it ended, None while it goes on."""
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
     ended = {"finishReason": finish} if finish else {}
     return {"candidates": [candidate | ended], "modelVersion": model, "responseId": id_}
@@ -239,5 +253,6 @@ def _split_into_pieces(text: str) -> list[str]:
 
 
 def _format_event(value: dict[str, Any], name: str | None = None) -> bytes:
+    """Return *value* as a server-sent event; *name* is its `event` field, None for none."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -149,6 +149,7 @@ def _with_target(file: ReadyFile) -> ReadyFile:
 
 
 def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    """Return the parts of a word with {places}; raises UserError for a lone brace."""
     try:
         return list(Formatter().parse(word))
     except ValueError as error:

@@ -45,6 +45,7 @@ async def ask_agent(url: str, prompt: str) -> str:
 
 
 async def _wait_until_done(client: Client, task: Task) -> Task:
+    """Ask for the task every `PAUSE_S` seconds until it works no more, and return it."""
     while task.status.state in _WORKING:
         await asyncio.sleep(PAUSE_S)
         task = await client.get_task(GetTaskRequest(id=task.id))

@@ -46,6 +46,7 @@ def answer_in(body: bytes) -> str:
 
 
 def _ask_until_answered(request: urllib.request.Request) -> bytes:
+    """Send the request, follow each 202 to its Location, and return at most `MOST_BYTES` of the answer."""
     while True:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
             if reply.status != 202:
@@ -67,6 +68,7 @@ def _poll_address(url: str, location: str | None) -> str:
 
 
 def _pause_s(text: Any) -> float:
+    """Return the seconds of a Retry-After header within limits; `PAUSE_S` when it is no number."""
     try:
         return min(max(float(text), 0.05), LONGEST_PAUSE_S)
     except (TypeError, ValueError):

@@ -86,6 +86,7 @@ def arguments_of(text: Any) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
+    """Raise ValueError for NaN and Infinity, which JSON does not have."""
     raise ValueError(f"{name} is no number of JSON")
 
 

@@ -100,6 +100,7 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add a piece of a streamed answer to *message*: texts are joined, tool calls are found by index or id."""
     for key in ("content", "refusal", "reasoning_content", "reasoning"):
         if isinstance(given := delta.get(key), list):  # Mistral: thoughts and texts as parts
             given = "".join(map(plain_text, _without_thoughts(given)))
@@ -121,6 +122,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _without_thoughts(content: Any) -> Any:
+    """Return *content* without parts of type "thinking", when it is a list of parts."""
     if not isinstance(content, list):
         return content
     return [part for part in content if fields(part).get("type") != "thinking"]
@@ -150,10 +152,12 @@ def _find_continued_call(
 
 
 def _index_of_part(part: dict[str, Any]) -> int | None:
+    """Return the `index` of a piece of a tool call, None when it has none."""
     return None if part.get("index") is None else index_of(part["index"])
 
 
 def _is_whole(arguments: str) -> bool:
+    """Whether the arguments are complete JSON."""
     return "raw" not in arguments_of(arguments)
 
 
@@ -167,6 +171,7 @@ def _add_text(message: dict[str, Any], part: dict[str, Any]) -> None:
 
 
 def _text_of_message(message: dict[str, Any]) -> str:
+    """Return the message's text, then a line per tool call."""
     return "\n".join(filter(None, [plain_text(message.get("content")), *calls_text(_tool_uses(message))]))
 
 
@@ -178,6 +183,7 @@ def _tool_uses(message: dict[str, Any]) -> tuple[ToolUse, ...]:
 
 
 def _read_tool_use(call: dict[str, Any]) -> ToolUse:
+    """Return the tool call; one that is neither a function nor custom keeps its fields as arguments."""
     function, custom = fields(call.get("function")), fields(call.get("custom"))
     if function or custom:
         given = function.get("arguments") if function else custom.get("input")

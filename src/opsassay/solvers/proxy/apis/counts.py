@@ -78,10 +78,12 @@ def named_usage(api: str, usage: Mapping[str, int]) -> dict[str, int]:
 
 
 def _first_count(counts: Any, names: list[str]) -> int | None:
+    """Return the count at the first of *names* that has one ("a/b" is a path); None when none has."""
     return next((value for name in names if (value := _count_at(counts, name.split("/"))) is not None), None)
 
 
 def _count_at(value: Any, path: list[str]) -> int | None:
+    """Return the whole number at *path*, also when written as text; None when there is none."""
     for name in path:
         if isinstance(value, list):  # Gemini: [{"modality": "AUDIO", "tokenCount": 3}, ...]
             value = next(

@@ -137,6 +137,7 @@ def _to_camel_case(value: Any) -> Any:
 
 
 def _edit_part(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
+    """Return *part* with its texts edited, those in the response of a function too."""
     if "functionResponse" not in part:
         return dict(edit_content(part, edit))
     answer = fields(part["functionResponse"])
@@ -187,6 +188,7 @@ def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _nest_by_path(values: dict[tuple[str | int, ...], Any]) -> Any:
+    """Return nested objects and lists from values by path; keys that are all numbers make a list."""
     if () in values:
         return values[()]
     groups: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
@@ -197,6 +199,7 @@ def _nest_by_path(values: dict[tuple[str | int, ...], Any]) -> Any:
 
 
 def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
+    """Return the result of a function call: its output, result or error, else all of its response as JSON."""
     response = fields(answer.get("response"))
     found = next((response[key] for key in ("output", "result", "error") if key in response), response)
     output = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
@@ -204,6 +207,7 @@ def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
 
 
 def _text_of_content(content: dict[str, Any]) -> str:
+    """Return the texts of all parts, then the tool calls, then the tool results, by line."""
     texts = [str(part["text"]) for part in _list_parts(content) if "text" in part]
     texts += calls_text(_tool_uses(content))
     return "\n".join(
@@ -212,6 +216,7 @@ def _text_of_content(content: dict[str, Any]) -> str:
 
 
 def _role_of_content(content: dict[str, Any]) -> str:
+    """Return "assistant", "tool" (when it has results of functions) or "user"."""
     if content.get("role") == "model":
         return "assistant"
     return "tool" if _list_parts_of_kind(content, "functionResponse") else "user"

@@ -114,6 +114,7 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 
 def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, str], index: int) -> None:
+    """Add a piece to *block*; pieces of JSON arguments are gathered in *partial* by the block's *index*."""
     if delta.get("type") == "input_json_delta":
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
     for key in ("text", "thinking", "signature", "content"):
@@ -131,6 +132,7 @@ def _known_counts(usage: Any) -> dict[str, Any]:
 
 
 def _text_of_content(content: Any) -> str:
+    """Return the text of all that is no tool call, then a line per tool call."""
     uses = _tool_uses(list_objects(content))
     parts = [b for b in content if not _is_use(b)] if isinstance(content, list) else content
     return "\n".join(filter(None, [plain_text(parts), *calls_text(uses)]))
@@ -148,16 +150,19 @@ def _tool_uses(blocks: list[dict[str, Any]]) -> tuple[ToolUse, ...]:
 
 
 def _is_use(block: Any) -> bool:
+    """Whether the block asks for a tool: any type that is neither content nor a result."""
     return (
         isinstance(block, dict) and bool(block.get("type")) and block["type"] not in _CONTENT and not _is_result(block)
     )
 
 
 def _is_result(block: dict[str, Any]) -> bool:
+    """Whether the block is the result of a tool, by the end of its type."""
     return str(block.get("type")).endswith("tool_result")
 
 
 def _read_tool_result(block: dict[str, Any]) -> ToolResult:
+    """Return the result: plain text where it has only text, images and documents, else its JSON."""
     given = block.get("content")
     is_plain = (
         given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_plain(part) for part in given))
@@ -168,6 +173,7 @@ def _read_tool_result(block: dict[str, Any]) -> ToolResult:
 
 
 def _is_plain(part: Any) -> bool:
+    """Whether the part is text, an image or a document."""
     return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 

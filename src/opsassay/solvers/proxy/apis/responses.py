@@ -148,11 +148,13 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 
 def _read_input(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the input as items; a text is one message of the user."""
     given = body.get("input")
     return [{"role": "user", "content": given}] if isinstance(given, str) else list_objects(given)
 
 
 def _text_of_item(item: dict[str, Any]) -> str:
+    """Return the text of a tool call, of its output or of a message."""
     if _is_use(item):
         return calls_text([_tool_use(item)])[0]
     return _text_of_output(item["output"]) if "output" in item else plain_text(item.get("content"))
@@ -173,6 +175,7 @@ def _tool_use(item: dict[str, Any]) -> ToolUse:
 
 
 def _has_run(item: dict[str, Any]) -> bool:
+    """Whether the provider has run the tool call itself: it has a final status or a result."""
     return item.get("status") in ("completed", "failed") or any(item.get(key) is not None for key in _GIVEN)
 
 
@@ -189,6 +192,7 @@ def _text_of_output(output: Any) -> str:
 
 
 def _finish_reason(body: dict[str, Any]) -> str | None:
+    """Return why the answer is incomplete, else its status; None while it runs or when it was cut."""
     reason = text_or_none(fields(body.get("incomplete_details")).get("reason"))
     return reason or (
         None if body.get("status") in (CUT, "in_progress", "queued") else text_or_none(body.get("status"))

@@ -48,6 +48,7 @@ def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
 
 
 def _read_swe_agent(payload: dict[str, Any]) -> Trace:
+    """Return the trace of a SWE-agent trajectory: each turn is a step, its action the tool call."""
     steps = []
     for number, turn in enumerate(list_objects(payload["trajectory"]), 1):
         shown = list_objects(turn.get("query") or turn.get("messages"))
@@ -65,6 +66,7 @@ def _read_swe_agent(payload: dict[str, Any]) -> Trace:
 
 
 def _read_mini_swe_agent(payload: dict[str, Any]) -> Trace:
+    """Return the trace of a mini-swe-agent trajectory: each message of the assistant is a step."""
     messages = list_objects(payload["messages"])
     said = [at for at, message in enumerate(messages) if message.get("role") == "assistant" or _is_response(message)]
     calls = [ModelCall(_parse_messages(messages[:at]), _read_answer(messages[at])) for at in said]
@@ -92,10 +94,12 @@ def _parse_messages(messages: Sequence[dict[str, Any]]) -> Asked:
 
 
 def _is_response(message: dict[str, Any]) -> bool:
+    """Whether the message has the form of OpenAI's Responses API."""
     return isinstance(message.get("output"), list)
 
 
 def _read_answer(message: dict[str, Any]) -> ModelAnswer:
+    """Return the model's answer of a message: the stored response where there is one, else the message itself."""
     if _is_response(message):
         return RESPONSES.read_answer(message)
     whole = fields(fields(message.get("extra")).get("response"))
@@ -120,6 +124,7 @@ def _commands_of_step(extra: dict[str, Any], later_messages: Sequence[dict[str, 
 
 
 def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[dict[str, Any]]) -> Trace:
+    """Return the trace; its instruction is the first user message, its outcome the `exit_status`."""
     info = fields(payload.get("info"))
     instruction = next((plain_text(m.get("content")) for m in list_objects(messages) if m.get("role") == "user"), "")
     return Trace(
@@ -132,6 +137,7 @@ def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequ
 def _make_step(
     number: int, agent: str, inputs: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
 ) -> dict[str, Any]:
+    """Return the fields of a step besides the model's answer."""
     return {
         "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(inputs),
         "tool_logs": logs, "kind": "tool" if logs else "plain",
@@ -139,6 +145,7 @@ def _make_step(
 
 
 def _fields_of_answer(answer: ModelAnswer) -> dict[str, Any]:
+    """Return the fields of a step that come from the model's answer."""
     return {
         "output_content": answer.text, "usage": answer.usage, "finish_reason": answer.finish_reason,
         "model": answer.model, "request_id": answer.id, "error": answer.error,
@@ -187,6 +194,7 @@ def _agent(event: dict[str, Any]) -> str:
 
 
 def _read_autogen_answer(event: dict[str, Any]) -> ModelAnswer:
+    """Return the answer of an AutoGen event, in the form of OpenAI, of Anthropic or of AutoGen itself."""
     response = fields(event.get("response"))
     if response.get("choices"):
         return CHAT.read_answer(response)

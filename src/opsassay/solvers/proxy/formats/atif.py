@@ -40,6 +40,7 @@ class _Part(BaseModel):
 
     @property
     def own_fields(self) -> dict[str, Any]:
+        """The fields that OpsAssay wrote under `extra`; empty for files of others."""
         found = (self.extra or {}).get(OURS)
         return found if isinstance(found, dict) else {}
 
@@ -158,6 +159,7 @@ def _input_characters(trajectory: AtifTrajectory) -> int:
 
 
 def _read_traces(trajectory: AtifTrajectory) -> Iterator[Trace]:
+    """Yield the trace of the trajectory, then those of its subagents."""
     users = (plain_text(step.message) for step in trajectory.steps if step.source == "user")
     about: dict[str, Any] = {
         "task_id": trajectory.session_id or trajectory.trajectory_id or "",
@@ -170,6 +172,7 @@ def _read_traces(trajectory: AtifTrajectory) -> Iterator[Trace]:
 
 
 def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
+    """Yield the agent's steps, numbered from 1; messages of others are gathered as the context of the next step."""
     ids, conversation, number = AgentIds(), Conversation(), 0
     for step in trajectory.steps:
         if step.source != "agent":
@@ -193,6 +196,7 @@ def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
 
 
 def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
+    """Return the step *number* with *context* as its input; fields that OpsAssay wrote come first."""
     logs = tuple(_calls(step))
     name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {
@@ -225,6 +229,7 @@ def _calls(step: AtifStep) -> Iterator[ToolCall]:
 
 
 def _read_usage(metrics: AtifUsage | None) -> dict[str, int]:
+    """Return the token counts, further whole numbers of `extra` too."""
     if metrics is None:
         return {}
     further = {key: value for key, value in (metrics.extra or {}).items() if type(value) is int and value >= 0}

@@ -60,6 +60,7 @@ def after(conversation: Conversation, step: TraceStep) -> Conversation:
 
 
 def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield ATIF steps: new messages of others as steps of their own, then the agent's step."""
     conversation: Conversation = []
     for step in trace.steps:
         given = split_messages(step.input_context)
@@ -118,6 +119,7 @@ def _agent_step(step: TraceStep, context: str | None) -> dict[str, Any]:
 
 
 def _write_call(call: ToolCall, id_: str) -> dict[str, Any]:
+    """Return the tool call in ATIF's form; a status other than "ok" goes under `extra`."""
     status = None if call.status == "ok" else {OURS: {"status": call.status}}
     return _without_nothing(
         {"tool_call_id": id_, "function_name": call.tool, "arguments": call.arguments, "extra": status}
@@ -125,6 +127,7 @@ def _write_call(call: ToolCall, id_: str) -> dict[str, Any]:
 
 
 def _write_observation(step: TraceStep, calls: Sequence[ToolCall]) -> dict[str, Any] | None:
+    """Return the results of the answered calls, None when no call was answered."""
     results = [
         {"source_call_id": _call_id(step, number), "content": call.output}
         for number, call in enumerate(calls, 1)
@@ -142,6 +145,7 @@ def _format_instant(time_ns: int) -> str:
 
 
 def _without_nothing(value: dict[str, Any]) -> dict[str, Any]:
+    """Return *value* without keys that are None, in `agent` too."""
     return {
         key: _without_nothing(inner) if key == "agent" else inner for key, inner in value.items() if inner is not None
     }

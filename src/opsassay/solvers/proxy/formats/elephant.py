@@ -96,12 +96,14 @@ class _ReprReader:
             raise self._unexpected_error(self._part)
 
     def _read_literal(self, part: str) -> Any:
+        """Return the Python literal *part*; raises ValueError when it is none."""
         try:
             return ast.literal_eval(part)
         except SyntaxError as error:
             raise self._unexpected_error(part) from error
 
     def _read_named(self, name: str, depth: int) -> Any:
+        """Return the constant *name* (None, True ...), or the fields of "Name(key=value, ...)" as a dict."""
         if self._part != "(":
             if name in _NAMES:
                 return _NAMES[name]
@@ -127,6 +129,7 @@ class _ReprReader:
         return found
 
     def _read_items(self, closing: str, depth: int) -> list[Any]:
+        """Return the values up to the bracket *closing*."""
         found: list[Any] = []
         while (self._kind, self._part) != ("mark", closing):
             found.append(self.value(depth + 1))
@@ -135,12 +138,14 @@ class _ReprReader:
         return found
 
     def _require_separator(self, closing: str) -> None:
+        """Read a comma, or stop before *closing*; raises ValueError for anything else."""
         if (self._kind, self._part) == ("mark", ","):
             self._read_next_token()
         elif (self._kind, self._part) != ("mark", closing):
             raise self._unexpected_error(self._part)
 
     def _read_next_token(self) -> None:
+        """Read the next token into `_kind` and `_part`; "end" and "" at the end of the text."""
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             if self._text[self._at :].strip():
@@ -151,6 +156,7 @@ class _ReprReader:
         self._kind, self._part = str(match.lastgroup), match[str(match.lastgroup)]
 
     def _unexpected_error(self, found: str) -> ValueError:
+        """Return the ValueError that says what was found and at which character; "" is the end."""
         what = f"unexpected {found[:20]!r}" if found else "it is cut off"
         return ValueError(f"{what} at character {self._at:,}")
 
@@ -231,6 +237,7 @@ class _StepRecord:
 
 
 def _read_steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ...]]:
+    """Return the steps of *records* in order, and notes on what was odd or numbered otherwise."""
     read = [_read_record(record) for record in records]
     later, ids = LaterRequests([one.call for one in read]), AgentIds()
     steps, notes = [], []
@@ -260,6 +267,7 @@ def _read_steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[st
 
 
 def _read_record(record: dict[str, Any]) -> _StepRecord:
+    """Return the record with its call; texts under `input_context` and `output_content` stay as they are."""
     given, said = first_of(record, ("input", "request")), first_of(record, ("output", "response"))
     merged = {**record, **fields(given), **fields(said), "agent_name": record["agent_name"]}
     name = strip_role_suffix(str(merged["agent_name"]))
@@ -294,6 +302,7 @@ def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
 
 
 def _read_tool_call(log: dict[str, Any]) -> ToolCall:
+    """Return the logged call under any of the known keys; a status that is no success is an error."""
     status = str(first_of(log, ("status", "execution_status")) or "ok").lower()
     reported: Literal["ok", "error"] = (
         "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
@@ -313,6 +322,7 @@ def runs_folder(path: Path) -> str | None:
 
 
 def _as_text(value: Any) -> str:
+    """Return a string as it is, None as "" and anything else as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

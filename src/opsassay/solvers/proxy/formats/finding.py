@@ -90,6 +90,7 @@ def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
 
 
 def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
+    """Return the traces of a file of JSON lines by what the lines hold; raises DatapackError for unknown ones."""
     lines = list(read_json_lines(path))
     if lines and all(is_otlp(line) for line in lines):
         return traces_of_spans(lines, path, skipped)
@@ -118,6 +119,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
 
 
 def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
+    """Return the traces of a JSON value in the first format that recognises it; raises DatapackError for none."""
     reader = next((read for tells, read in _FORMATS if tells(payload)), None)
     if reader is None:
         raise DatapackError(

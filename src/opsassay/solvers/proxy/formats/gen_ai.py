@@ -112,6 +112,7 @@ def export_steps(steps: Sequence[TraceStep], run: str, system_name: str) -> dict
 
 
 def _wrap_spans(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]:
+    """Return the spans as one OTLP export of the service *system_name*."""
     scope = {"scope": {"name": "opsassay"}, "spans": spans}
     resource = {"attributes": _as_attributes({"service.name": system_name})}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
@@ -126,6 +127,7 @@ def _id_of_root(trace_id: str) -> str:
 
 
 def _root_span(trace: Trace, trace_id: str) -> dict[str, Any]:
+    """Return the span over the whole trace, with what is known of the trace as attributes."""
     ends = [step.ended_at or 0 for step in trace.steps]
     starts = [step.started_at or 0 for step in trace.steps]
     return _make_span(

@@ -86,6 +86,7 @@ def _split_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _as_chat_call(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tool call part in the form of a chat completion."""
     if part.get("type") not in ("tool_call", "server_tool_call"):
         return {"id": part.get("id"), **part}
     arguments = part.get("arguments", part.get("server_tool_call"))
@@ -105,6 +106,7 @@ def _text_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _text_of(part: Mapping[str, Any]) -> str:
+    """Return the part's text; for media its kind and address in brackets."""
     if part.get("type") not in _MEDIA:
         return as_text(part.get("content", ""))
     words = (part.get("modality", part["type"]), first_of({**part}, ("uri", "file_id", "mime_type")))
@@ -112,6 +114,7 @@ def _text_of(part: Mapping[str, Any]) -> str:
 
 
 def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """Return the message of an event: its attributes, with those of its JSON content over them."""
     body = _parse_json(given.get("gen_ai.event.content"))
     said = {**given, **(body if isinstance(body, dict) else {})}
     message = {key: _parse_json(said[key]) if key == "tool_calls" else said[key] for key in said}
@@ -119,6 +122,7 @@ def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
 
 
 def _message_of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the assistant's message of a `gen_ai.choice` event."""
     choice = _message_of_event(given, "assistant")
     message = _parse_json(choice.get("message"))
     if isinstance(message, dict):
@@ -127,10 +131,12 @@ def _message_of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content_of_choice(message: Any) -> Any:
+    """Return the texts of a list of parts, anything else as text."""
     return [{"text": as_text(part.get("content", ""))} for part in list_objects(message)] or as_text(message)
 
 
 def _read_numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the messages of attributes such as "gen_ai.prompt.0.content"; *kind* is "prompt" or "completion"."""
     messages: dict[int, dict[str, Any]] = {}
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -155,6 +161,7 @@ def _with_details(attributes: Mapping[str, Any], events: Events) -> dict[str, An
 
 
 def _parse_json(value: Any) -> Any:
+    """Return the parsed JSON of a string, and text that is no JSON as one text part; others as they are."""
     if not isinstance(value, str):
         return value
     try:

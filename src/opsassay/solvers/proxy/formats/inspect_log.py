@@ -66,6 +66,7 @@ def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
 
 
 def _read_trace(sample: dict[str, Any], task: str) -> Trace:
+    """Return the trace of one sample; its task id is task, sample and epoch."""
     given = sample.get("input")
     instruction = (
         given if isinstance(given, str) else next((plain_text(m.get("content")) for m in list_objects(given)), "")
@@ -93,6 +94,7 @@ def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
+    """Return a step per model event, with its agent by span and the tool calls that follow it."""
     spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
     ids, steps = AgentIds(), list[TraceStep]()
     logs: list[dict[str, ToolCall]] = []  # by the ids of the calls
@@ -120,6 +122,7 @@ def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -
 
 
 def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of the first choice of a model event, {} when there is none."""
     choice = next(iter(list_objects(fields(event.get("output")).get("choices"))), {})
     return fields(choice.get("message"))
 
@@ -138,6 +141,7 @@ def _call_in_messages(
 
 
 def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
+    """Return step *number* of a model event, before its tool calls are known."""
     output = event.get("output") or {}
     choice = next(iter(list_objects(output.get("choices"))), {})
     message = choice.get("message") or {}
@@ -163,6 +167,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
 
 
 def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
+    """Return the call of a tool event; an error's message is its output."""
     error = event.get("error")
     output = plain_text(error.get("message")) if isinstance(error, dict) else plain_text(event.get("result"))
     return ToolCall(
@@ -186,6 +191,7 @@ def _agent_of_span(span: Any, spans: dict[str, tuple[str | None, str | None]]) -
 
 
 def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
+    """Map "attachment://ID" to the text that stands in its place."""
     return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
 
 
@@ -195,6 +201,7 @@ def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
 
 
 def _read_outcome(sample: dict[str, Any]) -> str | None:
+    """Return "error", else "scorer: value" of every score; None without scores."""
     if sample.get("error"):
         return "error"
     scores = sample.get("scores") or {}

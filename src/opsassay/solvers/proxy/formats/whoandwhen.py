@@ -50,6 +50,7 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
 
 
 def _read_trace(payload: dict[str, Any]) -> Trace:
+    """Return the trace; a history without `name` was crafted by hand for Magentic-One, others are Captain-Agent's."""
     ids = AgentIds()
     steps = tuple(_read_step(number, turn, ids) for number, turn in enumerate(payload["history"], 1))
     crafted = not any("name" in turn for turn in payload["history"])
@@ -65,6 +66,7 @@ def _read_trace(payload: dict[str, Any]) -> Trace:
 
 
 def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
+    """Return turn *number* as a step; one of the terminal holds the output of code."""
     name, content = strip_role_suffix(str(turn.get("name") or turn["role"])), str(turn["content"])
     terminal = name in _TERMINALS
     return TraceStep(
@@ -79,6 +81,7 @@ def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
 
 
 def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
+    """Return the terminal's output as a tool call, by its exit code; none when it ran no code."""
     code = _EXIT_CODE.match(content)
     if code is None:
         return ()  # the terminal was addressed without code
@@ -86,6 +89,7 @@ def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
 
 
 def _describe_disagreement(trace: Trace, label: Attribution) -> tuple[str, ...]:
+    """Say when the labelled step is missing or is another agent's; empty when they agree."""
     at = label.step_id or 0
     if not 1 <= at <= len(trace.steps):
         return (f"the labelled step {at} is not among the {len(trace.steps)} steps",)
