@@ -115,6 +115,7 @@ class Document:
             yield f"{self.name}:{number}" if len(listed) > 1 else self.name, partial(_as_is, value)
 
     def _parse_line(self, line: str, number: int) -> Any:
+        """Return the JSON value of line *number*, constants such as NaN as None; raises DatapackError."""
         try:
             return read_json(line, constant=lambda _: None)
         except (ValueError, RecursionError) as error:
@@ -194,6 +195,7 @@ class Cases:
 
 
 def _list_names(case: Case) -> Iterator[str]:
+    """Yield all names of the case: id, folder, name in public data, and the ends of the path it was imported from."""
     yield case.datapack.incident.id
     yield case.name
     if case.annotation is not None and case.annotation.graph.case_name:
@@ -225,6 +227,7 @@ def require_text(value: Any, location: str, expected: str = "a name") -> str:
 
 
 def _describe_kind(value: Any) -> str:
+    """Return "missing", "empty", or the type and the beginning of *value*."""
     if value is None:
         return "missing"
     return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"

@@ -198,6 +198,7 @@ def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, use
     outcome = replace(answer.outcome, notes=(f"{GIVEN_AS}{answer.source}", *answer.outcome.notes, *repeat))
 
     def solve(folder: Path, _: object) -> AttemptOutcome:
+        """Write the steps of the answer's trace, if it has one, and return the outcome that was read."""
         if answer.trace is not None:
             write_steps(folder, answer.trace)
         return outcome
@@ -207,6 +208,7 @@ def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, use
 
 
 def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
+    """Whether the run in *folder* has the same status and the same diagnosis as *outcome*."""
     kept = read_diagnosis(folder)
     given = outcome.diagnosis
     return (run.status, kept and kept.canonical_json()) == (outcome.status, given and given.canonical_json())

@@ -14,11 +14,13 @@ from opsassay.solvers.proxy.formats.inspect_log import is_inspect
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
+    """Yield a reading per sample of the log."""
     for sample in logged_samples(log_payload(document.path), document.path):
         yield partial(_read_answer, sample, document, cases)
 
 
 def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list[ExternalAnswer]:
+    """Return the sample's answer; raises UserError when the sample came to no result."""
     cell = sample.cell()
     case = cases.find_named(cell.task.id)
     outcome = sample.outcome()

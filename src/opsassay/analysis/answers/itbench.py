@@ -32,10 +32,12 @@ _SERVICES = frozenset({"", "service", "deployment", "statefulset", "daemonset", 
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
+    """Yield the one reading of an agent's output file."""
     yield partial(_read_answer, document, cases)
 
 
 def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
+    """Return the answer: entities as root services, propagations between services as edges."""
     case = _find_scenario(document, cases)
     answer = read_itbench_answer(document.path)
     solver, notes = cases.find_solver(document, fault_kinds=())
@@ -108,6 +110,7 @@ class _EntityNames:
 
 
 def _is_answer(row: Any) -> bool:
+    """Whether *row* has a list of entities, as ITBench's outputs do."""
     return isinstance(row, dict) and isinstance(row.get("entities"), list)
 
 

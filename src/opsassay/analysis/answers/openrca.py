@@ -38,11 +38,13 @@ _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})\b")
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
+    """Yield a reading per row of the CSV file."""
     for number, row in enumerate(document.content, 1):
         yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
 
 
 def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
+    """Yield the answer of a row for every incident that its question is about; raises UserError without a component."""
     row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
     about = _find_incidents(asked, document, cases, place)
@@ -130,6 +132,7 @@ def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
     """Return the values of *payload* in numeric order of their keys."""
 
     def number(key: Any) -> tuple[int, str]:
+        """Return the first number in *key*, and *key*; keys without one come last."""
         digits = re.search(r"\d+", str(key))
         return int(digits[0]) if digits else len(payload), str(key)
 
@@ -137,6 +140,7 @@ def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
 
 
 def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
+    """Return time, component and reason where they are texts; notes on others go to *odd*."""
     folded = {str(key).strip().lower(): value for key, value in entry.items()}
     found = {}
     for name in (TIME, COMPONENT, REASON):
@@ -159,6 +163,7 @@ def _group_elements(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str
 
 
 def _build_diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Return the diagnosis of the causes, and notes on all that was changed or left out."""
     claims, notes = [], list[str]()
     for cause in causes:
         if TIME in cause:
@@ -180,6 +185,7 @@ def _build_diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[D
 
 
 def _has_answer_columns(document: Document) -> bool:
+    """Whether the table has the columns `instruction` and `prediction`."""
     rows = document.content
     return bool(rows) and {"instruction", "prediction"} <= {str(key).strip().lower() for key in rows[0]}
 

@@ -147,6 +147,7 @@ class _AnswerLines:
 
 
 def _find_first_step(form: str | None, document: Document) -> int:
+    """Return the number that the file gives the first step, 0 or 1; raises UserError when it does not show."""
     if form is not None:
         return PREDICTIONS[form]
     if _is_text(document):
@@ -158,18 +159,22 @@ def _find_first_step(form: str | None, document: Document) -> int:
 
 
 def _is_text(document: Document) -> bool:
+    """Whether the document is a text with the answer blocks of Who&When."""
     return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_require_text_of(document)) is not None
 
 
 def _require_text_of(document: Document) -> str:
+    """Return the document's text, "" when it holds data."""
     return document.content if isinstance(document.content, str) else ""
 
 
 def _is_prediction(row: Any) -> bool:
+    """Whether *row* names a trace, an agent and a step."""
     return isinstance(row, dict) and all(first_of(row, keys) is not None for keys in (_TRACE, _AGENT, _STEP))
 
 
 def _list_rows(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield (place, function that reads the row) of each answer, from blocks of text or from data."""
     if not _is_text(document):
         yield from document.rows()
         return
@@ -185,6 +190,7 @@ def read_block(text: str) -> dict[str, str]:
 def _read_prediction(
     place: str, row: Any, document: Document, cases: Sequence[LabelledTrace], first: int
 ) -> tuple[str, LabelledTrace, AnswerLine]:
+    """Return (place, trace, line) of an answer; *first* is the number of the first step."""
     if not isinstance(row, dict):
         raise UserError(f"{place} is no object; expected a trace, an agent and a step.")
     said = first_of(row, _TRACE)
@@ -221,6 +227,7 @@ def _find_trace(name: str, row: Mapping[str, Any], document: Document, cases: Se
 
 
 def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str | None:
+    """Return the agent that the row blames, None when it names none; doubts are added to *notes*."""
     said = first_of(dict(row), _AGENT)
     if not isinstance(said, str) or not said.strip():
         notes.append("it names no agent")
@@ -233,6 +240,7 @@ def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -
 
 
 def _read_step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
+    """Return the step counted from 1, None when the row names no one number; doubts are added to *notes*."""
     said = first_of(dict(row), _STEP)
     digits = [] if isinstance(said, bool) else re.findall(r"-?\d+(?:\.\d+)?", str(said if said is not None else ""))
     if len(digits) != 1 or not float(digits[0]).is_integer():

@@ -36,6 +36,7 @@ _DATABASE = "-db"
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
+    """Yield a reading per row of a CSV file, or the one of a JSON file."""
     if document.suffix == ".csv":
         for number, row in enumerate(document.content, 1):
             yield partial(_read_row, f"{document.name} row {number}", row, document, cases)
@@ -44,6 +45,7 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
 
 
 def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
+    """Return the answer of a file called SERVICE_FAULT_RUN.json; one with an error is a failed run."""
     found = _CASE.fullmatch(document.path.stem)
     if found is None:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
@@ -64,6 +66,7 @@ def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
 
 
 def _read_row(place: str, csv_row: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
+    """Return the answer of a CSV row, which names its case and the ranked columns."""
     row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
     *before, last = said.split("/")
@@ -102,6 +105,7 @@ def _parse_ranking(value: Any, location: str) -> list[str]:
 
 
 def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
+    """Return the ranking of columns as one of services, whose first is the claimed root cause."""
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column
@@ -123,6 +127,7 @@ def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]
 
 
 def _is_rcaeval_answer(document: Document) -> bool:
+    """Whether the document has RCAEval's columns, or its name and a ranking or error."""
     content = document.content
     if document.suffix == ".csv":
         return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}

@@ -74,6 +74,7 @@ def _advise_on_system(
     level: float,
     min_cases: int,
 ) -> Recommendation:
+    """Return whom to choose on system *s*: *leader*, or undecided between it and rivals it does not beat surely."""
     n = int(matched.sizes[s])
     rivals = [m for m in range(len(matched.methods)) if m != leader]
     open_ = [m for m in rivals if not low[m] > 0]
@@ -113,6 +114,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
+    """Return the advice as a sentence, and why it is undecided when there is no *choice*."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

@@ -191,6 +191,7 @@ def _audit_pair(
     penalised: FirthCells,
     settings: AuditSettings,
 ) -> PairAudit:
+    """Return every statistic of methods *a* and *b* (columns), read off the shared resamples and permutations."""
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
     paired = paired_effects(matched, a, b, ddof)
     effect = paired.effect
@@ -229,6 +230,7 @@ def _audit_pair(
 
 
 def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
+    """Return six tests of whether the difference of *a* and *b* depends on the system or the family."""
     means = matched.means[:, [a, b]]
     return {
         "fractional_logit": likelihood_ratio(means, matched.sizes),
@@ -241,6 +243,7 @@ def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, pena
 
 
 def _test_omnibus(matched: Matched) -> dict[str, Test]:
+    """Return the likelihood-ratio tests over all methods together."""
     everyone = list(range(len(matched.methods)))
     return {
         "method x system": likelihood_ratio(matched.means, matched.sizes),
@@ -273,6 +276,7 @@ def _regret_intervals(
 
 
 def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
+    """Return how the pooled figures range over all ways to leave *out* systems out."""
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2
@@ -300,11 +304,13 @@ def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Mat
 
 
 def _remark_on_baseline(matched: Matched, settings: AuditSettings) -> tuple[str, ...]:
+    """Return the remark that no baseline is among the methods; empty when one is."""
     if matched.labels or set(matched.methods) & set(settings.baselines):
         return ()
     return ("There is no chance or constant row, so nothing shows what no skill would score on these systems.",)
 
 
 def _includes_zero(pooled: RandomEffects) -> bool | None:
+    """Whether the prediction interval includes 0; None when it is not defined."""
     low, high = float(pooled.prediction_low), float(pooled.prediction_high)
     return None if np.isnan(low) else low <= 0 <= high

@@ -63,6 +63,7 @@ def canonicalised(matched: Matched, canonical: Mapping[str, str]) -> Matched:
 
 
 def _map_to_canonical_labels(labels: NDArray[np.str_], canonical: Mapping[str, str]) -> NDArray[np.str_]:
+    """Return the labels with each name replaced by its canonical one."""
     names, index = np.unique(labels, return_inverse=True)
     renamed = np.array([canonical.get(str(name), str(name)) for name in names], dtype=np.str_)
     out: NDArray[np.str_] = renamed[index].reshape(labels.shape)

@@ -187,11 +187,13 @@ def compare(
 
 
 def _names_lacking(table: pl.DataFrame, other_table: pl.DataFrame) -> tuple[str, ...]:
+    """Return "system/case" of every row of *table* that *other_table* does not have."""
     lacking = table.join(other_table, on=list(KEYS), how="anti").sort(KEYS)
     return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
 
 def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
+    """Return the scores of *method* by case; raises UserError for several on one case. *side* names the table."""
     of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
     if of_method.select(KEYS).is_duplicated().any():
         raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
@@ -201,6 +203,7 @@ def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.
 def _overall_difference(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> Difference:
+    """Return the mean over systems of the second method's score less the first's, with its interval."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
@@ -218,6 +221,7 @@ def _overall_difference(
 def _differences_by_system(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> list[Difference]:
+    """Return per system the second method's score less the first's, with its interval."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, resampled, 1, 0, settings.confidence)
     return [
@@ -252,6 +256,7 @@ def _make_difference(
     level: float,
     margin: float | None,
 ) -> Difference:
+    """Return the difference with what could be detected; *error* is its standard error, *means* before and after."""
     detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
     too_few = cases < fewest or detectable > 1
     return Difference(

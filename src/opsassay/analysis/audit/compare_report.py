@@ -59,6 +59,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
 
 
 def _suite_attributes(name: str, tests: int, failures: int) -> dict[str, str]:
+    """Return the attributes of a JUnit test suite."""
     return {
         "name": _strip_controls(name), "tests": str(tests), "failures": str(failures),
         "errors": "0", "skipped": "0", "time": "0",
@@ -66,6 +67,7 @@ def _suite_attributes(name: str, tests: int, failures: int) -> dict[str, str]:
 
 
 def _add_test_case(suite: ET.Element, name: str, difference: Difference, *, failed: bool) -> None:
+    """Add the difference to the JUnit *suite* as one test case, failed or not."""
     case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=_strip_controls(name), time="0")
     said = _strip_controls(sentence(difference))
     if failed:
@@ -75,6 +77,7 @@ def _add_test_case(suite: ET.Element, name: str, difference: Difference, *, fail
 
 
 def _format_row(method: str, system: str, difference: Difference, verdict: str) -> str:
+    """Return the difference as a row of a Markdown table, figures in percent."""
     change = f"{100 * difference.difference:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     detectable = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
     cells = (
@@ -85,6 +88,7 @@ def _format_row(method: str, system: str, difference: Difference, verdict: str) 
 
 
 def _strip_controls(text: str) -> str:
+    """Return *text* with control characters replaced, as XML does not allow them."""
     return _CONTROL.sub("\ufffd", text)
 
 
@@ -94,4 +98,5 @@ def _escape_markdown(text: str) -> str:
 
 
 def _format_as_code(text: str) -> str:
+    """Return *text* as inline code of Markdown on one line, safe inside a table."""
     return "`" + " ".join(text.split()).replace("`", "'").replace("|", "/") + "`"

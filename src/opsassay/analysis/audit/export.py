@@ -98,6 +98,7 @@ def _interval_or_none(low: Any, high: Any) -> list[float] | None:
 
 
 def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
+    """Return the figures of leaving one system out; None with one system only."""
     held_out = pair.loso[pooling]
     if len(audit.matched.systems) < 2:
         return None
@@ -107,6 +108,7 @@ def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | No
 
 
 def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
+    """Return the figures of leaving one family out and of the spread within families."""
     families = tuple(dict.fromkeys(audit.matched.families))
     spread: Row = finite(pair.spread)
     if len(families) < 2:
@@ -115,10 +117,12 @@ def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
 
 
 def _names_of_reversed(names: Iterable[str], held_out: HeldOut) -> list[str]:
+    """Return the names that, when held out, prefer the other method."""
     return [name for name, wrong in zip(names, held_out.reversed, strict=True) if wrong]
 
 
 def _interaction_row(pair: PairAudit) -> Row:
+    """Return the main interaction test with its variants, as JSON."""
     main = pair.interaction["fractional_logit"]
     return {
         "lrt": main.statistic,
@@ -209,6 +213,7 @@ def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
 
 
 def _flatten_row(row: Row | None) -> Row:
+    """Return the row for CSV: lists of names joined, an interval as two columns."""
     joined = {
         k: "; ".join(map(str, v)) if isinstance(v, list) and k.startswith(("reversed", "cand")) else v
         for k, v in (row or {}).items()
@@ -249,6 +254,7 @@ def _method_rows(audit: AuditReport) -> list[Row]:
 
 
 def _pair_row(audit: AuditReport, pair: PairAudit) -> Row:
+    """Return the pair's figures as a row of a CSV table."""
     item = pair_item(audit, pair)
     low, high = item["interval"] or (None, None)
     prediction_low, prediction_high = item["prediction_interval"] or (None, None)
@@ -268,6 +274,7 @@ def _pair_row(audit: AuditReport, pair: PairAudit) -> Row:
 
 
 def _interaction_rows(audit: AuditReport) -> list[Row]:
+    """Return a row per interaction test: of all methods first, then of each pair."""
     blank = {"p_holm": None, "mcfadden": None, "mcfadden_without": None}
     rows = [
         {
@@ -309,6 +316,7 @@ def _interaction_rows(audit: AuditReport) -> list[Row]:
 
 
 def _nested_rows(pair: PairAudit) -> list[Row]:
+    """Return a row per nested model test, none when it was not made."""
     if pair.nested is None:
         return []
     rows = [

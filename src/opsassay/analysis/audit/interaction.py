@@ -186,6 +186,7 @@ def wald(matched: Matched, methods: Sequence[int], ddof: int = 1) -> RobustTest:
 
 
 def _rows_by_group(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the row numbers of each group, groups in order of their number."""
     order = np.argsort(group, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 

@@ -175,6 +175,7 @@ def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_known(setting: str, names: tuple[str, ...], available: pl.Series) -> None:
+    """Raise NotFoundError for one of *names*, given in *setting*, that is not *available*."""
     for asked in names:
         if asked not in set(available):
             raise NotFoundError("method" if setting == "exclude" else "system", asked, set(available))
@@ -191,6 +192,7 @@ def _case_table(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.DataFrame) -> Floats:
+    """Return the scores, (cases, methods with protocol), NaN where there is none."""
     cells = (
         long.select("family", "system", "case", "method", "protocol", "score")
         .join(cases.select("family", "system", "case", "row"), on=["family", "system", "case"])
@@ -205,6 +207,7 @@ def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.Dat
 def _admit_methods(
     values: Floats, cases: pl.DataFrame, columns: pl.DataFrame
 ) -> tuple[list[Admission], dict[str, str]]:
+    """Return who is admitted and why, and per method the protocol with the most scores."""
     there = ~np.isnan(values)
     system = cases.get_column("system_index").to_numpy()
     total = int(system.max()) + 1
@@ -224,6 +227,7 @@ def _admit_methods(
 
 
 def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
+    """Say how many scores are missing in all, and of which systems; *lacking* is per system."""
     about = cases.group_by("system_index", maintain_order=True).agg(pl.col("family", "system").first())
     labels = _label_systems(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
@@ -232,12 +236,14 @@ def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
 
 
 def _set_aside(method: str) -> Admission:
+    """Return the entry of a method that the user excluded."""
     return Admission(
         method, "", included=False, cases=0, of_cases=0, systems=0, of_systems=0, reason="set aside by hand"
     )
 
 
 def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
+    """Say why fewer than two methods can be compared, and what the closest one lacks."""
     if columns.get_column("method").n_unique() < 2:
         return f"{name} has one method, {columns['method'][0]!r}; a comparison needs at least two."
     closest = sorted((a for a in ledger if not a.included), key=lambda a: -a.cases)[0]
@@ -248,6 +254,7 @@ def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) 
 
 
 def _label_systems(systems: pl.DataFrame) -> tuple[str, ...]:
+    """Return the names of systems, as "family/system" where a name occurs twice."""
     names = systems.get_column("system")
     doubled = names.is_duplicated()
     return tuple(
@@ -258,6 +265,7 @@ def _label_systems(systems: pl.DataFrame) -> tuple[str, ...]:
 def _covariate_means(
     long: pl.DataFrame, cases: pl.DataFrame, covariates: tuple[str, ...], name: str
 ) -> dict[str, Floats]:
+    """Return the mean of each covariate per system; raises UserError for a missing or non-finite one."""
     found = {}
     for column in covariates:
         if column not in long.columns:
@@ -300,6 +308,7 @@ def _read_labels(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[st
 
 
 def _remark_on_systems(matched: Matched) -> tuple[str, ...]:
+    """Return remarks on what the table cannot show: one system, lone families, single cases, equal scores."""
     remarks = []
     families = dict.fromkeys(matched.families)
     lone = [f for f in families if matched.families.count(f) == 1]

@@ -78,6 +78,7 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
+    """Return how often the audit finds *gap* when systems deviate by *deviations*, (draws, systems)."""
     effect = gap + deviations
     found = random_effects(effect, variance, level)
     regret = leave_one_system_out(effect, sizes).reversed.sum(axis=1) if len(sizes) > 1 else np.zeros(len(effect))
@@ -96,6 +97,7 @@ def _simulate_power(
 
 
 def _share_without_zero(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
+    """Return the share of intervals that exclude 0."""
     return float(((low > 0) | (high < 0)).mean())
 
 

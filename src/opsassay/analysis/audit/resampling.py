@@ -52,6 +52,7 @@ def _distinct_rows(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
+    """Return the means of *rows* bootstrap resamples of *scores*, one row each."""
     size = len(scores)
     drawn = draw.integers(0, size, (rows, size), dtype=np.int32)
     drawn += (np.arange(rows, dtype=np.int32) * size)[:, None]
@@ -61,6 +62,7 @@ def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
 
 
 def _hash_to_words(name: str) -> list[int]:
+    """Return four 32-bit numbers from the name, as a seed."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 

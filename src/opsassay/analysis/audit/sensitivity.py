@@ -52,6 +52,7 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
 def _what_if_left_out(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
 ) -> WhatIf:
+    """Return the figures of *a* against *b* without the systems marked in *left_out*."""
     paired = paired_effects(matched, a, b, ddof)
     pooled = random_effects(paired.effect, leaving_out(paired.variance, left_out), level)
     effect, sizes = paired.effect[~left_out], matched.sizes[~left_out]
@@ -144,6 +145,7 @@ def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> li
 
 
 def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> ProtocolGap:
+    """Return how the gap of *a* and *b* varies over all combinations of their protocols."""
     first, second = matched.methods[a], matched.methods[b]
     found = []
     for one, other in product(
@@ -171,6 +173,7 @@ def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> 
 
 
 def _scores_by_protocol(matched: Matched, method: str) -> dict[str, Floats]:
+    """Return the method's scores by protocol, the primary one first."""
     home = matched.values[:, matched.methods.index(method)]
     further = {p: values for (m, p), values in matched.variants.items() if m == method}
     return {matched.primary[method]: home, **further}

@@ -79,6 +79,7 @@ def _average_seeds(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_utf8(path: Path) -> None:
+    """Raise UserError with the place of the first byte that is not UTF-8."""
     decoder, read = codecs.getincrementaldecoder("utf-8")(), 0
     with path.open("rb") as stream:
         while True:
@@ -95,6 +96,7 @@ def _check_utf8(path: Path) -> None:
 
 
 def _parse_scores(table: pl.DataFrame, column: str, name: str) -> pl.Series:
+    """Return the column as numbers, empty cells as null; raises UserError with the row of any other text."""
     raw = table.get_column(column)
     if raw.dtype.is_numeric() or raw.dtype in {pl.Boolean, pl.Null}:
         return raw.cast(pl.Float64)
@@ -112,6 +114,7 @@ def _parse_scores(table: pl.DataFrame, column: str, name: str) -> pl.Series:
 
 
 def _check_names(long: pl.DataFrame, name: str) -> None:
+    """Raise UserError with the row in which a key column is empty."""
     for key in KEYS:
         column = long.get_column(key)
         empty = (column.is_null() | (column.str.strip_chars() == "")).arg_true()
@@ -120,6 +123,7 @@ def _check_names(long: pl.DataFrame, name: str) -> None:
 
 
 def _check_scores(long: pl.DataFrame, name: str) -> None:
+    """Raise UserError with the row of a score outside 0 to 1."""
     score = long.get_column("score")
     outside = (~(score.is_finite() & (score >= 0) & (score <= 1)) & score.is_not_null()).arg_true()
     if len(outside):
@@ -131,6 +135,7 @@ def _check_scores(long: pl.DataFrame, name: str) -> None:
 
 
 def _check_duplicates(long: pl.DataFrame, name: str) -> None:
+    """Raise UserError with the row of a cell that occurs more than once."""
     cell = [*KEYS, *(key for key in ("protocol", "seed") if key in long.columns)]
     twice = long.select(cell).is_duplicated().arg_true()
     if len(twice):

@@ -103,6 +103,7 @@ def l2(matched: Matched, a: int, b: int, strength: float = 1.0) -> Test:
 
 
 def _l2_log_likelihood(design: Floats, means: Floats, sizes: NDArray[np.int64], strength: float) -> float:
+    """Return the log likelihood of an L2-penalised logistic fit; *strength* is scikit-learn's C."""
     from sklearn.linear_model import LogisticRegression
 
     rows, outcome, weights = _as_binary(design[:, 1:], means, sizes)
@@ -150,4 +151,5 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
 
 
 def _cell_log_likelihood(means: Floats, fitted: Floats, weights: Floats) -> float:
+    """Return the binomial log likelihood of the cell means under the fitted ones."""
     return float((weights * (means * np.log(fitted) + (1 - means) * np.log1p(-fitted))).sum())

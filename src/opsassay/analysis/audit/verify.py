@@ -123,6 +123,7 @@ def _pivot_means(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _split_pair(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
+    """Return the two methods that a column such as "delta_A_B_pp" names; raises UserError."""
     pair = re.sub(r"^delta_(pp:)?|_pp$", "", column)
     for a in methods:
         for b in methods:
@@ -132,6 +133,7 @@ def _split_pair(column: str, methods: Iterable[str], name: str) -> tuple[str, st
 
 
 def _read_numbers(table: pl.DataFrame, column: str, name: str) -> Floats:
+    """Return the column as numbers; raises UserError with the row of the first that is none."""
     values = table.get_column(column).cast(pl.Float64, strict=False)
     wrong = (values.is_null() | ~values.is_finite()).arg_true()
     if len(wrong):
@@ -176,6 +178,7 @@ def audit_figures(audit: AuditReport) -> dict[Key, float]:
 
 
 def _pooled_figures(a: str, b: str, pooled: RandomEffects, scale: float) -> dict[Key, float]:
+    """Return the figures pooled over systems by (figure, a, b, system); effects times *scale*, I2 in percent."""
     return {
         ("i2", a, b, ""): 100 * float(pooled.i2),
         ("q", a, b, ""): float(pooled.q),
@@ -188,6 +191,7 @@ def _pooled_figures(a: str, b: str, pooled: RandomEffects, scale: float) -> dict
 def _mean_figures(
     a: str, b: str, means: Floats, sizes: NDArray[np.int64], systems: tuple[str, ...], families: tuple[str, ...]
 ) -> dict[Key, float]:
+    """Return what follows from means by system (systems, 2 methods), shares in percentage points."""
     effect = means[:, 0] - means[:, 1]
     found: dict[Key, float] = {("effect", a, b, s): 100 * float(e) for s, e in zip(systems, effect, strict=True)}
     if len(systems) > 1:
@@ -245,11 +249,13 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
 
 
 def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
+    """Return the printed figure beside the recomputed one, None where it cannot be recomputed."""
     value = next(_find_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 
 
 def _find_matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
+    """Yield the figure of the pair as written, then of the pair turned round, with its sign changed if need be."""
     figure, a, b, system = key
     if key in figures:
         yield figures[key]

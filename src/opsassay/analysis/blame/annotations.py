@@ -125,6 +125,7 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
 
 
 def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: Resolutions) -> Settled:
+    """Return what holds for the trace: labels, a resolution by all annotators over them, a contest over all."""
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
     status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
     if (resolution := resolutions.resolved.get(trace)) is not None:
@@ -142,6 +143,7 @@ def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: R
 def _settle_by_labels(
     labels: Mapping[str, Attribution], annotators: Sequence[str]
 ) -> tuple[Status, Attribution | None, str]:
+    """Return status, attribution and note that follow from the labels alone."""
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
     if absent:
         return "missing", None, f"not annotated by {', '.join(absent)}"
@@ -173,9 +175,11 @@ def _trace_ids(annotations: Sequence[Annotations]) -> list[str]:
 
 
 def _labelled_agent(annotations: Annotations, trace: str) -> str | None:
+    """Return the agent that the annotator blames, None without a label."""
     return annotations.attributions[trace].agent_name if trace in annotations.attributions else None
 
 
 def _labelled_step(annotations: Annotations, trace: str) -> str | None:
+    """Return the step that the annotator blames as text, None without one."""
     step = annotations.attributions[trace].step_id if trace in annotations.attributions else None
     return None if step is None else str(step)

@@ -122,6 +122,7 @@ def ask_model(
 
 
 def _blame_by_continuation(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
+    """Blame the first step after which continuations fail; raises UserError without *rerun*."""
     from opsassay.analysis.blame.inevitability import Continuing, continue_and_measure
 
     if rerun is None:

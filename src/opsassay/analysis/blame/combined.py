@@ -53,18 +53,22 @@ class _Context:
 
     @cached_property
     def first_failed_step(self) -> int | None:
+        """The place of the first step with a failed call, from 0; None without one."""
         return self.step_failed.index(True) if any(self.step_failed) else None
 
     @cached_property
     def first_code_step(self) -> int | None:
+        """The place of the first step with a block of code, from 0; None without one."""
         return next((i for i, step in enumerate(self.trace.steps) if "```" in step.output_content), None)
 
     @cached_property
     def step_before_tool_error(self) -> int:
+        """The place of the step that the rule on tool errors blames, from 0."""
         return (before_tool_error(self.trace).step_id or 1) - 1
 
     @cached_property
     def step_before_error_text(self) -> int:
+        """The place of the step that the rule on words of error blames, from 0."""
         return (before_error_text(self.trace).step_id or 1) - 1
 
     @cached_property
@@ -73,10 +77,12 @@ class _Context:
 
     @cached_property
     def tool_agents(self) -> frozenset[str]:
+        """The agents that only run tools, and "human"."""
         return frozenset({"human"} | {s.agent_name for s in self.trace.steps if s.kind == "tool" and not _decides(s)})
 
     @cached_property
     def first_step_of_agent(self) -> dict[str, int]:
+        """The place of each agent's first step, from 0."""
         first: dict[str, int] = {}
         for i, step in enumerate(self.trace.steps):
             first.setdefault(step.agent_name, i)
@@ -119,6 +125,7 @@ def features(trace: Trace) -> list[list[float]]:
 
 
 def _feature_rows(context: _Context) -> Iterator[list[float]]:
+    """Yield the features of each step, in the order of FEATURES."""
     for i, step in enumerate(context.trace.steps):
         yield [float(feature(context, i, step)) for feature in FEATURES.values()]
 

@@ -134,6 +134,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
     trial, confirming = _Budget(fails, budget), fewest_to_confirm()
 
     def ended(step: int | None, reason: str) -> Inevitability:
+        """Return the result with all measurements so far."""
         return Inevitability(
             step, tuple(sorted(trial.measured.values(), key=lambda one: one.steps)), trial.spent, reason
         )
@@ -158,6 +159,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
 
 
 def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
+    """Say how often the system fails after *step*, and after the step before it."""
     after, before = measured.get(step), measured.get(step - 1)
     if step == 0:
         return f"the system fails whatever its steps are: P(fail) from the start is {after}"
@@ -174,6 +176,7 @@ def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) ->
     void: list[str] = []
 
     def fails(prefix: int) -> bool:
+        """Run on after the first *prefix* steps; return whether the run fails, void ones being repeated."""
         while True:
             run = rerun.after(prefix)
             if run.outage is not None:
@@ -201,6 +204,7 @@ def judge_by_reference(reference: str) -> Judge:
     right = re.compile(rf"(?<![\w.]){re.escape(reference)}(?!\.?\w)")
 
     def succeeded(trace: Trace) -> bool:
+        """Whether the last step holds the reference answer."""
         return right.search(trace.steps[-1].output_content) is not None
 
     return succeeded
@@ -213,6 +217,7 @@ def judge_by_command(arguments: Sequence[str]) -> Judge:
     """
 
     def succeeded(trace: Trace) -> bool:
+        """Whether the command ends with 0 when it reads the trace; raises UserError unless 0 or 1."""
         shown = json.dumps(trace.model_dump(mode="json"), ensure_ascii=False)
         try:
             done = subprocess.run(

@@ -99,6 +99,7 @@ def first_break(
 
 
 def _find_step(action: Action, trace: Trace) -> int | None:
+    """Return the step that took the action: as stated, else the last that began before it; None without one."""
     if action.step_id is not None:
         return action.step_id
     begun = [step for step in trace.steps if step.started_at is not None and step.started_at <= action.started_ns]
@@ -106,6 +107,7 @@ def _find_step(action: Action, trace: Trace) -> int | None:
 
 
 def _marks_of_steps(trace: Trace) -> Iterable[ClockMark]:
+    """Yield a mark on the clock for each step with a time."""
     for step in trace.steps:
         if step.started_at is not None:
             tools = ", ".join(call.tool for call in step.tool_logs)
@@ -115,6 +117,7 @@ def _marks_of_steps(trace: Trace) -> Iterable[ClockMark]:
 
 
 def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
+    """Yield a mark on the clock for each action, with the step that took it."""
     for action in actions:
         arguments = " ".join(map(str, action.arguments.values()))
         yield ClockMark(
@@ -127,6 +130,7 @@ def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[Clock
 
 
 def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
+    """Yield a mark on the clock for each of the verifier's probes, once."""
     probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
     for probe in probes.values():
         reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"
@@ -139,6 +143,7 @@ def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
 
 
 def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
+    """Yield a mark on the clock for each observation of *depth* (D1 to D4)."""
     for reading in _observations_of_depth(timeline, depth):
         if reading.value is None:
             yield ClockMark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
@@ -162,6 +167,7 @@ def _observations_of_depth(timeline: Timeline | None, depth: Depth) -> list[Any]
 
 
 def _marks_of_causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
+    """Yield a mark on the clock for each node of the cascade whose onset is known."""
     for node in graph.nodes if graph else ():
         if node.timestamp is not None:
             yield ClockMark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")

@@ -122,10 +122,12 @@ def _with_unique_id(case: LabelledTrace, before: Sequence[LabelledTrace]) -> Lab
 
 
 def _list_own_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
+    """Yield a function that reads each trace of a benchmark in OpsAssay's own layout."""
     return (partial(_read_own_trace, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=number_key))
 
 
 def _read_own_trace(path: Path, folder: Path) -> LabelledTrace:
+    """Return the trace with its label; raises DatapackError when the label is missing."""
     label = folder / LABELS / path.name
     if not label.exists():
         raise DatapackError(f"{path} has no label: {label} is missing; annotate it or move it out of the benchmark.")
@@ -146,12 +148,14 @@ def _list_public_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | N
 
 
 def _list_json_files(folder: Path) -> Iterator[Path]:
+    """Yield all JSON files below *folder* but those that macOS puts into archives."""
     return (
         path for path in folder.rglob("*.json") if not path.name.startswith("._")
     )  # those are a Mac's, of an archive
 
 
 def _read_task_folder(folder: Path) -> LabelledTrace | None:
+    """Return the trace of a task's folder of two files; raises DatapackError when it holds none."""
     pair = pair_in(folder)
     if pair is None:
         expected = " or ".join(" beside ".join(names) for names in PAIRS)
@@ -160,6 +164,7 @@ def _read_task_folder(folder: Path) -> LabelledTrace | None:
 
 
 def _read_labelled(path: Path) -> LabelledTrace | None:
+    """Return the trace of a file with its label inside; None when it is in no known form."""
     payload = read_json(path)
     ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
     if is_elephant(payload) and not ours:

@@ -97,6 +97,7 @@ def summarised(trace: Trace, asker: BlameAsker, tokens: int) -> Trace:
 
 
 def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
+    """Ask about parts that fit *room* tokens, then about the steps that they named."""
     answers = [ask(part) for part in windows_of(trace, room)]
     named = [answer for answer in answers if answer.step_id is not None]
     if len(named) < 2:
@@ -142,10 +143,12 @@ def _largest_limit(trace: Trace, shortened: Callable[[Trace, int], Trace], room:
 
 
 def _cut_inputs(trace: Trace, limit: int) -> Trace:
+    """Return the trace with the input of every step cut to *limit* characters."""
     return _with_steps(trace, (with_inputs_cut(step, limit) for step in trace.steps))
 
 
 def _cut_all(trace: Trace, limit: int) -> Trace:
+    """Return the trace with every text cut to *limit* characters, a long configuration left out."""
     about = {
         "task_instruction": cut_middle(trace.task_instruction, limit),
         "system_architecture": None
@@ -177,4 +180,5 @@ def _with_steps(trace: Trace, steps: Iterable[TraceStep]) -> Trace:
 
 
 def _count_tokens(trace: Trace) -> int:
+    """Return the tokens of the trace as it is shown to a model."""
     return tokens_of(metadata_text(trace)) + tokens_of(steps_text(trace.steps))

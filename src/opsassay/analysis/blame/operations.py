@@ -91,6 +91,7 @@ BROKE = "broke V_temporal"
 
 
 def _find_break(trace: Trace, record: RunRecord) -> Break | None:
+    """Return when availability first fell while the agent worked; None without a timeline or times."""
     times = {phase.phase: phase.time_ns for phase in record.phases}
     starts = [step.started_at for step in trace.steps if step.started_at is not None]
     started = times.get("agent_started", min(starts, default=None))
@@ -102,6 +103,7 @@ def _find_break(trace: Trace, record: RunRecord) -> Break | None:
 
 
 def _break_found(broken: Break) -> PatternFinding:
+    """Return the finding that availability fell, with the action before it."""
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""
     after = f"after {did}" if did else "and no action of the agent came before it"

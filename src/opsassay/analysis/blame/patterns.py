@@ -169,14 +169,17 @@ def _step_that_saw(trace: Trace, message: str) -> int | None:
 
 
 def _mentions_service(text: str, service: str) -> bool:
+    """Whether *text* has the name as a whole word, hyphens counted as letters."""
     return re.search(rf"(?<![\w-]){re.escape(service)}(?![\w-])", text) is not None
 
 
 def _asks_for(step: TraceStep, service: str) -> bool:
+    """Whether a tool call of the step mentions *service* in its arguments."""
     return any(_mentions_service(json.dumps(call.arguments, ensure_ascii=False), service) for call in step.tool_logs)
 
 
 def _quote_around(text: str, service: str, around: int = 40) -> str:
+    """Return the text within *around* characters of the service's name, in quotes."""
     at = text.index(service)
     return f"“{' '.join(text[max(0, at - around) : at + len(service) + around].split())}”"
 
@@ -202,5 +205,6 @@ def _affected_services(truth: CausalGraph, root: str) -> set[str]:
 
 
 def _rate_of_spans(view: Datapack, period: str, service: str) -> float:
+    """Return the service's spans per second in *period*."""
     spans = view.scan(period, "traces").filter(pl.col("service_name") == service).select(pl.len()).collect().item()
     return float(spans) / seconds(view, period)

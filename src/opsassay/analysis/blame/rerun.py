@@ -82,6 +82,7 @@ class ProxyRerun:
         return self._run_policy(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
 
     def _run_policy(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
+        """Run the system behind a proxy with *policy*; the first *repeated* calls do not count as an outage."""
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder, _ENVIRONMENT:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
@@ -108,6 +109,7 @@ def _upstream_error(live: Sequence[Exchange]) -> str | None:
 
 @contextmanager
 def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set the variables of this process, and put the old ones back at the end."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -127,6 +129,7 @@ def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
     """
 
     def start(url: str, token: str) -> None:
+        """Run the command with the proxy's address and token, until it ends or *timeout_s* is over."""
         own = {
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": token,

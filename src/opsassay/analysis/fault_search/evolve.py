@@ -67,6 +67,7 @@ def evolve(
     found, tried_texts = list[Attempt](), list[TriedText]()
 
     def try_text(text: str) -> dict[str, Any]:
+        """Try the candidate in *text* and note it; a text that cannot be read scores 0."""
         try:
             composition = parse(text)
         except ConfigError as error:
@@ -92,6 +93,7 @@ def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) ->
     """Return *respond* with the results of recent candidates appended to its prompt."""
 
     def answer_informed(messages: Sequence[Message], _tools: object = ()) -> Reply:
+        """Answer with the scores of the last candidates put before the question."""
         lines = [f"```yaml\n{one.text}```\nscored {one.fitness:g}: {one.reason}\n" for one in tried_texts[-LAST_TRIED:]]
         if not lines:
             return respond(messages)
@@ -115,6 +117,7 @@ def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
 
     def respond(messages: Sequence[Message], _tools: object = ()) -> Reply:
+        """Answer with a random change of the program that the prompt shows."""
         shown = re.findall(r"# Current Program\n```yaml\n(.*?)```", messages[-1].content, re.DOTALL)
         try:
             parent = parse(shown[-1]) if shown else Composition()
@@ -136,6 +139,7 @@ def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[st
         )  # fmt: skip
 
         def tell_the_end() -> None:
+            """Wake the server when the process has ended."""
             process.wait()
             ask_process(None, str(address))
 

@@ -121,6 +121,7 @@ def _lost_limits(store: str, config: dict[str, str], now: ModelledSystem) -> Ite
 
 
 def _describe_lost_time(trial: ModelledTrial, right_s: float) -> Iterator[str]:
+    """Yield a sentence when users lost clearly more than *right_s* seconds, which a right repair costs."""
     seconds, kind = lost_s(trial)
     if seconds > right_s + MORE_S:
         yield f"users lost {seconds:.0f} s of {kind} that the fault does not explain, {right_s:.0f} s by a right repair"

@@ -79,6 +79,7 @@ class Hunt:
         self._make_environment()
 
     def _make_candidates(self) -> Candidates | ModelledRepairs:
+        """Return what tries candidates, on an environment that is made when it is first needed."""
         if self._environment is None:
             environment = self._make_environment()
             environment.prepare()
@@ -91,6 +92,7 @@ class Hunt:
         return search.environment(self._scenario, self._target, 0, self._settings or {})
 
     def _remove_environment(self) -> None:
+        """Remove the environment if there is one, and log what of it goes later."""
         environment, self._environment = self._environment, None
         if environment is None:
             return

@@ -89,6 +89,7 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
 
 
 def _blocks_on_replicas(name: str, system: System) -> Iterator[Block]:
+    """Yield the repairs of service *name* that act on its replicas: restarts, scaling, releases."""
     spec = system.services[name]
     options: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
     for how in options:
@@ -102,6 +103,7 @@ def _blocks_on_replicas(name: str, system: System) -> Iterator[Block]:
 
 
 def _blocks_on_settings(name: str, system: System) -> Iterator[Block]:
+    """Yield the repairs that set or unset the service's settings, harmful ones too, and its name record."""
     for key, value in system.services[name].config.items():
         yield Block(f"unset {key}", "configuration", (_make_call("config unset", target=name, key=key),))
         for other in (value, *([str(100 * int(value)), "0"] if value.isdigit() else ["", "changed"])):
@@ -118,6 +120,7 @@ def _blocks_on_settings(name: str, system: System) -> Iterator[Block]:
 
 
 def _blocks_on_store(name: str, system: System) -> Iterator[Block]:
+    """Yield the repairs of store *name*: a restart, and its memory and eviction settings where it has them."""
     own = system.stores[name].config
     yield Block(f"restart {name}", "restart", (_make_call("restart", target=name),))
     for value in ("0", "64gb", own["maxmemory"]) if "maxmemory" in own else ():
@@ -246,6 +249,7 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
 
 
 def _oracle_as_dict(attempt: Attempt, scenario: Scenario) -> dict[str, Any]:
+    """Return the repair as an oracle of a scenario file, with what the model made of it."""
     said = "certified" if attempt.certified else "rejected"
     steps = [one.model_dump(mode="json", exclude_defaults=True) for one in steps_of(attempt.composition, scenario)]
     about = f"On the model {said}: {attempt.reason}"

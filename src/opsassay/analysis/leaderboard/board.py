@@ -133,6 +133,7 @@ def make_board(graded: GradedRuns) -> Leaderboard:
 
 
 def _sort_value(row: LeaderboardRow) -> float:
+    """Return the row's success, -1 without one."""
     return row.success.value if row.success else -1.0
 
 
@@ -159,6 +160,7 @@ def _rank_solvers(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[s
 
 
 def _make_row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
+    """Return the row of *entry* with means over tasks, in all and by system."""
     by_system = {system: _list_tasks(entry, system) for system in sorted({run.system for run in entry.runs})}
     on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
     return LeaderboardRow(
@@ -181,6 +183,7 @@ def _list_tasks(entry: Entry, system: str) -> set[TaskKey]:
 
 
 def _estimate_mean(scores: Mapping[TaskKey, float], *, share: bool = True) -> MeanFigure | None:
+    """Return the mean over tasks with its interval, None without tasks; *share*: values are 0 to 1."""
     return estimate_of([scores[task] for task in sorted(scores)], share=share)
 
 
@@ -208,6 +211,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
 
 
 def _list_general_warnings(complete: Sequence[Entry], standings: Mapping[str, Standing], tasks: int) -> list[str]:
+    """Return warnings that concern the whole board: nobody is ranked, or no baseline was run."""
     said = []
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(standings[entry.name].rank is not None for entry in solvers):

@@ -81,6 +81,7 @@ class Entry:
         return self._mean_by_task(lambda run: run.cost(name))
 
     def _mean_by_task(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
+        """Return the mean of *reading* over the runs of each task; runs whose reading is None are left out."""
         found: dict[TaskKey, list[float]] = {}
         for run in self.runs:
             if (value := reading(run)) is not None:
@@ -108,6 +109,7 @@ def ranks(verdict: Verdict) -> bool:
 
 
 def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
+    """Map each task to its present form: that which most solvers ran, the latest of these."""
     solvers: dict[TaskKey, set[str]] = {}
     latest: dict[TaskKey, int] = {}
     for one in runs:
@@ -119,6 +121,7 @@ def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
 
 
 def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
+    """Return the solver's entry: its runs on present tasks, and why it has no rank."""
     present = [one for one in solver_runs if (one.run.item, one.run.item_hash) in tasks]
     void = sum(not ranks(one.verdict) for one in solver_runs)
     made = [run for one in present if (run := _as_board_run(graded, one)) is not None]
@@ -142,6 +145,7 @@ def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun],
 
 
 def _as_board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
+    """Return the run with its values, a failed metric as 0; None when its outcome is not known."""
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
     succeeded = outcome_of(graded.domain, run, metrics)
@@ -157,6 +161,7 @@ def _as_board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
 
 
 def _is_baseline(graded: GradedRuns, run: Run) -> bool:
+    """Whether the run's solver is a baseline, as stated or by name; never an agent that was brought."""
     if graded.baselines is not None:
         return run.solver_hash in graded.baselines
     brought = run.isolation in ("sealed", "unsealed")

@@ -69,6 +69,7 @@ def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed:
 
 
 def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
+    """Return (solvers, solvers), whether the row's is better than the column's; *error* bounds any mistake at all."""
     solvers, tasks = scores.shape
     better = np.zeros((solvers, solvers), dtype=bool)
     a, b = np.triu_indices(solvers, 1)
@@ -93,6 +94,7 @@ def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[n
 
 
 def _draw_signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
+    """Return (draws, tasks) of -1 and 1: all combinations when there are at most *draws*."""
     if 2**tasks <= draws:
         bits = (np.arange(2**tasks)[:, None] >> np.arange(tasks)) & 1
         return np.asarray(2.0 * bits - 1.0, dtype=np.float64)

@@ -55,6 +55,7 @@ def _main_table(board: Leaderboard) -> ResultTable:
 
 
 def _format_cells(row: LeaderboardRow, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return the row's cells in the order of the table's columns."""
     return (
         rank_text(row),
         row.entry.name,
@@ -99,6 +100,7 @@ def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
 
 
 def _describe_coverage(board: Leaderboard, row: LeaderboardRow | None) -> str | None:
+    """Return for example "80% on 9 of 10 tasks"; None without a success rate."""
     if row is None or row.success is None:
         return None
     return f"{_format_figure(row.success)} on {row.success.n} of {plural(board.tasks, 'task')}"
