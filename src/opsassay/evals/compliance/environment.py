@@ -135,6 +135,7 @@ class ComplianceToolbox(Toolbox):
         return list(self._worlds)
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
+        """Return the output of a checked request, and whether it worked."""
         match request:
             case Think():
                 return NOTED
@@ -162,17 +163,20 @@ class ComplianceToolbox(Toolbox):
         return self._collect_evidence(request.world)
 
     def _require_world(self, name: str) -> ComplianceWorld | HostWorld:
+        """Return the example world *name*; raises NotFoundError."""
         if name not in self._worlds:
             raise NotFoundError("world", name, self._worlds)
         return self._worlds[name]
 
     def _read_policies(self) -> list[KyvernoPolicy]:
+        """Return the policies in the workspace; raises UserError when they cannot be read."""
         try:
             return read_policies(read_files(self._folder, self._task))
         except (AnswerError, UnsupportedError) as error:
             raise UserError(str(error)) from error
 
     def _apply_policies(self, name: str) -> tuple[str, Status]:
+        """Return what each rule says of the objects of world *name*, and whether they are let in."""
         world = self._require_world(name)
         assert isinstance(world, ComplianceWorld)
         try:
@@ -184,6 +188,7 @@ class ComplianceToolbox(Toolbox):
         return "\n".join([*lines, "The world is kept out." if kept_out else "The world is let in."]), "ok"
 
     def _evaluate_policy(self, path: str) -> tuple[str, Status]:
+        """Return what the Rego policy says of the file at *path*."""
         found = judge_by_rego(self.workspace.read(POLICY), [self.workspace.read(path)])
         if found.problem:
             return f"Error: {POLICY}: {found.problem}", "error"
@@ -191,6 +196,7 @@ class ComplianceToolbox(Toolbox):
         return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
     def _run_kubectl(self, request: KubectlWords) -> tuple[str, Status]:
+        """Return the output of kubectl with the agent's words against the world of the request."""
         world = self._require_world(request.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
@@ -198,6 +204,7 @@ class ComplianceToolbox(Toolbox):
         return _format_output(end), "ok" if end.exit_code == 0 else "error"
 
     def _collect_evidence(self, name: str) -> tuple[str, Status]:
+        """Run the fetcher or playbook on world *name* and keep its evidence in the workspace."""
         world = self._require_world(name)
         with TemporaryDirectory(prefix="opsassay-world-") as made:
             if isinstance(world, HostWorld):
@@ -215,6 +222,7 @@ class ComplianceToolbox(Toolbox):
 
 
 def _format_output(end: Ended) -> str:
+    """Return the end of both outputs, or how the command ended when it printed nothing."""
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 

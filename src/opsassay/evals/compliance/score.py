@@ -149,6 +149,7 @@ def _judge_worlds(
     control: ComplianceControl,
     admits: Admits | None,
 ) -> JudgedWorlds:
+    """Return per world whether it is compliant and was judged so, or why the policies cannot be judged."""
     rows, why = [], ""
     try:
         for one in worlds:
@@ -180,6 +181,7 @@ def _worlds_of_other_controls(task: ComplianceTask) -> list[tuple[ComplianceCont
 def _score_kept_controls(
     policies: list[KyvernoPolicy], other_worlds: Sequence[JudgedWorlds], task: ComplianceTask
 ) -> Metric:
+    """Return whether an update kept the policies that were there, and what they keep out."""
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
@@ -283,6 +285,7 @@ def _plan_collection(
     shelf: EvidenceCache,
     gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
 ) -> _Look:
+    """Return how evidence of *world* and *mutant* is had: their cache keys, and functions that collect it."""
     keys = evidence_key(collector, world), evidence_key(collector, mutant)
     takes = partial(shelf.take, collector, world, gather), partial(shelf.take, collector, mutant, gather)
     return _Look(world.compliant, keys, takes)
@@ -302,10 +305,12 @@ def judged_worlds(
 
 
 def _labels_with_hits(outcomes: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
+    """Return per world whether it is compliant, and whether the policy said so."""
     return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in outcomes]
 
 
 def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
+    """Return whether evidence was collected everywhere, and differs where only the control differs."""
     problem = next((one.problem for one in worlds if one.problem), None)
     if problem:
         return {"evidence": stage_metric(problem), "asked": unseen(problem)}
@@ -377,4 +382,5 @@ def grade_files(
 
 
 def _note_judge(judge: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return *metrics* with the name of the judge on those that it decided."""
     return {name: one.model_copy(update={"judge": judge}) if name in JUDGED else one for name, one in metrics.items()}

@@ -199,6 +199,7 @@ class ComplianceTask(GeneratedTask):
         return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:
+        """Return *count* worlds drawn from the seed for *purpose*."""
         if self.task_class == ANSIBLE:
             return host_worlds(self.host_control, self.seed, purpose, count)
         return worlds(self.control, self.seed, purpose, count)
@@ -220,6 +221,7 @@ class ComplianceTask(GeneratedTask):
         return list(host_mutants(self.host_control, self.seed, "judged", self._count_judged_worlds()))
 
     def _count_judged_worlds(self) -> int:
+        """Return how many worlds of each label an answer is judged on."""
         return JUDGED if self.collector is None else COLLECTED
 
     def others(self) -> dict[str, list[ComplianceWorld]]:
@@ -237,6 +239,7 @@ class ComplianceTask(GeneratedTask):
 
 
 def _name_examples(worlds: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+    """Return the first *examples* worlds of each label by name: "compliant-1", "violating-1", ..."""
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
         for n, one in enumerate(worlds)

@@ -77,6 +77,7 @@ class CostToolbox(TelemetryToolbox):
         self._schemas, self.misses = schemas, 0
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:
+        """Return the output of a checked request, and whether it worked."""
         if isinstance(request, ListCostTables):
             return self._list_tables(), "ok"
         if isinstance(request, GetCostSchema):
@@ -90,6 +91,7 @@ class CostToolbox(TelemetryToolbox):
         return super()._run_tool(request)
 
     def _run_query(self, sql: str) -> tuple[str, Status]:
+        """Return the rows of the statement; unknown names of tables and columns are counted."""
         result = self._sql.query(sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
@@ -97,6 +99,7 @@ class CostToolbox(TelemetryToolbox):
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
     def _run_detector(self, request: DetectAnomalies) -> tuple[str, Status]:
+        """Return the points that the detector marks among the rows of the request's statement."""
         result = self._sql.query(request.sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))

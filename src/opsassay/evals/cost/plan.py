@@ -56,6 +56,7 @@ class CostPlan(GeneratedPlan):
         return [one for one in TASKS if one in asked]
 
     def _chosen_names(self, task_names: list[str]) -> list[str]:
+        """Return the tasks asked for by name, by class or by "all"; raises NotFoundError."""
         there = [*task_names, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
         for name in self.tasks:
             if name not in there:

@@ -48,6 +48,7 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
 
 
 def _grade_body(task: CostTask, answer: Mapping[str, object]) -> dict[str, Metric]:
+    """Grade the answer's rows for a question, its anomalies for an anomaly task; raises AnswerError."""
     body = task.body
     if isinstance(body, Question):
         return grade_rows(body, read_rows(answer, body.template.fields))
@@ -55,6 +56,7 @@ def _grade_body(task: CostTask, answer: Mapping[str, object]) -> dict[str, Metri
 
 
 def _usage_metrics(run: Run) -> dict[str, Metric]:
+    """Return the tokens and how often the solver asked for unknown names."""
     spent = run.spent
     tokens = spent.get("input_tokens", 0.0) + spent.get("output_tokens", 0.0)
     absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="no model was asked")

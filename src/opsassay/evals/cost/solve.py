@@ -102,6 +102,7 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return end.reason if end.limit else self._take_text(session, end.stdout_tail)
 
     def _take_text(self, session: CostToolSession, text: str | bytes) -> str | None:
+        """Keep the answer if it is by the contract; return what is wrong with it, else None."""
         try:
             given = read_object(text)
             require_answer(self.task, given)

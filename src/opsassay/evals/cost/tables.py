@@ -52,10 +52,12 @@ def _outcomes_by_task(rows: Sequence[ResultRow], metric: str) -> dict[str, list[
 
 
 def _pass_rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    """Return the share of runs with *metric*, in percent; None without runs."""
     return _pass_at(1, rows, metric)
 
 
 def _pass_at(k: int, rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    """Return the chance that one of *k* tries has *metric*, in percent; None without runs."""
     outcomes = _outcomes_by_task(rows, metric)
     return f"{100 * mean_pass_at_k(outcomes, k):.1f}" if outcomes else None
 
@@ -68,12 +70,14 @@ def _format_mean(rows: Sequence[ResultRow], metric: str) -> str | None:
 
 
 def _mean_tokens(rows: Sequence[ResultRow]) -> str | None:
+    """Return the mean tokens of the runs that asked a model; None when none did."""
     grades = (row.metrics.get("tokens") for row in rows)
     values = [grade.value for grade in grades if grade is not None and grade.value is not None]
     return f"{fmean(values):.0f}" if values else None
 
 
 def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return one row per solver with its rates on all classes of tasks (table 6 of the paper)."""
     found = tuple(
         (
             name,
@@ -90,6 +94,7 @@ def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return pass rate and tokens of every question, a row per solver."""
     found = tuple(
         (
             name,
@@ -106,6 +111,7 @@ def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTab
 
 
 def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return the means over anomaly tasks, a row per solver with such runs."""
     names = ("anomaly_f1", "rank_importance", "rank_relative", "detector_f1")
     found = tuple(
         (name, _pass_rate(of), *(_format_mean(of, metric) for metric in names), _mean_tokens(of))
@@ -117,6 +123,7 @@ def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTabl
 
 
 def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return pass rates and proximities of tasks on live systems, a row per solver with such runs."""
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
         (name, *_live_rates(of), *(_format_mean(of, title) for title in titles))

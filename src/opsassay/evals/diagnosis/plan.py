@@ -113,6 +113,7 @@ def plan(
 
 
 def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
+    """Return the oracles that a name or pattern means for this case, or the solver itself."""
     asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
     return [*(ORACLE + name for name in asked)] or [solver]
 
@@ -177,6 +178,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repe
 
 
 def _mean_tokens(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
+    """Return the mean input and output tokens of the runs; assumed figures without runs."""
     if not runs:
         return ASSUMED_CALLS * ASSUMED_INPUT, ASSUMED_CALLS * ASSUMED_OUTPUT
     return tuple(fmean(spent.get(name, 0.0) for spent in runs) for name in ("input_tokens", "output_tokens"))  # type: ignore[return-value]

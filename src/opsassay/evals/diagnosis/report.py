@@ -114,6 +114,7 @@ def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAn
 
 
 def _modal_answer(solver: str, system: str, answers: Sequence[str]) -> ModalAnswer:
+    """Return the service that *solver* answers most often on *system*, and how often."""
     service, count = min(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
     return ModalAnswer(f"{solver} on {system}", service, count / len(answers), len(answers))
 
@@ -247,10 +248,12 @@ class GradedIncidents(GradedRuns):
         return {"collapsed": modal, "summary": [summary.as_item() for summary in self._solver_summaries]}
 
     def _collapsed_answers(self) -> list[ModalAnswer]:
+        """Return the answers that a solver gives nearly always, whatever the incident."""
         return [answer for answer in modal_answers(self.answers()) if answer.collapsed]
 
     @cached_property
     def _most_repeats(self) -> int:
+        """The largest number of runs of one cell."""
         return most_repeats([one.run for one in self.counted])
 
     @cached_property
@@ -268,6 +271,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
     problems: dict[str, str] = {}
 
     def unread(path: Path, error: OpsAssayError) -> None:
+        """Note why a run could not be read."""
         problems[str(path)] = str(error)
 
     roots = [settings.cases] if settings.cases else list(stores)
@@ -305,6 +309,7 @@ def _is_one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
 
 
 def _make_judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
+    """Return the function that asks the judge model about the evidence of a verdict; None without a judge."""
     if settings.judge is None:
         return None
     from opsassay.evals.diagnosis.score import judge_evidence, questions
@@ -314,6 +319,7 @@ def _make_judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
     require_endpoint(settings.judge)
 
     def judge_statements(verdict: Verdict) -> Verdict:
+        """Ask the model about each statement and return the verdict with its opinions."""
         settings.say(f"opsassay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
         return judge_evidence(verdict, model)
 

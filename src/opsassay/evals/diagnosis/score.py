@@ -60,6 +60,7 @@ def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
 
 
 def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, str]]) -> EvidenceResult:
+    """Return the result with the model's opinion, or why the model was not asked."""
     if not _is_asked_about(result):
         why = result.finding if result.vacuous else f"the statement gave no rows ({result.status})"
         return result.model_copy(update={"supported": False, "opinion": f"not asked: {why}"})
@@ -68,10 +69,12 @@ def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, 
 
 
 def _is_asked_about(result: EvidenceResult) -> bool:
+    """Whether a model is asked: the statement gave rows and is not empty of meaning."""
     return result.status == "ok" and not result.vacuous
 
 
 def _format_question(result: EvidenceResult) -> str:
+    """Return the question whether the rows support the claim."""
     rows = json.dumps(result.rows, default=str, ensure_ascii=False)
     return Path(__file__).with_name("evidence_judge.txt").read_text(encoding="utf-8").format(
         about=result.about, claim=result.claim or "(none was given)", sql=result.sql,
@@ -89,6 +92,7 @@ def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
 
 
 def _read_judgement(text: str) -> tuple[bool | None, str]:
+    """Return whether the claim is supported (None when unreadable) and why."""
     try:
         payload = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
@@ -173,6 +177,7 @@ class Grader:
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
+        """Return the verdict on the run, in the time that is left to the grader."""
         case = self.case
         assert case.truth is not None
         sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None
@@ -201,6 +206,7 @@ class Grader:
 
 
 def _trace_of(run_dir: Path) -> Trace | None:
+    """Return the run's trace, None without one or when it cannot be read."""
     try:
         return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
     except UserError:
@@ -272,6 +278,7 @@ def grade_all(
 def _grade_case(
     grader: Grader, run_dirs: Sequence[Path]
 ) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
+    """Grade the runs of one case; return verdicts and errors by folder."""
     graded: dict[Path, Verdict] = {}
     problems: list[tuple[Path, OpsAssayError]] = []
     with grader:

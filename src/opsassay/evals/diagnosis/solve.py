@@ -131,6 +131,7 @@ class IncidentRun:
         return RunEnd(self, run_dir, run, message=_describe_end(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
+        """Run the method on what the mask leaves of the incident; return the run's folder."""
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
@@ -151,6 +152,7 @@ class IncidentRun:
 
 
 def _describe_end(run: Run) -> str:
+    """Return for example "failed: no answer (limits hit: seconds) [canary]"."""
     limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
     flags = f" [{', '.join(run.flags)}]" if run.flags else ""
     return run.status.value + (f": {run.error}" if run.error else "") + limits + flags
@@ -189,6 +191,7 @@ def run_method(
 
 
 def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
+    """Run the method in a fork on a copy of the telemetry, and return its diagnosis or how it died."""
     with opaque_view(datapack) as folder:
         try:
             code = shared_workers().run(setup.job(), folder, timeout_s)
@@ -234,6 +237,7 @@ def run_agent(
         isolation = "sealed" if sealed else "unsealed"
 
     def solve(run_dir: Path, _: Callable[[], bool]) -> AttemptOutcome:
+        """Run the agent, a command or a built-in one, on what the mask leaves of the incident."""
         with masked(item.datapack, mask) as seen:
             if isinstance(setup.agent, CommandAgent):
                 meter = Meter(setup.limits, setup.price)
@@ -248,10 +252,12 @@ def run_agent(
 
 
 def _is_ours(name: str) -> bool:
+    """Whether the agent *name* is built in."""
     return name in AGENTS.builtin_names()
 
 
 def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcome:
+    """Run a built-in agent in a fork with a planted canary truth; keep its log, trace and actions."""
     limits = setup.limits
     job = {
         "kind": "agent",

@@ -150,6 +150,7 @@ class TrialEnvironment:
                 return
 
     def _is_quiet(self) -> bool:
+        """Whether no triggering alert fires; True for a scenario without alerts."""
         committed, watch = self._scenario.verification.alerts, self._session.watch
         return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
 
@@ -178,6 +179,7 @@ class TrialEnvironment:
 
 
 def _wait_at(gate: Path) -> None:
+    """Wait until the file *gate* exists; raises OperationError after `GATE_S` seconds."""
     deadline = time.monotonic() + GATE_S
     while not gate.exists():
         if time.monotonic() > deadline:
@@ -186,6 +188,7 @@ def _wait_at(gate: Path) -> None:
 
 
 def _find_leftovers(live: LiveEnvironment) -> list[str]:
+    """Return what is left of the environment, or why that could not be found out."""
     try:
         return live.verify()
     except OpsAssayError as error:

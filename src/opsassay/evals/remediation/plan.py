@@ -69,11 +69,13 @@ class TrialPlan(Written):
     @field_validator("settings")
     @classmethod
     def _read_commands(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Check the settings for commands and keep them as they are."""
         CommandSettings.model_validate(settings)
         return settings
 
     @model_validator(mode="after")
     def _refuse_repeats(self) -> Self:
+        """Raise ValueError for masks with windows, and for a field that names something twice."""
         if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
@@ -132,6 +134,7 @@ def scenarios_named(selectors: Iterable[str], folder: Path = Path()) -> list[Sce
 
 
 def _list_arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
+    """Return the prompt arms that the scenario has text for; raises UserError when there is none."""
     found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
     if not found:
         raise UserError(
@@ -142,6 +145,7 @@ def _list_arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
 
 
 def _list_probe_choices(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    """Return whether to run with and without probes; one choice for a scenario without probes."""
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
@@ -157,6 +161,7 @@ def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
 
 
 def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
+    """Return the agents of the plan for this scenario, patterns of oracles and controls spelled out, each once."""
     found: list[TrialAgent] = []
     for agent in plan.agents:
         if agent.name == EVERY_CONTROL:
@@ -191,6 +196,7 @@ def require_sound(jobs: Sequence[TrialRun]) -> None:
 
 
 def _require_agent(agent: TrialAgent) -> None:
+    """Raise UserError when the agent lacks a model, a package or a sandbox."""
     asks_model = not agent.is_outside
     if agent.is_outside:
         outside = agent.outside()

@@ -48,6 +48,7 @@ class Trials:
                 self.problems[str(run_dir)] = str(error)
 
     def _add_trial(self, run_dir: Path, run: Run) -> None:
+        """Grade the run and add its row; one that got too little of the machine counts as void."""
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
@@ -111,6 +112,7 @@ def _without_result(store: RunStore) -> Iterator[Run]:
 
 
 def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements: dict[str, Judgement]) -> TrialRow:
+    """Return the run's row; *judgements* are by predicate."""
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:

@@ -86,6 +86,7 @@ def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
 
 
 def _read_lines(path: Path, noun: type[N]) -> tuple[N, ...]:
+    """Return the whole lines of a JSON lines file as *noun*s; a torn last line is left out."""
     if not path.exists():
         return ()
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")

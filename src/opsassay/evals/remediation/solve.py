@@ -66,6 +66,7 @@ def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[Non
 
 
 def _lock_file(file: IO[str], operation: int, given_up: Callable[[], bool]) -> None:
+    """Wait for the lock on *file*, without it when *given_up*."""
     while not given_up():
         try:
             fcntl.flock(file, operation | fcntl.LOCK_NB)
@@ -177,6 +178,7 @@ class TrialRun:
         return grade_trial(run_dir, self.scenario).metrics
 
     def _grade_trial(self, run_dir: Path, run: Run, *, was_done: bool) -> RunEnd:
+        """Return how the run ended with its verdict; *was_done*: it was finished before."""
         before = "done before, " if was_done else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
@@ -193,6 +195,7 @@ class TrialRun:
             return self._run_attempt(store, given_up)
 
     def _run_attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+        """Make a new attempt of the trial and return its folder."""
         timeout_s = self._timeout_s()
         return attempt(
             store,

@@ -145,6 +145,7 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def _cell_of_row(row: TrialRow) -> tuple[Any, ...]:
+    """Return what rows are grouped by."""
     return row.scenario, row.agent, row.arm, row.probes
 
 
@@ -157,6 +158,7 @@ def group_rows(
 
 
 def _count_cells(rows: Sequence[TrialRow]) -> tuple[str, ...]:
+    """Return the shares of rows with outcome, temporal, depth, probe and certificate."""
     found = [(r.outcome, r.temporal, r.depth_holds, r.probe, r.conjunction) for r in rows]
     return tuple(share(sum(column), len(rows)) for column in zip(*found, strict=True)) if found else ("0/0",) * 5
 
@@ -181,6 +183,7 @@ def _mean_times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
 
 
 def _mean_time(times_s: Iterable[float | None]) -> str | None:
+    """Return the mean time with its standard error, and how many runs have one; None without runs."""
     times_s = list(times_s)
     mean, known = mean_time(times_s), [time_s for time_s in times_s if time_s is not None]
     if not mean.attempts:

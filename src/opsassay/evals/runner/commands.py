@@ -70,6 +70,7 @@ def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
 
 
 def _run_beside(words: Sequence[str], seal: Sandbox) -> Ended:
+    """Run the command without a sandbox, in its own session, and kill the session at the end or the limit."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     limits, began = seal.limits, time.monotonic()
     try:

@@ -77,6 +77,7 @@ def push_events(events: Mapping[str, Any], url: str) -> None:
 
 
 def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
+    """Return the run's spans, and an event per metric that belongs to its first span."""
     spans, run = export_otlp(read_one(run_dir), verdicts[0].run), read_run(run_dir)
     root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
@@ -112,10 +113,12 @@ def _metric_event(root: Mapping[str, Any], name: str, metric: Metric, labels: Ma
 
 
 def _text_attribute(key: str, value: str) -> dict[str, Any]:
+    """Return a text attribute of OTLP."""
     return {"key": key, "value": {"stringValue": value}}
 
 
 def _serialise_message(content: Mapping[str, Any], message: Any) -> bytes:
+    """Return *content* as the bytes of the protobuf *message*."""
     from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
     packed: bytes = ParseDict(with_base64(content), message).SerializeToString()

@@ -184,6 +184,7 @@ def _serve_apis(
 
 
 def _seal_limits(meter: Meter) -> SandboxLimits:
+    """Return the sandbox's limits for what the meter allows."""
     limits = meter.limits
     return replace(
         SandboxLimits(),
@@ -195,6 +196,7 @@ def _seal_limits(meter: Meter) -> SandboxLimits:
 
 
 def _note_limits(ended: Ended, meter: Meter) -> None:
+    """Note in *meter* which limit ended the agent."""
     if ended.limit:
         meter.note("seconds" if ended.limit == "wall_clock_s" else ended.limit)
 

@@ -87,6 +87,7 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
         recorded = read_session(Path(rest)) if kind == "replayed" else None
 
         def policy() -> Policy:
+            """Return a session's policy: record or replay, within the meter's limits, for the run's model alone."""
             pinned = model if kind not in {"scripted", "replayed"} else None
             return _Capped(Record() if recorded is None else Replay(recorded), meter, session, pinned)
 
@@ -119,6 +120,7 @@ class ConversationTrace(Background):
                 self._write_new_steps()
 
     def _write_new_steps(self) -> None:
+        """Write the steps of ended exchanges, all but the last, which may still grow."""
         if not (fresh := list(self._tail.ended())):
             return
         self._exchanges += fresh

@@ -206,6 +206,7 @@ class GeneratedRun(ABC, Generic[G, S]):
     def _run_external_agent(
         self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
     ) -> str | None:
+        """Run the agent's command; return what is wrong with its answer, None if nothing is."""
         with_tools = "mcp" in command.file.needs
         task = ExternalTask(
             environment.view,
@@ -308,5 +309,6 @@ def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: Gene
 
 
 def _label_of_model(model: str | None) -> str:
+    """Return the model's name without the folder of a script or recording."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in {"scripted", "replayed"} else model or ""

@@ -144,6 +144,7 @@ class AnswerSettings(Written):
     @field_validator("limits")
     @classmethod
     def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Raise ValueError unless the settings are limits."""
         Limits.model_validate(settings)
         return settings
 

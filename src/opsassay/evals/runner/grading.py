@@ -216,6 +216,7 @@ def grade_each(
 
 
 def _failed_metrics(domain: Domain, run: Run) -> dict[str, Metric]:
+    """Return every metric of the domain as failed, because of how the run ended."""
     reason = f"the run ended as {run.status.value}" + (f": {run.error}" if run.error else "")
     failed = Metric(status=MetricStatus.FAILED, reason=reason)
     return {definition.name: failed for definition in domain.metrics()}

@@ -144,4 +144,5 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def _digest_of_content(content: bytes) -> str:
+    """Return the SHA-256 in the form that a wheel's RECORD has."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

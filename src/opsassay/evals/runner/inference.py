@@ -79,6 +79,7 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
 
 
 def _refuse_gemini(model_in_path: str, query: str, body: bytes, model: str | None) -> str | None:
+    """Return why the request to Gemini is refused, None when it may pass; *model* is the run's (None: any)."""
     if query not in {"", "alt=sse"}:
         return "its query is not alt=sse"
     if ".." in model_in_path or model not in {None, model_in_path}:
@@ -91,6 +92,7 @@ def _parse_object(body: bytes) -> dict[str, Any] | None:
     """Return the JSON object in *body*, None for anything else or with a duplicate key."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the pairs as a dict; raises ValueError for a key that stands twice."""
         if len(dict(pairs)) < len(pairs):
             raise ValueError("twice")
         return dict(pairs)
@@ -104,6 +106,7 @@ def _parse_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _refuse_request(request: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
+    """Return why the request is refused, None when it may pass; *keys* are allowed, *model* is the run's."""
     if model is not None and request.get("model") != model:
         return f"the model of this run is {model}, and no other"
     said = [request.get(key) for key in ("messages", "input", "system", "instructions")]
@@ -113,6 +116,7 @@ def _refuse_request(request: dict[str, Any], keys: frozenset[str], model: str | 
 
 
 def _refuse_gemini_request(request: dict[str, Any]) -> str | None:
+    """Return why the body of a request to Gemini is refused, None when it may pass."""
     config, tools = request.get("generationConfig") or {}, request.get("tools") or []
     if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
         return "generationConfig has to be an object, and tools a list of objects"
@@ -127,6 +131,7 @@ def _refuse_gemini_request(request: dict[str, Any]) -> str | None:
 
 
 def _refuse_unknown(request: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
+    """Return which key, or which value of a key in *values*, is not allowed; None when all are."""
     if unknown := sorted(request.keys() - keys):
         return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
     for key, allowed in values.items():
@@ -136,6 +141,7 @@ def _refuse_unknown(request: dict[str, Any], keys: frozenset[str], values: Mappi
 
 
 def _refuse_provider_access(tool_kinds: Iterator[str], addresses: Iterator[str]) -> str | None:
+    """Return which tool the provider would run, or address it would fetch; None for none."""
     if (kind := next(tool_kinds, None)) is not None:
         return f"a tool of type {kind!r} is carried out by the provider; offer functions"
     address = next(addresses, None)

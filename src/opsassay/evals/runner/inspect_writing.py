@@ -80,6 +80,7 @@ def logs_of(runs: Sequence[KeptRun]) -> Iterator[tuple[str, EvalLog]]:
 
 
 def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
+    """Return inspect's log of the runs of one solver and arm; the tries of a task are epochs."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalScore, EvalSpec, EvalStats
 
     first, tries = runs[0].run, dict[str, int]()
@@ -128,6 +129,7 @@ def _model_of_runs(runs: Sequence[KeptRun]) -> str:
 
 
 def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
+    """Return the run as sample number *epoch* of its task."""
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
@@ -168,6 +170,7 @@ def _scores(stored: KeptRun) -> dict[str, float]:
 
 
 def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
+    """Return inspect's metric "mean" of the values that are known, {} when none is."""
     from inspect_ai.log import EvalMetric
 
     known = [value for value in values if not math.isnan(value)]
@@ -189,6 +192,7 @@ def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[An
 
 
 def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
+    """Yield inspect's model event of the step, then an event per tool call."""
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
@@ -219,6 +223,7 @@ def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: da
 
 
 def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
+    """Return inspect's event of the tool call; an error's output is its message."""
     from inspect_ai.event import ToolEvent
     from inspect_ai.tool import ToolCallError
 
@@ -244,6 +249,7 @@ def _messages(context: str, name: str) -> list[ChatMessage]:
 
 
 def _as_plain_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with all that JSON does not have as text."""
     return dict(json.loads(json.dumps(arguments, default=str)))
 
 

@@ -86,6 +86,7 @@ class Lease:
             self._path.unlink()
 
     def _renew_until_released(self) -> None:
+        """Touch the lease's file at every heartbeat; note the loss when another owner has it."""
         while not self._released.wait(self._times.heartbeat_s):
             with suppress(OSError):
                 if _read_lease(self._path).get("owner") != self._owner:
@@ -144,6 +145,7 @@ def _path_of_lease(root: Path, cell: str) -> Path:
 
 
 def _read_lease(path: Path) -> dict[str, Any]:
+    """Return the lease's content, {} when it cannot be read."""
     try:
         held = json.loads(read_plain(path, MAX_FILE_BYTES))
     except (OSError, OpsAssayError, ValueError, RecursionError):

@@ -86,6 +86,7 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
 
 
 def _paths_overlap(first: Path, second: Path) -> bool:
+    """Whether one path is the other or lies below it."""
     return first.is_relative_to(second) or second.is_relative_to(first)
 
 

@@ -33,6 +33,7 @@ class PlannedAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, value: Any) -> Any:
+        """Accept the name of an agent in place of its object."""
         return resolve_ready_agent(value)
 
     @property
@@ -49,6 +50,7 @@ class TaskPlan(Written):
     @field_validator("parts", mode="before")
     @classmethod
     def _restore_word_on(cls, parts: Any) -> Any:
+        """Undo YAML's reading of the key `on` as true, in every part."""
         return [_restore_on_key(part) for part in parts] if isinstance(parts, list) else parts
 
 
@@ -66,6 +68,7 @@ def load_plan(path: Path) -> list[PlannedRun]:
 
 
 def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
+    """Return (where it stands, part) of each part; a plan without parts is one."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line

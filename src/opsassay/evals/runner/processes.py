@@ -62,6 +62,7 @@ def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up
 def _wait_unless_given_up(
     process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]
 ) -> int | None:
+    """Return the exit code, None at the timeout; raises KeyboardInterrupt when *given_up*."""
     ends = time.monotonic() + timeout_s
     while not given_up():
         with suppress(subprocess.TimeoutExpired):
@@ -83,6 +84,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_session_leader(pid: int) -> bool:
+    """Whether process *pid* lives and leads its own session."""
     try:
         return os.getsid(pid) == pid
     except OSError:

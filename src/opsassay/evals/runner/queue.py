@@ -124,6 +124,7 @@ def make_runs(
     )
 
     def work() -> None:
+        """Make runs until none waits; one that another process has leased goes back to the end."""
         while not stopped.is_set():
             try:
                 name, job, future = entry = waiting.popleft()

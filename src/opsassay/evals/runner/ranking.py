@@ -45,6 +45,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
         hashes.setdefault(_label_of_solver(run), set()).add(run.solver_hash)
 
     def name(run: Run) -> str:
+        """Return the solver's label, with its hash when several solvers have that label."""
         several = len(hashes.get(_label_of_solver(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
         return f"{_label_of_solver(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label_of_solver(run)
 
@@ -65,6 +66,7 @@ def versions_reported(runs: Iterable[Run]) -> list[str]:
 
 
 def _label_of_solver(run: Run) -> str:
+    """Return the solver's label, with the arm in brackets unless it is the default."""
     return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 

@@ -92,6 +92,7 @@ def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+    """Return one row per solver with the domain's first metrics, pass@k and whether it is ranked."""
     groups = by_solver(rows)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
     defined = domain.metrics()[:SHOWN]
@@ -115,6 +116,7 @@ def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
 def _make_row(
     domain: Domain, name: str, rows: Sequence[ResultRow], metrics: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
+    """Return the solver's cells in the order of the table's columns."""
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
     outcomes: dict[str, list[bool]] = {}
     for row in rows:
@@ -132,6 +134,7 @@ def _make_row(
 
 
 def _reasons_not_ranked(rows: Iterable[ResultRow]) -> list[str]:
+    """Return each reason once."""
     return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
 
 
@@ -150,5 +153,6 @@ def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
+    """Return pass@k over the tasks with that many tries, and how many these are; None without."""
     enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
     return f"{percent(mean_pass_at_k(enough, k))} ({len(enough)})" if enough else None

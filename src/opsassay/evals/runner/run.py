@@ -262,6 +262,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
+    """Return the record of a run that begins now."""
     return Run(
         cell=cell.hash,
         attempt=0,
@@ -282,6 +283,7 @@ def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) ->
 
 
 def _with_outcome(run: Run, outcome: AttemptOutcome) -> Run:
+    """Return the record of the run as ended now with *outcome*."""
     return run.model_copy(
         update={
             "status": outcome.status,

@@ -78,22 +78,26 @@ class RunPush(Background):
             self._stop_following(attempt)
 
     def _try_push(self, work: Callable[[], None]) -> None:
+        """Do *work* and report an error instead of raising it."""
         try:
             work()
         except (OpsAssayError, OSError) as error:
             self._report_once(str(error))
 
     def _report_once(self, problem: str) -> None:
+        """Report a problem that was not reported yet."""
         if problem not in self._problems:
             self._problems.add(problem)
             self._on_problem(problem)
 
     def _follow_runs(self) -> None:
+        """Send what is new of every run; an error of one does not stop the others."""
         self._try_push(self._find_new_runs)
         for folder, attempt in list(self._following.items()):
             self._try_push(partial(self._follow_run, folder, attempt))
 
     def _find_new_runs(self) -> None:
+        """Follow every attempt that began since the last look."""
         for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):
             self._read_to = end
             if entry.get("event") == "begun":
@@ -102,6 +106,7 @@ class RunPush(Background):
                 self._seen.add(folder)
 
     def _follow_run(self, folder: Path, attempt: _Attempt) -> None:
+        """Send what is new of the run; once it has ended, its whole trace, and stop when all is sent."""
         run = read_run(folder)
         is_sent = attempt.telemetry.send()
         if attempt.since_end is None:
@@ -116,6 +121,7 @@ class RunPush(Background):
             self._stop_following(self._following.pop(folder))
 
     def _send_steps(self, folder: Path, run: Run, attempt: _Attempt) -> None:
+        """Send the steps that were written since the last time."""
         path = folder / TRACE
         if not path.exists():
             return
@@ -128,6 +134,7 @@ class RunPush(Background):
             attempt.read_to, attempt.line = end, attempt.line + 1
 
     def _stop_following(self, attempt: _Attempt) -> None:
+        """Report the attempt's notes and close its sender."""
         for note in attempt.telemetry.notes():
             self._report_once(note)
         attempt.telemetry.close()

@@ -167,17 +167,20 @@ class SteppedRun:
         self._made.cleanup()
 
     def _run_job(self, job: PlannedRun) -> None:
+        """Do the run in this thread and keep how it ended, or its error."""
         try:
             self._end = job.run(self._store, self._given_up.is_set, lambda _: None)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what came of the run; the second is giving it up
             self._error = error
 
     def _close_agent(self) -> None:
+        """Close the agent's side, if it is open."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None
 
     def _explain_end(self) -> str:
+        """Return why the run came to no result."""
         if self._error is not None:
             return str(self._error)
         return self._end.message or "it came to no result" if self._end is not None else "it was given up"

@@ -152,6 +152,7 @@ class RunStore:
                 self.end(path, run.model_copy(update=gone))
 
     def _log_attempt(self, event: str, run: Run, **further: Any) -> None:
+        """Append an event of the attempt to the log, on disk when this returns."""
         entry = {
             "event": event,
             "time_ns": time.time_ns(),

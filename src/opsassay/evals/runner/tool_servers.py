@@ -43,6 +43,7 @@ def started_servers(
 def _start_server(
     server: CommandAgent, view: Path, home: Path, seconds: float, pool: ThreadPoolExecutor, *, sealed: bool
 ) -> Iterator[ToolServer]:
+    """Start an MCP server's command, sealed or not, and yield the connection; raises StartError."""
     work, files, path = home / "work", home / "agent", home / f"{_SOCKET}.sock"
     work.mkdir(parents=True)
     for name, file in server.each_file():

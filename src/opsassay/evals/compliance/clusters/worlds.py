@@ -98,6 +98,7 @@ class _WorldDraft:
         return ComplianceWorld(tuple(objects), compliant)
 
     def _draw_object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
+        """Return a drawn Kubernetes object at *place*, which violates the control or keeps to it."""
         namespace = draws.choice(NAMESPACES)
         metadata = {
             "name": f"{name}-{draws.integer(10, 99)}",
@@ -117,6 +118,7 @@ class _WorldDraft:
         return {"apiVersion": CONTROLLERS[place.kind], "kind": place.kind, "metadata": metadata, "spec": body}
 
     def _draw_pod(self, place: ViolationPlace, draws: Draws, *, violates: bool) -> Object:
+        """Return a drawn pod spec; with *violates* the last container of the group of *place* violates."""
         counts = {"containers": draws.integer(1, 3), "initContainers": draws.integer(0, 1)}
         counts[place.containers] = max(counts[place.containers], 1)
         last = counts[place.containers] - 1
@@ -135,6 +137,7 @@ class _WorldDraft:
         return spec
 
     def _draw_container(self, name: str, draws: Draws, *, violates: bool) -> Object:
+        """Return a drawn container, with a fragment of the control when that is about containers."""
         container = {"name": name, "image": draws.choice(IMAGES)}
         if self.control.scope != "container":
             return container
@@ -142,6 +145,7 @@ class _WorldDraft:
         return made
 
     def _draw_role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
+        """Return a drawn Role or ClusterRole, whose last rule violates the control or keeps to it."""
         rules = [self._draw_fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
         if place.kind == "ClusterRole":
             metadata = {key: value for key, value in metadata.items() if key != "namespace"}
@@ -149,6 +153,7 @@ class _WorldDraft:
         return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": place.kind, "metadata": metadata, "rules": kept}
 
     def _draw_fragment(self, draws: Draws, *, violates: bool) -> Object:
+        """Return one of the control's violating or compliant fragments, by a single draw."""
         chance = draws.integer(0, 719)  # one draw whatever is chosen: both worlds of a draft go on alike
         choices = self.control.violating if violates else self.control.compliant
         return choices[chance % len(choices)]

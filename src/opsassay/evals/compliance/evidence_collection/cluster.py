@@ -57,6 +57,7 @@ def fetch_on_cluster(
 
 
 def _find_kubectl() -> Path:
+    """Return the path of kubectl; raises UserError without one."""
     found = shutil.which("kubectl")
     if found is None:
         raise UserError(

@@ -61,6 +61,7 @@ def parse_evidence(text: bytes) -> CollectedEvidence:
 
 
 def _refuse_constant(constant: str) -> None:
+    """Raise ValueError for NaN and Infinity, which JSON does not have."""
     raise ValueError(f"{constant} is no value of JSON")
 
 

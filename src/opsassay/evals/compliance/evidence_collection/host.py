@@ -37,6 +37,7 @@ def playbook_problem(text: str) -> str | None:
 
 
 def _is_too_deep(text: str) -> bool:
+    """Whether the YAML nests deeper than `MAX_DEPTH`."""
     depth = 0
     for event in yaml.parse(text, Loader=YAML_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -47,6 +47,7 @@ def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
 
 
 def _list_named_files(folder: Path, collector: str) -> list[str]:
+    """Return the names of the collector and the policy; raises AnswerError when one is missing."""
     for name in (collector, POLICY):
         if not os.path.lexists(folder / name):
             raise AnswerError(f"there is no {name}; put it into the workspace itself, under this name")
@@ -54,6 +55,7 @@ def _list_named_files(folder: Path, collector: str) -> list[str]:
 
 
 def _list_policy_files(folder: Path) -> list[str]:
+    """Return the YAML files in the folder of policies; raises AnswerError for none, too many or odd names."""
     if folder.is_symlink() or not folder.is_dir():
         raise AnswerError(f"there is no folder {FOLDER}/; put the policies there, as *.yaml")
     with os.scandir(folder) as entries:

@@ -91,6 +91,7 @@ class Workspace:
         return sorted(path for path in found if ".git" not in path.relative_to(self.folder).parts)
 
     def _resolve_path(self, path: str) -> Path:
+        """Return *path* below the workspace; raises UserError when it leads out, into .git, or is odd."""
         parts = PurePosixPath(path).parts
         foreign = path.startswith("/") or any(part in ("..", ".git", ".gitattributes") for part in parts)
         if foreign or not parts or not path.isprintable() or len(parts) > MAX_DEPTH or len(path.encode()) > MAX_NAME:

@@ -29,10 +29,12 @@ def _script_body(name: str) -> str:
 
 
 def _format_script(body: str, data: str) -> str:
+    """Return the script of a stand-in command: it has *data* in it, and *body* prints from that."""
     return _HEAD.format(data=data.rstrip("\n")) + body
 
 
 def _format_table(rows: Rows, separator: str = " ") -> str:
+    """Return a line per row, its cells joined by *separator*."""
     return "\n".join(separator.join(row) for row in rows)
 
 

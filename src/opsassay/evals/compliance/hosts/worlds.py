@@ -115,6 +115,7 @@ class _Choice:
 
 
 def _draw_host(draws: Draws) -> _HostState:
+    """Return a drawn host on which no control is set yet."""
     known = {one.name for one in host_controls().values() if one.kind == "sysctl"}
     sysctl = {name: draws.choice(values) for name, values in _SYSCTL.items()}
     sysctl |= {name: draws.choice(("0", "1", "2")) for name in sorted(known)}
@@ -138,6 +139,7 @@ def _draw_host(draws: Draws) -> _HostState:
 
 
 def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
+    """Set the control's option in sshd's files, or leave it out, in the form that the choice says."""
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))
@@ -157,16 +159,19 @@ def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_in_sysctl(state: _HostState, control: HostControl, choice: _Choice) -> None:
+    """Set the kernel parameter that is in force, and a file that may say another value."""
     state.sysctl[control.name] = choice.value(control) or ""
     said = {0: control.compliant[0], 1: control.violating[0]}.get(choice.variant)
     state.notes["etc/sysctl.d/60-site.conf"] = f"{control.name} = {said}\n" if said else "# nothing yet\n"
 
 
 def _set_service(state: _HostState, control: HostControl, choice: _Choice) -> None:
+    """Give the control's unit the compliant state, or one of the violating ones."""
     state.units[control.name] = ("enabled", "active") if choice.compliant else STATES[choice.variant]
 
 
 def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> None:
+    """Install the control's package when the choice has a value."""
     if choice.value(control):
         state.packages[control.name] = "1.0.9-3"
 
@@ -184,6 +189,7 @@ def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None
 
 
 def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> None:
+    """Put the control's line into its file among others, beside a comment that says the opposite."""
     assert control.file is not None
     form, value = _SETTINGS[control.file][1], choice.value(control)
     lines = [f"# {control.name}{form.format(choice.other(control))}"]
@@ -220,6 +226,7 @@ _APPLIED = {
 
 
 def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
+    """Return the host's files and the scripts that answer in place of its commands, by path."""
     ubuntu = control.system == "ubuntu"
     release = (
         'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'

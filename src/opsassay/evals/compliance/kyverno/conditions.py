@@ -96,6 +96,7 @@ def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
 
 
 def _query_value(expression: str, context: Mapping[str, Any], location: str) -> Any:
+    """Return what a JMESPath expression finds; raises UnsupportedError when that is nothing."""
     value = query(expression, context, location)
     if value is None:
         raise UnsupportedError(f"{location}: {expression[:80]!r} finds nothing; give a default with ||.")
@@ -103,6 +104,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
+    """Whether one condition holds; where it reads what the task keeps open, either result will do."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:
@@ -110,6 +112,7 @@ def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) 
 
 
 def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -> bool:
+    """Whether key and value of the condition stand in its operator's relation; raises UnsupportedError."""
     if not isinstance(condition, Mapping) or not {"key", "operator"} <= set(condition) <= {
         "key",
         "operator",
@@ -178,6 +181,7 @@ _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
 
 
 def _text_as_go(value: Any) -> str:
+    """Return the text that Go makes of *value*: "true", and whole floats without a decimal point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     whole = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
@@ -190,6 +194,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 
 def _judge_key_equals(key: str, value: Any) -> bool | None:
+    """Whether a text key equals *value* as duration, amount or wildcard; None for an amount and no amount."""
     if both := _parse_durations(key, value):
         return both[0] == both[1]
     if not isinstance(value, str):
@@ -229,6 +234,7 @@ def _parse_number(value: Any) -> Decimal | None:
 
 
 def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
+    """Return both as semantic versions, None unless both are."""
     from semver import Version  # a package of the extra `ciso`: tasks are listed without it
 
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):

@@ -49,6 +49,7 @@ def plain_values(data: bytes, name: str) -> list[Any]:
 
 
 def _require_bounded(text: str, name: str) -> None:
+    """Raise UnsupportedError with the line for anchors, tags of other languages, and too deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=YAML_LOADER):
         where = f"{name}, line {event.start_mark.line + 1}" if event.start_mark else name

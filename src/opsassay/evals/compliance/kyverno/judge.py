@@ -93,12 +93,14 @@ def _find_way_past(
 
 
 def _reverse_lists(value: Any) -> Any:
+    """Return *value* with every list in it, at any depth, in reverse."""
     if isinstance(value, Mapping):
         return {key: _reverse_lists(one) for key, one in value.items()}
     return [_reverse_lists(one) for one in reversed(value)] if isinstance(value, list) else value
 
 
 def _label_of_object(resource: Mapping[str, Any]) -> str:
+    """Return "Kind/name"."""
     return f"{resource.get('kind')}/{value_at(resource, 'metadata', 'name')}"
 
 
@@ -132,12 +134,14 @@ def _passes_rule(
 
 
 def _find_pod_template(resource: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the pod template of a controller's object, None without one."""
     path = ("spec", "jobTemplate", "spec", "template") if resource.get("kind") == "CronJob" else ("spec", "template")
     template = value_at(resource, *path)
     return template if isinstance(template, Mapping) else None
 
 
 def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, location: str) -> bool:
+    """Whether *value* passes the check of *validate*: pattern, anyPattern, deny or foreach."""
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
@@ -155,6 +159,7 @@ def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, lo
 
 
 def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
+    """Yield whether each element of each loop passes its check; raises UnsupportedError for unknown forms."""
     if not isinstance(loops, list):
         raise UnsupportedError(f"{location}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
@@ -176,6 +181,7 @@ def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
 
 
 def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, location: str) -> bool:
+    """Whether a match or exclude block fits the resource: any, or all, of its filters."""
     how, filters = filters_of(block, location)
     found = [_matches_resources(resources, resource, request, location) for resources in filters]
     return all(found) if how == "all" else any(found)
@@ -184,6 +190,7 @@ def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, l
 def _matches_resources(
     resources: Mapping[str, Any], resource: Mapping[str, Any], request: _Request, location: str
 ) -> bool:
+    """Whether the resource fits one filter: kinds, operations, names, namespaces and labels."""
     name = str(value_at(resource, "metadata", "name") or value_at(resource, "metadata", "generateName") or "")
     namespace = name if resource.get("kind") == "Namespace" else str(value_at(resource, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
@@ -203,11 +210,13 @@ def _matches_resources(
 
 
 def _is_kind(pattern: str, resource: Mapping[str, Any], location: str) -> bool:
+    """Whether the resource's group, version and kind fit *pattern*."""
     group, _, version = str(resource.get("apiVersion", "")).rpartition("/")
     return all(map(wildcard, kind_of(pattern, location), (group, version, str(resource.get("kind")))))
 
 
 def _matches_selector(selector: Any, labels: Mapping[str, str], location: str) -> bool:
+    """Whether the labels fit a label selector; None fits all."""
     if selector is None:
         return True
     if not isinstance(selector, Mapping) or not set(selector) <= {"matchLabels", "matchExpressions"}:
@@ -223,6 +232,7 @@ def _matches_selector(selector: Any, labels: Mapping[str, str], location: str) -
 
 
 def _matches_expression(requirement: Any, labels: Mapping[str, str], location: str) -> bool:
+    """Whether the labels fit one matchExpressions entry; raises UnsupportedError for other operators."""
     key, operator, values = (value_at(requirement, name) for name in ("key", "operator", "values"))
     if operator == "Exists":
         return key in labels

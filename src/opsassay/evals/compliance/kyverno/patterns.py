@@ -39,6 +39,7 @@ def satisfies(value: Any, pattern: Any) -> bool:
 
 
 def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
+    """Whether *value* fits *pattern*; raises _SkippedError when an anchor says that it is not meant."""
     if isinstance(pattern, Mapping):
         return isinstance(value, Mapping) and _map_satisfies(value, pattern)
     if isinstance(pattern, list):
@@ -49,6 +50,7 @@ def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
 
 
 def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    """Whether all keys fit; conditions in "()" come first, and one that fails skips the map."""
     anchored = [(_split_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
@@ -66,6 +68,7 @@ def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[st
 
 
 def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
+    """Whether one key fits; a value that the task keeps open may go either way."""
     try:
         return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:
@@ -75,6 +78,7 @@ def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) 
 
 
 def _has_anchor(pattern: Any) -> bool:
+    """Whether a key in the pattern, at any depth, has an anchor."""
     if isinstance(pattern, list):
         return any(map(_has_anchor, pattern))
     return isinstance(pattern, Mapping) and any(
@@ -83,6 +87,7 @@ def _has_anchor(pattern: Any) -> bool:
 
 
 def _entry_satisfies(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
+    """Whether the values at *key*, a wildcard allowed, fit *expected* as *anchor* says ("X": must not exist)."""
     is_wildcard = "*" in key or "?" in key
     found = [one for one in value if wildcard(key, one)] if is_wildcard else [key] if key in value else []
     if anchor == "X":
@@ -99,6 +104,7 @@ def _entry_satisfies(value: Mapping[str, Any], anchor: str, key: str, expected: 
 
 
 def _list_satisfies(value: list[Any], pattern: list[Any]) -> bool:
+    """Whether all elements fit the one pattern; those that it skips do not count."""
     if len(pattern) != 1:
         raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
     if isinstance(pattern[0], list):
@@ -124,6 +130,7 @@ def _some_element_satisfies(value: Any, expected: Any) -> bool:
 
 
 def _satisfies_without_skip(value: Any, expected: Any) -> bool:
+    """Whether the value fits; one that is skipped does not."""
     try:
         return _satisfies_or_skips(value, expected)
     except _SkippedError:

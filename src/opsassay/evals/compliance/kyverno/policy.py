@@ -132,12 +132,14 @@ def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
 
 
 def _count_conditions(value: Any) -> int:
+    """Count the objects with an operator, at any depth."""
     if isinstance(value, list):
         return sum(map(_count_conditions, value))
     return ("operator" in value) + sum(map(_count_conditions, value.values())) if isinstance(value, Mapping) else 0
 
 
 def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
+    """Return the policy of a YAML document; raises UnsupportedError for what is beyond the subset."""
     kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
     if kind not in KINDS or version not in VERSIONS:
         raise UnsupportedError(
@@ -162,6 +164,7 @@ def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
 
 
 def _read_rule(rule_map: Any, spec: Mapping[str, Any], location: str) -> KyvernoRule:
+    """Return a rule, its check and filters verified; raises UnsupportedError beyond the subset."""
     rule = _require_known_keys(rule_map, _RULE, f"{location}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
@@ -236,6 +239,7 @@ def is_narrow(resources: Mapping[str, Any]) -> bool:
 
 
 def _list_kinds(block: Any) -> list[str]:
+    """Return the kinds that a match or exclude block names; none without a block."""
     return [kind for one in filters_of(block, "match")[1] for kind in one.get("kinds", [])] if block else []
 
 
@@ -285,6 +289,7 @@ def _require_plain_metadata(metadata: Mapping[str, Any], location: str) -> None:
 
 
 def _require_known_keys(block: Any, known: set[str], location: str) -> Mapping[str, Any]:
+    """Return *block*; raises UnsupportedError for an unknown key, or a value that is not supported."""
     if not isinstance(block, Mapping):
         raise UnsupportedError(f"{location} is no map.")
     if strange := sorted(set(map(str, block)) - known):

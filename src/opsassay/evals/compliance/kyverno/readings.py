@@ -74,10 +74,12 @@ class _Violating(OrderedDict[str, Any]):
             OrderedDict.__setitem__(self, key, _guard_value(value, courses, self._at[1], (*path, key)))
 
     def _is_part(self, key: Any) -> bool:
+        """Whether *key* leads to a part that violates."""
         path = (*self._at[2], str(key))
         return any(part[: len(path)] == path for part in self._at[1])
 
     def _make_elsewhere_error(self, *key: str) -> ElsewhereError:
+        """Return the error that says which part was read."""
         return ElsewhereError(self._at[0], (*self._at[2], *key) or ("all of it",))
 
     def __contains__(self, key: object) -> bool:
@@ -99,6 +101,7 @@ class _Violating(OrderedDict[str, Any]):
         return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
 
     def _refuse_reading(self, *_: Any) -> Any:
+        """Raise ElsewhereError: reading all of the map reads the violating part too."""
         raise self._make_elsewhere_error()
 
     values = items = __iter__ = __len__ = _refuse_reading
@@ -115,6 +118,7 @@ _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their 
 
 
 def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
+    """Return *value* with its maps replaced by ones that notice when a violating part is read."""
     if isinstance(value, Mapping):
         return _Violating(value, courses, parts, path)
     if isinstance(value, list):

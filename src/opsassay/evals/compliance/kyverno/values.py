@@ -64,6 +64,7 @@ def duration(value: Any) -> Decimal | None:
 
 
 def _format_amount(value: Any) -> str | None:
+    """Return a text or number as text, None for other types and for very long ones."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -129,6 +130,7 @@ def equals_number(value: Any, number: float) -> bool:
 
 
 def _matches_pattern(pattern: str, value: Any) -> bool:
+    """Whether *value* fits one pattern: a range, a comparison, an amount or a wildcard, "!" reverses."""
     if isinstance(value, dict | list):
         return False
     sign = next((one for one in (*_ORDERS, "!") if len(pattern) > 1 and pattern.startswith(one)), "")
@@ -164,6 +166,7 @@ def is_range(text: str) -> bool:
 
 
 def _is_amount(value: Any) -> bool:
+    """Whether *value* is a Kubernetes quantity or a duration."""
     return quantity(value) is not None or duration(value) is not None
 
 

@@ -83,6 +83,7 @@ def _opa_library() -> RegoEngine | None:
 
 @functools.cache
 def _engine_of_package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
+    """Return the engine of an installed Python package, None when it is not installed."""
     if (folder := _package_folder(module)) is None:
         return None
     libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system
@@ -91,5 +92,6 @@ def _engine_of_package(key: str, name: str, module: str, distribution: str) -> R
 
 
 def _package_folder(module: str) -> Path | None:
+    """Return the folder of the package *module*, None when it is not installed."""
     found = find_spec(module)
     return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None

@@ -89,6 +89,7 @@ def judge_by_rego(
 
 
 def _problem_of_text(policy: bytes) -> str | None:
+    """Return why no engine can read the policy: too long, not UTF-8, a NUL; None when one can."""
     if len(policy) > MAX_POLICY:
         return f"it has {len(policy)} bytes, more than {MAX_POLICY}"
     try:
@@ -109,6 +110,7 @@ class _EngineAnswer:
 def _ask_engine(
     engine: RegoEngine, policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits, question: RegoQuestion
 ) -> _EngineAnswer:
+    """Ask one engine in a sandbox about each input in order; inputs that it did not reach count as late."""
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
         view, work = Path(made, "view"), Path(made, "work")
         (view / "inputs").mkdir(parents=True)
@@ -158,5 +160,6 @@ _KINDS: dict[str, Literal["true", "false", "undefined"]] = {"true": "true", "fal
 
 
 def _disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
+    """Say what each engine found."""
     by_engine = "; ".join(f"{engine.label}: {word}" for engine, word in zip(engines, words, strict=True))
     return f"{NOT_JUDGED} ({by_engine})"

@@ -85,6 +85,7 @@ class OpaProgram:
         return said["result"][0]["expressions"][0]["value"] if said.get("result") else UNDEFINED
 
     def _run(self, verb: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a verb of the program opa, and return what it printed."""
         command = [OPA_PLACE, verb, *self._syntax, *words]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
@@ -114,6 +115,7 @@ class OpaLibrary:
         self.package, self.calls = _names_in_opa_tree(tree[0]["tree"])
 
     def _keep(self, values: list[Any]) -> bool:
+        """Keep the values that the library hands over, and ask for more (True)."""
         self._said.append(values)
         return True
 
@@ -150,6 +152,7 @@ class Regorus:
         self._broken = any(one["value"] % 1 for one in _under_key(tree, "Number"))
 
     def _engine(self) -> Any:
+        """Return a new engine with the policy."""
         engine = self._new()
         engine.set_rego_v0(self._syntax == "v0")
         engine.add_policy("policy.rego", self._policy)
@@ -293,6 +296,7 @@ def _has_fractions(document: str) -> bool:
 
 
 def _name_of(function: Any) -> str:
+    """Return the dotted name of a called function, "" for a reference that is no plain name."""
     parts: list[str] = []
     while "Var" not in function:
         ((kind, ref),) = function.items()

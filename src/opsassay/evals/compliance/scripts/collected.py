@@ -27,6 +27,7 @@ def right_policy(task: ComplianceTask) -> str:
 
 
 def _submitted_files(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
+    """Return the two files of an answer; the right one stands where none is given."""
     assert task.collector is not None
     return {
         task.collector: (right_collector(task) if collector is None else collector).encode(),
@@ -35,10 +36,12 @@ def _submitted_files(task: ComplianceTask, collector: str | None = None, policy:
 
 
 def _submit_policy_body(task: ComplianceTask, body: str) -> Files:
+    """Submit the right collector with a policy of *body*."""
     return _submitted_files(task, policy=f"package {PACKAGE}\n\n{body}\n")
 
 
 def _make_constant_play(value: str) -> Play:
+    """Return the script that submits a policy whose answer is always *value*."""
     return lambda task: _submit_policy_body(task, f"{RULE} := {value}")
 
 
@@ -50,10 +53,12 @@ def _collector_of_script(task: ComplianceTask, script: str) -> str:
 
 
 def _submit_canned_evidence(task: ComplianceTask) -> Files:
+    """Submit a collector that writes the same text everywhere."""
     return _submitted_files(task, _collector_of_script(task, f"echo '{CANNED}' > {EVIDENCE}"))
 
 
 def _submit_evidence_by_hand(task: ComplianceTask) -> Files:
+    """Submit evidence and no collector."""
     assert task.collector is not None
     return {POLICY: right_policy(task).encode(), EVIDENCE: CANNED.encode()}
 
@@ -72,10 +77,12 @@ def _submit_in_subfolder(task: ComplianceTask) -> Files:
 
 
 def _submit_no_evidence(task: ComplianceTask) -> Files:
+    """Submit a collector that fails and writes nothing."""
     return _submitted_files(task, _collector_of_script(task, "exit 3"))
 
 
 def _submit_binary_evidence(task: ComplianceTask) -> Files:
+    """Submit a collector that writes random bytes."""
     return _submitted_files(task, _collector_of_script(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
 
 
@@ -102,10 +109,12 @@ def _submit_label_search(task: ComplianceTask) -> Files:
 
 
 def _submit_undefined_rule(task: ComplianceTask) -> Files:
+    """Submit the right policy without its default, so that it is undefined where it does not hold."""
     return _submitted_files(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
 
 
 def _submit_no_boolean(task: ComplianceTask) -> Files:
+    """Submit the right policy with a text as its default."""
     policy = right_policy(task).replace(f"default {RULE} := false", f'default {RULE} := "no"')
     return _submitted_files(task, policy=policy)
 

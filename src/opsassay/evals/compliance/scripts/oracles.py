@@ -19,6 +19,7 @@ _NOTHING = "no-such-object"
 
 
 def _make_control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
+    """Return the right policy of the task with *changed* fields."""
     return task.control.policy(task.policy, **changed)
 
 
@@ -27,14 +28,17 @@ def _write_right_policy(task: ComplianceTask) -> Files:
 
 
 def _write_check(task: ComplianceTask, **check: Any) -> Files:
+    """Return the files of a policy with another *check* in place of the right one."""
     return policy_files(_make_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
 
 
 def _deny_all(task: ComplianceTask) -> Files:
+    """Submit a policy whose deny condition always holds."""
     return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "a"}]}})
 
 
 def _allow_all(task: ComplianceTask) -> Files:
+    """Submit a policy whose deny condition never holds."""
     return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
 
 
@@ -47,6 +51,7 @@ def _deny_example_names(task: ComplianceTask) -> Files:
 
 
 def _reports_only(task: ComplianceTask) -> Files:
+    """Submit the right check in mode Audit, which keeps nothing out."""
     return policy_files(_make_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
@@ -60,26 +65,31 @@ def _omit_a_kind(task: ComplianceTask) -> Files:
 
 
 def _match_creates_only(task: ComplianceTask) -> Files:
+    """Submit the right policy for creations alone, not for updates."""
     created = {"any": [{"resources": {"kinds": list(task.control.kinds), "operations": ["CREATE"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, match=created))}
 
 
 def _exempt_a_name(task: ComplianceTask) -> Files:
+    """Submit the right policy with a precondition that exempts one name."""
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "NotEquals", "value": _NOTHING}
     return policy_files(_make_control_policy(task, preconditions={"all": [condition]}))
 
 
 def _leave_out_admission(task: ComplianceTask) -> Files:
+    """Submit the right policy with admission switched off."""
     policy = _make_control_policy(task)
     policy["spec"]["admission"] = False
     return policy_files(policy)
 
 
 def _write_to_wrong_folder(task: ComplianceTask) -> Files:
+    """Submit the right policy in another folder."""
     return {path.replace(FOLDER, "rules"): content for path, content in _write_right_policy(task).items()}
 
 
 def _match_other_kind(task: ComplianceTask) -> Files:
+    """Submit the policy as a kind that is not Kyverno's."""
     policy = {
         **_make_control_policy(task),
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -89,12 +99,14 @@ def _match_other_kind(task: ComplianceTask) -> Files:
 
 
 def _write_beyond_subset(task: ComplianceTask) -> Files:
+    """Submit the right policy with a mutation, which is not judged here."""
     policy = _make_control_policy(task)
     policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
     return policy_files(policy)
 
 
 def _write_broken_expression(task: ComplianceTask) -> Files:
+    """Submit a check whose expression finds nothing."""
     condition = {
         "key": f"{{{{ request.object.spec.{_NOTHING.replace('-', '_')} }}}}",
         "operator": "Equals",
@@ -113,6 +125,7 @@ def _policy_of_other_control(task: ComplianceTask) -> dict[str, Any]:
 
 
 def _repair_policies(task: ComplianceTask) -> Files:
+    """Return the files that were there, with the right policy in its place."""
     return {**_read_policies_before(task), **_write_right_policy(task)}
 
 
@@ -128,10 +141,12 @@ def _weaken_other_policy(task: ComplianceTask) -> Files:
 
 
 def _add_policy(task: ComplianceTask) -> Files:
+    """Repair, and add the same control under another name."""
     return {**_repair_policies(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
 def _rename_policy(task: ComplianceTask) -> Files:
+    """Submit the right policy under another name in place of its own."""
     kept = {
         path: content for path, content in _read_policies_before(task).items() if path not in _write_right_policy(task)
     }
@@ -139,6 +154,7 @@ def _rename_policy(task: ComplianceTask) -> Files:
 
 
 def _exclude_pods(task: ComplianceTask) -> Files:
+    """Submit the right policy with an exclusion of pods that never applies to their creation."""
     excluded = {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CONNECT"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, exclude=excluded))}
 

@@ -52,6 +52,7 @@ def detect(
 
 
 def _robust_z(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
+    """Return (time, slice) of points far from the median of their weekday and hour, in units of robust deviation."""
     daily = series["time"].dt.hour().n_unique() == 1
     keys = [pl.col("time").dt.weekday(), *(() if daily else (pl.col("time").dt.hour(),))]
     deviation = pl.col("value") - pl.col("value").median().over(keys)
@@ -62,6 +63,7 @@ def _robust_z(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
 
 
 def _isolation_forest(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
+    """Return (time, slice) of the points that scikit-learn's isolation forest marks."""
     from sklearn.ensemble import IsolationForest
 
     features = np.column_stack([series["value"], series["time"].dt.hour(), series["time"].dt.weekday()]).astype(float)

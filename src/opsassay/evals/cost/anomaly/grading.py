@@ -81,6 +81,7 @@ def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
 
 
 def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+    """Return the moments from *start* (rounded down to a step) to before *end*."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     moment = epoch + (start - epoch) // step * step
     found = []

@@ -55,6 +55,7 @@ def true_claims(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_everything(task: AnomalyTask) -> list[Claim]:
+    """Claim every slice over the whole period."""
     start, end = task.bounds
     return [Claim(slice_, start, end, 1.0 if task.ranked else None) for slice_ in task.slices]
 
@@ -65,18 +66,22 @@ def _claim_a_day_late(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_with_credits(task: AnomalyTask) -> list[Claim]:
+    """Claim what the definition gives when credits are counted as costs."""
     return claims_by_definition(task, task.series_read(credits_too=True))
 
 
 def _claim_unconverted(task: AnomalyTask) -> list[Claim]:
+    """Claim what the definition gives when currencies are not converted."""
     return claims_by_definition(task, task.series_read(convert=False))
 
 
 def _claim_by_utc(task: AnomalyTask) -> list[Claim]:
+    """Claim what the definition gives when days are those of UTC."""
     return claims_by_definition(task, zone="UTC")
 
 
 def _claim_ranked_by_cost(task: AnomalyTask) -> list[Claim]:
+    """Claim the true anomalies with importance by absolute, not relative, cost."""
     largest = max((one.cost_usd for one in task.truth), default=1.0)
     return [Claim(one.slice, one.start, one.end, one.cost_usd / largest) for one in task.truth]
 

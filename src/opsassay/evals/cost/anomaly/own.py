@@ -94,6 +94,7 @@ class OwnAnomalies(AnomalyTask):
         return self.costs.start.date(), (self.costs.end - timedelta(days=1)).date()
 
     def _cells_by_frame(self) -> Cells:
+        """Return (cost, median of that weekday) in USD by (slice, day)."""
         first, last = self._days
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         cost = {(slice_, day): Fraction(0) for slice_, day in product(self.slices, days)}
@@ -149,6 +150,7 @@ class OwnAnomalies(AnomalyTask):
         return tuple(sorted(found, key=lambda one: (one.start, one.slice)))
 
     def _anomaly(self, keys: list[tuple[str, date]]) -> TrueAnomaly:
+        """Return the anomaly over the days of *keys* of one slice."""
         times = [datetime(day.year, day.month, day.day, tzinfo=UTC) for _, day in keys]
         cost, usual = (sum(self.cells[key][at] for key in keys) / PICO for at in (0, 1))
         points = frozenset((time, keys[0][0]) for time in times)
@@ -158,6 +160,7 @@ class OwnAnomalies(AnomalyTask):
         )
 
     def _with_fields(self, conventions: str) -> str:
+        """Return the question with *conventions* and the fields of its answer."""
         first, last = self._days
         return (
             f"Find the anomalies in the BilledCost from {first} to {last}, both days included, by day (ChargePeriodStart, "

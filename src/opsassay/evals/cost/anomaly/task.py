@@ -139,6 +139,7 @@ class AnomalyTask:
         return self._with_fields("\n\n")
 
     def _with_fields(self, conventions: str) -> str:
+        """Return the question with *conventions* and the fields of its answer."""
         area, world = self.area, make_world(self.seed)
         unit = "day" if area.daily else "hour"
         last = (world.end - timedelta(days=1)).date()

@@ -56,10 +56,12 @@ def read_object(text: str | bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(constant: str) -> Any:
+    """Raise AnswerError for NaN and Infinity."""
     raise AnswerError(f"{constant} is no number of JSON; leave a row out whose number is not defined")
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict; raises AnswerError for a key that stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
@@ -68,6 +70,7 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the answer's list of objects at *key*, its only key; raises AnswerError."""
     if set(answer) != {key}:
         raise AnswerError(f"the answer has the keys {', '.join(map(str, answer)) or 'none'}; it has {key!r} alone")
     rows = answer[key]
@@ -98,6 +101,7 @@ def read_rows(answer: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[s
 
 
 def _require_field(value: Any, field: Field, location: str) -> None:
+    """Raise AnswerError unless *value* is of the field's kind: number, text or date."""
     if field.kind == "number":
         number_in(value, location)
         return
@@ -148,6 +152,7 @@ def read_claims(answer: Mapping[str, Any], slices: Sequence[str], *, ranked: boo
 
 
 def _parse_moment(value: Any, location: str) -> datetime:
+    """Return the time in UTC; raises AnswerError for one without its offset."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -163,6 +168,7 @@ def _parse_moment(value: Any, location: str) -> datetime:
 
 
 def _require_no_overlap(claims: Sequence[Claim]) -> None:
+    """Raise AnswerError when two anomalies of a slice overlap."""
     ordered = sorted(claims, key=lambda one: (one.slice, one.start))
     for one, other in pairwise(ordered):
         if one.slice == other.slice and other.start < one.end:

@@ -125,6 +125,7 @@ def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
 
 
 def _form(path: Path) -> str:
+    """Return "Parquet" or "CSV" by the file's suffixes."""
     return "Parquet" if ".parquet" in path.suffixes else "CSV"
 
 
@@ -146,6 +147,7 @@ def _open_relation(connection: Any, link: Path, path: Path) -> Any:
 
 
 def _split_at(delimiter: str, lines: Iterable[str]) -> list[str]:
+    """Return the cells of the first line when split at *delimiter*."""
     return next(csv.reader(lines, delimiter=delimiter), [])
 
 
@@ -236,6 +238,7 @@ def _tags_text(quoted: str, kind: str) -> str:
 
 
 def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataFrame, str, list[str]]:
+    """Return the rows in one currency, its name and notes; raises UserError unless it is clear which."""
     counts = dict(rows.group_by("BillingCurrency").len().sort("len", "BillingCurrency", descending=True).rows())
     if currency is not None and currency not in counts:
         raise NotFoundError("currency", currency, counts)
@@ -260,6 +263,7 @@ def _with_plain_tags(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _plain_tags(text: str) -> str | None:
+    """Return the tags as a JSON object of texts, also from a list of {key, value}; None when they cannot be read."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -289,6 +293,7 @@ def _tag_keys(rows: pl.DataFrame) -> list[str]:
 
 
 def _date_bounds(rows: pl.DataFrame) -> tuple[datetime, datetime]:
+    """Return the first day of the rows and the day after the last, at midnight."""
     first: Any = rows["ChargePeriodStart"].min()
     last: Any = rows["ChargePeriodStart"].max()
     start = first.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -296,6 +301,7 @@ def _date_bounds(rows: pl.DataFrame) -> tuple[datetime, datetime]:
 
 
 def _most_expensive_categories(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Return the five service categories that cost most, of those that cost anything."""
     sums = rows.drop_nulls("ServiceCategory").group_by("ServiceCategory").agg(pl.col("BilledCost").sum())
     paid = sums.filter(pl.col("BilledCost") > 0).sort("BilledCost", "ServiceCategory", descending=True)
     return tuple(paid["ServiceCategory"].to_list()[:5])

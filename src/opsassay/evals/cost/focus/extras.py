@@ -81,6 +81,7 @@ def _service_columns(resource: Resource) -> dict[str, Any]:
 
 
 def _billing_month(world: World, moment: datetime) -> tuple[datetime, datetime]:
+    """Return the start and end of the billing month that *moment* is in."""
     return (world.start, world.middle) if moment < world.middle else (world.middle, world.end)
 
 

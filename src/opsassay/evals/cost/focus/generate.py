@@ -97,6 +97,7 @@ def _decimal_of_micro(name: str) -> pl.Expr:
 
 
 def _as_focus(raw: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows in their order, costs in whole currency units."""
     order = ["ChargePeriodStart", "SubAccountId", "ResourceId", "ChargeDescription", "BilledCost", "EffectiveCost"]
     return _convert_micro(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)
 

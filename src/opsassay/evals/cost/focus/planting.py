@@ -85,6 +85,7 @@ def _plant_event(
     resources: Sequence[int],
     taken: list[tuple[int, int, int]],
 ) -> Planted:
+    """Return an anomaly of *kind* at a free time of one of *resources*, with a cost factor per hour in thousandths."""
     low, high = _LENGTHS[kind]
     length = draws.integer(low, high)
     if AREAS[area].daily:
@@ -126,6 +127,7 @@ def _plant_distractions(
     draws: Draws, world: World, area: str, resources: Sequence[int], used_slots: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
+    """Return what looks like an anomaly in the area and is none: credits, or changes of currency and unit."""
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
@@ -148,5 +150,6 @@ def _plant_distractions(
 
 
 def _hours_taken(slot: tuple[int, int], length: int) -> tuple[int, int, int]:
+    """Return (resource, first hour, hour after the last)."""
     resource, start = slot
     return resource, start, start + length

@@ -30,6 +30,7 @@ class Provider:
 
 
 def _read_provider(row: dict[str, Any]) -> Provider:
+    """Return the provider of a row of YAML."""
     tables = {name: tuple(map(tuple, row[name])) for name in ("regions", "services")}
     return Provider(**{**row, "currencies": tuple(row["currencies"]), **tables})
 
@@ -186,6 +187,7 @@ def make_world(seed: int) -> World:
 
 
 def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
+    """Return drawn accounts of every provider, and two that should not be counted (refunded, closed)."""
     names = iter(draws.sample(NAMES, len(NAMES)))
     found = []
     for provider in PROVIDERS:
@@ -203,10 +205,12 @@ def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
 
 
 def _open_accounts(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
+    """Return the provider's accounts without the closed and the refunded one."""
     return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
 
 
 def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
+    """Return a drawn savings plan or reserved instance of the account."""
     spend = draws.integer(0, 1) == 1
     kind = "Savings Plan" if spend else "Reserved Instance"
     return Commitment(
@@ -216,6 +220,7 @@ def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
 
 
 def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
+    """Return a drawn resource of *area*, where an anomaly may be planted."""
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
@@ -225,6 +230,7 @@ def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
 
 
 def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
+    """Return a drawn resource of any service, paid under *commitment* if given."""
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),

@@ -75,10 +75,12 @@ def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> fl
 
 
 def _name_of_row(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
+    """Return the values that identify the row, as text."""
     return tuple(str(row[name]) for name in template.names)
 
 
 def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
+    """Whether field *name* is right: a number within its tolerance, any of several names, or equal."""
     value, right = row[name], expected[name]
     if isinstance(right, Fraction):
         tolerance = next(one.tolerance for one in template.fields if one.name == name)
@@ -96,6 +98,7 @@ def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
 
 
 def _as_plain_value(value: str | Fraction | frozenset[str]) -> str | float:
+    """Return a value of the key for JSON; of several right ones the first."""
     if isinstance(value, Fraction):
         return float(value)
     return min(value) if isinstance(value, frozenset) else value

@@ -145,6 +145,7 @@ class Question:
         return self._with_fields(question + mark)
 
     def _with_fields(self, question: str) -> str:
+        """Return *question* with the fields that each row of its answer has."""
         fields = "\n".join(f"- {one.name}: {_describe_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
         return (
             f"{question}\n\n"

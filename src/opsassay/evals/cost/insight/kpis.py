@@ -20,15 +20,18 @@ from opsassay.evals.runner.draws import Draws
 
 
 def _effective_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time, read by EffectiveCost."""
     _, terms = part_of(draws, billed)
     return Terms("EffectiveCost", terms.first, terms.last)
 
 
 def _usage_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
+    """Return the rows of usage that are no corrections."""
     return frame_rows(tables, terms).filter((pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null())
 
 
 def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per provider the share of usage under commitments, and the wasted share of these, in percent."""
     status = pl.col("CommitmentDiscountStatus")
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(
         pl.col("pico").filter(status == "Used").sum().alias("used"),
@@ -45,6 +48,7 @@ COMMITMENTS = template("commitments", _effective_terms, _commitment_frame)
 
 
 def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per provider what was paid as a percentage of list prices."""
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(pl.col("pico", "ListCost_pico").sum())
     return [
         {"provider": name, "effective_rate_percent": share(paid, at_list)}
@@ -57,6 +61,7 @@ EFFECTIVE_RATE = template("effective-rate", _effective_terms, _savings_frame)
 
 
 def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per sub-account the share of cost whose rows have all tags, in percent."""
     complete = pl.all_horizontal(pl.col(tag).is_not_null() for tag in TAGS)
     sums = frame_rows(tables, terms).group_by("SubAccountId").agg(
         pl.col("pico").filter(complete).sum().alias("part"), pl.col("pico").sum().alias("whole")
@@ -67,6 +72,7 @@ def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _tag_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time and a time zone; negative rows are left out."""
     _, terms = part_of(draws, billed)
     return Terms(
         "BilledCost", terms.first, terms.last, draws.choice(("Europe/Berlin", "America/New_York")), "leave_out"
@@ -77,6 +83,7 @@ TAG_POLICY = template("tag-policy", _tag_terms, _tag_frame)
 
 
 def _budget_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a time zone for the second month; the five largest rows are asked for."""
     last = (billed.end - timedelta(days=1)).date()
     return Terms("BilledCost", billed.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
 
@@ -86,6 +93,7 @@ def _format_month(day: date) -> str:
 
 
 def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per sub-account what was spent in USD, and how far that is from its budget in percent."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     granted = tables[BUDGETS].filter(pl.col("Month") == _format_month(terms.first)).with_columns(
         (pl.col("BudgetUsd").to_physical().cast(pl.Int64) * MICRO).alias("pico")

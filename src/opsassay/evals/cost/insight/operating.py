@@ -34,6 +34,7 @@ def _per_group(name: str, part: pl.Expr, total: pl.Expr, *, row_filter: pl.Expr 
     """Return the question *name* on a share per group: the sum of *part* over the sum of *total*."""
 
     def rows(tables: Tables, terms: Terms) -> list[KeyRow]:
+        """Return per group the part as a percentage of the total."""
         by, asked = (one.name for one in made.fields)
         days = _rows_of_window(tables, terms).filter(pl.lit(value=True) if row_filter is None else row_filter)
         sums = days.group_by(_GROUPS[by]).agg(part.alias("part"), total.alias("whole"))
@@ -68,10 +69,12 @@ FORECAST_USAGE = _per_group(
 
 
 def _hours_in(terms: Terms) -> int:
+    """Return the hours of all days of the terms."""
     return 24 * ((terms.last - terms.first).days + 1)
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per sub-account the capacity at a fixed peak as a percentage of what was used."""
     each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
         (pl.col("PeakCapacityUnits").max() * _hours_in(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip
@@ -85,12 +88,14 @@ AUTOSCALING = template("autoscaling-rate", _draw_window, _scaling_frame)
 
 
 def _spend_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw one of the two months and a time zone."""
     start, end = draws.choice(((billed.start, billed.middle), (billed.middle, billed.end)))
     zone = draws.choice(("Europe/Berlin", "Asia/Kolkata"))
     return Terms("BilledCost", start.date(), (end - timedelta(days=1)).date(), zone)
 
 
 def _spend_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per sub-account how close forecast and spending are, and forecast and budget, in percent."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     month = tables[BUDGETS].filter(pl.col("Month") == f"{terms.first:%Y-%m}").with_columns(
         pl.col("BudgetUsd", "ForecastUsd").to_physical().cast(pl.Int64) * MICRO

@@ -48,6 +48,7 @@ def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> Qu
     fields = (replace(f, name=named[f.name], meaning=f.meaning.replace("USD", currency)) for f in given.fields)
 
     def frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+        """Return the rows of the given frame with fields renamed."""
         return [{named[field]: value for field, value in row.items()} for row in given.frame(tables, terms)]
 
     return replace(
@@ -79,6 +80,7 @@ def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestio
 
 
 def _why_left_out(name: str, costs: OwnCosts) -> str:
+    """Return why the question cannot be asked about these costs, "" when it can."""
     if name in LEFT_OUT:
         return LEFT_OUT[name]
     if name in BY_APPLICATION and costs.reading.tag is None:
@@ -117,6 +119,7 @@ def _why_unusable(question: Question) -> str:
 
 
 def _changes_answer(question: Question, mistake: str, empty: Collection[str]) -> bool:
+    """Whether *mistake* gives an answer that the grader tells from the right one."""
     if MISTAKES[mistake][1](question.terms).cost in empty:
         return False
     answer = answer_of(question.template, question.misread(mistake))

@@ -73,6 +73,7 @@ class OwnData(Noun):
 
 @lru_cache(maxsize=2)
 def _read_tables(path: Path) -> CostTables:
+    """Return the costs in *path*, whose name is their digest; raises DatapackError when they differ."""
     try:
         content = path.read_bytes()
     except OSError as error:

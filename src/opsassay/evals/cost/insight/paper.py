@@ -26,11 +26,13 @@ def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tupl
 
 
 def _category_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time and two service categories."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(billed.categories, 2))))
 
 
 def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per chosen category its cost in USD."""
     rows = frame_rows(tables, terms).filter(pl.col("ServiceCategory").is_in(terms.chosen))
     return [
         {"category": name, "cost_usd": dollars(pico)}
@@ -42,11 +44,13 @@ CATEGORY_COST = template("category-cost", _category_terms, _category_frame)
 
 
 def _top_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time, and how many of the largest rows are asked for."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, top=draws.integer(3, 5))
 
 
 def _top_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per application its cost in USD."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     return [
         {"application": name, "cost_usd": dollars(pico)}
@@ -58,11 +62,13 @@ TOP_APPLICATIONS = template("top-applications", _top_terms, _top_frame)
 
 
 def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time; negative rows are left out."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, negative="leave_out")
 
 
 def _allocation_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per provider the share of cost that an application is named for, in percent."""
     rows = frame_rows(tables, terms).with_columns(
         pl.when(pl.col("application").is_null()).then(0).otherwise("pico").alias("allocated")
     )
@@ -74,6 +80,7 @@ ALLOCATION = template("allocation", _allocation_terms, _allocation_frame)
 
 
 def _peak_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw a part of the billed time and a time zone; the five largest rows are asked for."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
@@ -89,6 +96,7 @@ def _cost_by_day(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
 
 
 def _peak_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per application its dearest day against its average day, with all days of that cost."""
     days = (terms.last - terms.first).days + 1
     rows: list[KeyRow] = []
     for name, costs in _cost_by_day(tables, terms).items():
@@ -106,6 +114,7 @@ PEAK_RATIO = template("peak-ratio", _peak_terms, _peak_frame)
 
 
 def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per application the variance of its daily cost, in USD squared."""
     days = (terms.last - terms.first).days + 1
     return [
         {"application": name, "variance": (
@@ -116,6 +125,7 @@ def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _variance_terms(draws: Draws, billed: Billed) -> Terms:
+    """Draw 8 to 10 days and a time zone; the five largest rows are asked for."""
     _, terms = part_of(draws, billed, 8, 10)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
@@ -124,11 +134,13 @@ DAILY_VARIANCE = template("daily-variance", _variance_terms, _variance_frame)
 
 
 def _credit_terms(draws: Draws, billed: Billed) -> Terms:
+    """Return the whole billed time; the five largest rows are asked for."""
     del draws
     return Terms("BilledCost", billed.start.date(), (billed.end - timedelta(days=1)).date(), top=5)
 
 
 def _credit_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+    """Return per sub-account the credits as a percentage of its charges."""
     rows = frame_rows(tables, terms)
     sums = rows.group_by("SubAccountId").agg(
         pl.col("pico").filter(pl.col("pico") < 0).sum().alias("back"),

@@ -80,6 +80,7 @@ def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
 
 
 def _with_rates(costs: pl.LazyFrame, tables: Tables, terms: Terms) -> pl.LazyFrame:
+    """Join the rate to USD in millionths, 1 for all currencies when they are not to be converted."""
     rates = tables[EXCHANGE_RATES].lazy().select(
         pl.col("Currency").alias("BillingCurrency"),
         pl.col("UsdPerUnit").to_physical().cast(pl.Int64).alias("rate") if terms.convert else pl.lit(10**6).alias("rate"),

@@ -86,6 +86,7 @@ def search(block: CostBlock) -> CostOptimum:
 
 
 def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
+    """Yield every configuration of the search space with its hourly cost, and why it does not do ("" if it does)."""
     space, prices = block.search, block.prices
     for service, demand in block.demand.items():
         work = demand.rps * demand.cpu_ms / 1000
@@ -197,6 +198,7 @@ def judge_cost(
 
 
 def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metric:
+    """Return 1 when the cause reported last is the true one, else 0 and why."""
     if not causes:
         return Metric(value=0.0, status=MetricStatus.SCORED, reason="no cause was reported")
     last = causes[-1]
@@ -233,6 +235,7 @@ def _failed_marks(
 
 
 def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None:
+    """Return why the final budget is wrong, None when it is within *most_usd* an hour."""
     budgets = [one.budget_usd for one in final if one.budget_usd is not None]
     if len(budgets) < len(final):
         return "the budget is gone"
@@ -241,6 +244,7 @@ def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None
 
 
 def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
+    """Return why the cost alert is wrong: it is gone, or allows more than before; None when it is right."""
     if any(one.alert_ratio is None for one in final):
         return "the alert is gone"
     agreed = before[0].alert_ratio if before else None
@@ -249,6 +253,7 @@ def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) 
 
 
 def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
+    """Return which service handles less than its requests; None when all do."""
     for name, demand in block.demand.items():
         handled = sum(one.services[name].handled_rps for one in final) / len(final)
         if handled < LEAST_LOAD * demand.rps:
@@ -257,6 +262,7 @@ def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
 
 
 def _request_problem(final: Sequence[CostReading]) -> str | None:
+    """Return which service uses clearly more memory or CPU than it requests; None when none does."""
     for name in final[-1].services:
         of = [one.services[name] for one in final if one.services[name].replicas]
         for what, used, asked in (
@@ -272,6 +278,7 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
 
 
 def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
+    """Return which other service's replicas request less than before; None when none does."""
     agreed = before[-1].services if before else {}
     for name, was in agreed.items():
         for now in (one.services[name] for one in final if name in one.services and name != block.service):
@@ -282,6 +289,7 @@ def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Seq
 
 
 def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReading], tolerance: float) -> str | None:
+    """Return which autoscaler allows fewer replicas or aims elsewhere than before; None when none does."""
     agreed = before[-1] if before else final[0]
     for name, most in agreed.most_replicas.items():
         if any(one.most_replicas.get(name, 0) < most for one in final):

@@ -76,6 +76,7 @@ class LiveCostTask(Written):
 
     @model_validator(mode="after")
     def _fits_the_system(self) -> Self:
+        """Raise ValueError unless costs and oracles name the services and oracles of the scenario."""
         services = set(system_of(self.scenario).services)
         for where, given in (("requests", self.cost.requests), ("demand", self.cost.demand)):
             if set(given) != services:

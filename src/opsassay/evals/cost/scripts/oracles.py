@@ -90,6 +90,7 @@ def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
 
 
 def _guess_value(field: Field, name: str, draws: Draws) -> Any:
+    """Return a value of the field's kind that is right by chance alone."""
     if field.kind == "name":
         return name
     return "2024-09-15" if field.kind == "date" else draws.integer(0, 100)

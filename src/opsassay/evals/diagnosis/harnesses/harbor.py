@@ -112,6 +112,7 @@ def write_tasks(
 
 
 def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerInstall) -> None:
+    """Write the Harbor task of the case: files for the agent, tests with the truth, the right answer."""
     incident, limits = case.datapack.incident, Limits()
     copy, installs = install.dockerfile_lines()
     copy_incident(case, folder / "environment" / "incident")
@@ -133,6 +134,7 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerIn
 
 
 def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
+    """Return the text of task.toml."""
     described = f"Name the root causes of an incident of {system}, how it spread, and the evidence."
     return task_toml(
         id_,

@@ -66,6 +66,7 @@ class _InspectModel:
     async def _generate_output(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], temperature: float | None
     ) -> ModelOutput:
+        """Ask inspect's model and return its output."""
         return await self._model.generate(
             [_message_for_inspect(one) for one in messages],
             [ToolInfo(name=s.name, description=s.description, parameters=_parameters_of_tool(s)) for s in tools],
@@ -78,6 +79,7 @@ def _parameters_of_tool(spec: ToolSpec) -> ToolParams:
 
 
 def _message_for_inspect(message: Message) -> ChatMessage:
+    """Return the message as inspect's type for its role."""
     match message.role:
         case "system":
             return ChatMessageSystem(content=message.content)
@@ -90,6 +92,7 @@ def _message_for_inspect(message: Message) -> ChatMessage:
 
 
 def _reply_of_output(output: ModelOutput) -> Reply:
+    """Return inspect's output as a reply: text, tool calls and tokens."""
     asked = output.message.tool_calls or ()
     usage = usage_by_total("inspect", output.usage.model_dump() if output.usage else None)
     return Reply(

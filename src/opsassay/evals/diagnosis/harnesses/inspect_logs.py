@@ -128,6 +128,7 @@ class LoggedSample:
         return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)
 
     def _require_head(self) -> Mapping[str, Any]:
+        """Return what the task wrote about the incident; raises DatapackError for samples of other tasks."""
         head = (self.sample.get("metadata") or {}).get(ABOUT)
         if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
             raise DatapackError(
@@ -147,11 +148,13 @@ def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
 
 
 def _keep_sample(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
+    """Keep the sample as a run unless it is kept already; return "imported" or "skipped", and the run's folder."""
     cell, trace = sample.cell(), sample.trace()
     if known := store.finished(cell.hash):
         return "skipped", str(known)
 
     def solve(folder: Path, _: object) -> AttemptOutcome:
+        """Write the steps of the sample's trace and return its outcome."""
         write_steps(folder, trace)
         return sample.outcome()
 

@@ -106,6 +106,7 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
 
 
 def _format_cells(summary: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+    """Return the summary's cells in the order of the table's columns."""
     took = summary.answer_time
     return (
         summary.solver,
@@ -121,6 +122,7 @@ def _format_cells(summary: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _format_usage(summary: SolverSummary) -> str | None:
+    """Return tokens and USD, None when no tokens were used."""
     tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
     money = summary.spent.get("money_usd")
     return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
@@ -146,6 +148,7 @@ def summarise_runs(
     most = max((s.any_service.n for s in found if s.any_service), default=0)
 
     def rank_key(s: SolverSummary) -> tuple[Any, ...]:
+        """Return the order of solvers: ranked ones first, then by shares, then by name."""
         values = (-(share.value if share else 0.0) for share in (s.any_service, s.exact_match, s.calm))
         return (bool(s.not_ranked), (s.any_service.n if s.any_service else 0) < most, *values, s.solver)
 
@@ -168,6 +171,7 @@ def _summarise_solver(
     solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int,
     shares: Mapping[tuple[str, str], MeanFigure | None],
 ) -> SolverSummary:  # fmt: skip
+    """Return the summary of one solver's runs; *shares* are by (solver, metric)."""
     graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
@@ -227,6 +231,7 @@ def success(metrics: Mapping[str, Metric]) -> bool | None:
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], most_k: int) -> dict[int, float]:
+    """Return pass@k for k of 1 and *most_k*, over the cases with that many tries."""
     found = {}
     for k in sorted({1, most_k}):
         enough = {item: tries for item, tries in outcomes.items() if len(tries) >= k}

@@ -50,6 +50,7 @@ def reward_lines(
 
 
 def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
+    """Return why the run's steps get no rewards, "" when they can."""
     if store.domain_of(run) != "diagnosis":
         return f"it is a run of the domain {store.domain_of(run)}, and rewards are for diagnoses"
     if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:
@@ -64,6 +65,7 @@ def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore)
 
 
 def _lines_of_run(run: Run, run_dir: Path, case: Case, profile: Profile) -> Iterator[Line]:
+    """Yield a line per step of the run with its reward."""
     assert case.annotation is not None
     trace = read_one(run_dir / TRACE)
     with Grader(case, profile) as grader:

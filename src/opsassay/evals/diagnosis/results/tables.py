@@ -91,14 +91,17 @@ class _Names:
     not_ranked: Mapping[str, str]
 
     def sorted_solvers(self) -> list[str]:
+        """Return the solvers by name: ranked first, then those without skill, then those not ranked."""
         return sorted(self.solvers, key=lambda name: (name in self.not_ranked, name in NO_SKILL, name))
 
     def solver_label(self, solver: str) -> str:
+        """Return the solver as code, with why it is not ranked."""
         reason = self.not_ranked.get(solver)
         return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
 
 
 def _group_of_case(case: Case, truth: Truth) -> _Group:
+    """Return the system, label, fault kind and calm disturbance by which the case is counted."""
     label = case.annotation.label.value if case.annotation else "not annotated"
     calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
@@ -108,6 +111,7 @@ def _group_of_case(case: Case, truth: Truth) -> _Group:
 
 
 def _name_kind(fault: Fault) -> str:
+    """Return the fault's kind, its type when that is unknown here."""
     try:
         return fault.kind.value if fault.kind else "unknown"
     except NotFoundError:  # public data has types of its own

@@ -45,6 +45,7 @@ class RunSettings(Written):
     @field_validator("mask", mode="before")
     @classmethod
     def _split_into_tuple(cls, value: Any) -> Any:
+        """Accept `drop` as a text of names with commas between."""
         if isinstance(value, dict) and isinstance(value.get("drop"), str):
             return {**value, "drop": [part.strip() for part in value["drop"].split(",")]}
         return value
@@ -192,5 +193,6 @@ def _absolute_model_name(model: str | None) -> str | None:
 
 
 def _label_of_model(model: str | None) -> str:
+    """Return the model's name without the folder of a script."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in FREE else model or ""

@@ -74,6 +74,7 @@ def tiny_incident(path: Path) -> Datapack:
 
 
 def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
+    """Return the two spans, front and stock, of one request at *time_ns*; they fail in the abnormal period."""
     status = "Error" if period == "abnormal" else "Unset"
     trace = f"{time_ns:032x}"
     return [
@@ -97,6 +98,7 @@ def _check_right(diagnosis: Diagnosis) -> Check:
 
 
 def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
+    """Return the checks of a dry run: an answer, right, with evidence whose SQL runs."""
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
     found = [

@@ -84,11 +84,13 @@ def with_changes(
 
 
 def _is_setting(change: str) -> bool:
+    """Whether "key=value" is a setting of the run and not a parameter of a method."""
     key = change.partition("=")[0].strip()
     return key.partition(".")[0] in RunSettings.model_fields or "." not in key
 
 
 def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
+    """Return the methods with the values of "method.parameter=v1,v2" to be tried."""
     read_change(change, EXAMPLE)
     key, _, text = change.partition("=")
     name, _, parameter = key.strip().rpartition(".")
@@ -105,6 +107,7 @@ def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMeth
 
 
 def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
+    """Return the methods with the parameter sets of the YAML file *file*; raises ConfigError."""
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -121,6 +124,7 @@ def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod
 
 
 def _require_asked(location: str, name: str, methods: Sequence[AskedMethod]) -> None:
+    """Raise UserError when *name* is not among the methods that are run."""
     if any(name in one.names for one in methods):
         return
     listed = ", ".join(one.name for one in methods) or "none"
@@ -133,6 +137,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _parse_value(text: str, location: str) -> Any:
+    """Return *text* as YAML; raises ConfigError."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

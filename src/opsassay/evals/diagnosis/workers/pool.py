@@ -66,6 +66,7 @@ class Workers:
             self._close_template()
 
     def _send_job(self, message: bytes, job: socket.socket) -> None:
+        """Send the job and its socket to the template process, which is started anew when it has ended."""
         with self._lock:
             if self._template is None or self._template.poll() is not None:
                 self._close_template()
@@ -74,6 +75,7 @@ class Workers:
             socket.send_fds(self._control, [message], [job.fileno()])
 
     def _start_template(self) -> None:
+        """Start the process that imports the methods and forks workers."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._template = subprocess.Popen(
@@ -85,6 +87,7 @@ class Workers:
             )
 
     def _close_template(self) -> None:
+        """Close the control socket, which ends the template, and wait for it."""
         template, control, self._template, self._control = self._template, self._control, None, None
         if control is not None:
             control.close()

@@ -71,6 +71,7 @@ class WorkerTemplate:
                     kill_session(key.data)
 
     def _accept_job(self) -> bool:
+        """Fork a worker for the next job; return False when the control socket is closed."""
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_JOB_BYTES, 1)
         if not message:
             return False
@@ -100,6 +101,7 @@ class WorkerTemplate:
         os.close(self._wake)
 
     def _reap_jobs(self) -> None:
+        """For each ended worker kill its session and send its exit code to whom the job belongs."""
         with suppress(BlockingIOError):
             while os.read(self._woken, 4096):
                 pass

@@ -76,6 +76,7 @@ def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[L
 
 
 def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
+    """Return the scenario's oracles that should, or (not *right*) should not, be certified."""
     return sorted(name for name, oracle in scenario.oracles.items() if oracle.certified == right)
 
 
@@ -149,6 +150,7 @@ def by_load(results: Sequence[Calibrated]) -> ResultTable:
 
 
 def _has_judgement(verdict: TrajectoryVerdict, name: str) -> bool:
+    """Whether the verdict judges predicate *name*."""
     return any(one.predicate == name for one in verdict.judgements)
 
 

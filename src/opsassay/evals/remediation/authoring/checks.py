@@ -117,6 +117,7 @@ def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Sc
 
 
 def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
+    """Compare the committed depth with the one that the broken layer asks for."""
     committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
     if scenario.no_fault or proposed == committed:
         return []
@@ -135,6 +136,7 @@ def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
+    """Find names in truth and verification that the system does not have."""
     services, entries = set(system.services), system.entries()
     known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
@@ -205,6 +207,7 @@ def _check_calls(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
 
 
 def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
+    """Return what is wrong with a call of *verb*, None when it and its arguments are valid."""
     if verb not in verbs:
         return f"there is no verb {verb!r}"
     model = verbs[verb]
@@ -239,6 +242,7 @@ def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_oracles(scenario: Scenario) -> list[ScenarioFinding]:
+    """Remark when no oracle restores the outcome and fails otherwise."""
     hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
     if hidden or scenario.no_fault:
         return []

@@ -74,6 +74,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
 
 
 def _check_kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
+    """Yield a finding per object, change or condition of a kind that is not known."""
     for field in ("objects", "changes", "until"):
         for number, one in enumerate(getattr(block, field)):
             if one.kind not in KINDS:

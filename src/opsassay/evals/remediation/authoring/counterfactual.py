@@ -126,6 +126,7 @@ def words_of(action: Action) -> str:
 
 
 def _wait_steps(nanoseconds: int) -> list[OracleStep]:
+    """Return steps that wait that long together, each at most `LONGEST_WAIT_S`."""
     left, steps = nanoseconds / NS, []
     while left > 0.001:
         steps.append(OracleStep(wait_s=round(min(left, LONGEST_WAIT_S), 3)))
@@ -227,6 +228,7 @@ class Counterfactual:
 
 
 def _format_changes(numbers: dict[str, float]) -> str:
+    """Return "name +1, name -2"."""
     return ", ".join(f"{name} {change:+g}" for name, change in numbers.items())
 
 
@@ -266,6 +268,7 @@ def replay(
 
 
 def _read_end(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
+    """Return the verdict of the trial if it finished, else why it did not."""
     if (folder := store.finished(job.cell.hash)) is not None:
         return grade_trial(folder, job.scenario)
     attempts = store.attempts_of(job.cell.hash)
@@ -273,6 +276,7 @@ def _read_end(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
 
 
 def _collect_replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Replays:
+    """Return the verdicts and, apart from them, why the other replays came to none."""
     verdicts = tuple(one for one in ends if not isinstance(one, str))
     return Replays(label, verdicts, tuple(one for one in ends if isinstance(one, str)))
 
@@ -308,6 +312,7 @@ def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor
 
 
 def _list_numbers(replays: Replays) -> list[str]:
+    """Return the names of the figures that every verdict has."""
     return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
 
 

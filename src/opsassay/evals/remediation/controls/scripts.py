@@ -102,6 +102,7 @@ class _ControlParts:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _ControlParts:
+        """Return what controls are made of: the target, an entry service, and one that nothing concerns."""
         system = system_of(scenario)
         words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
@@ -155,26 +156,31 @@ UNSCALED = "no tool changes how many containers there are"
 
 
 def _do_nothing(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that does nothing."""
     return {"fails": parts.unrepaired, "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
 def _wait_out(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that waits longer than the fault was planned for."""
     planned = max((plan.duration_s or 0.0 for plan in parts.scenario.trigger.faults), default=0.0)
     step = OracleStep(wait_s=min(600.0, max(LEAST_WAIT_S, LONGER * planned)))
     return {"fails": parts.unrepaired, "steps": (step,), "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
 def _delete_workload(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that deletes the broken workload."""
     steps = parts.words.delete(parts.target)
     why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
     return {"fails": parts.removed, "steps": steps, "why_not": why}
 
 
 def _scale_to_zero(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that scales the broken service to zero."""
     return {"fails": parts.removed, "steps": parts.words.scale(parts.target, 0)}
 
 
 def _scale_to_one(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that scales the broken service to one replica."""
     count, steps = parts.replicas[parts.target], parts.words.scale(parts.target, 1)
     why = "" if steps else UNSCALED
     return {
@@ -185,10 +191,12 @@ def _scale_to_one(parts: _ControlParts) -> ControlFields:
 
 
 def _restart_everything(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that restarts all services."""
     return {"fails": parts.outage, "steps": parts.words.restart_all()}
 
 
 def _silence_alert(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that stops the service whose alert fires."""
     alerts = parts.scenario.verification.alerts
     loud = next((rule.service for rule in alerts.triggering if parts.replicas.get(rule.service)), "") if alerts else ""
     if not loud:
@@ -205,6 +213,7 @@ def _stop_load(parts: _ControlParts) -> ControlFields:
 
 
 def _break_again(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that repairs, and then breaks the same again."""
     if parts.scenario.no_fault:
         return {"fails": parts.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
     again = parts.words.trigger(parts.scenario)
@@ -305,6 +314,7 @@ def _restart_often(parts: _ControlParts) -> ControlFields:
 
 
 def _restart_all_and_leave(parts: _ControlParts) -> ControlFields:
+    """Fields of the control that repairs, restarts all and leaves before they are ready."""
     return {"fails": parts.outage, "steps": (*parts.repair, *parts.words.restart_all()), "leaves": True}
 
 

@@ -173,6 +173,7 @@ def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Dep
 def _make_observations(
     depths: dict[Depth, DepthReading], probes: Sequence[Probe], time_ns: int
 ) -> tuple[Observation, ...]:
+    """Return one observation per depth, and D3 as the share of probes that reached their target."""
     found = [
         Observation(depth=depth, started_ns=time_ns, ended_ns=time_ns, value=one.value, failing=one.failing)
         for depth, one in depths.items()

@@ -44,6 +44,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
 
 
 def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str) -> Tick:
+    """Return one record as a tick: v1 is D1, v2 D2, v3 the probe (D3), v4 D4; raises ValueError."""
     depths: list[tuple[Depth, float | None, tuple[str, ...]]] = []
     if (one := record.get("v1")) is not None:
         depths.append(("D1", _read_share(one["availability"]), ()))
@@ -74,6 +75,7 @@ def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str)
 
 
 def _read_share(value: Any) -> float | None:
+    """Return a share from 0 to 1, None for None; raises ValueError for others."""
     if value is None:
         return None
     share = float(value)
@@ -83,6 +85,7 @@ def _read_share(value: Any) -> float | None:
 
 
 def _read_backends(block: Mapping[str, Any]) -> tuple[float, tuple[str, ...]]:
+    """Return 1.0, or 0.0 and the names of services without a ready address."""
     counts = (
         {"protected": block["ready_addr"]}
         if "ready_addr" in block

@@ -91,6 +91,7 @@ class Ranges:
         return tuple(AlertReading(time_ns=at, firing=tuple(fires.get(at, ()))) for at in self.instants())
 
     def _values_at(self, metric: str, time_ns: int, label: str | None = None) -> dict[str, float]:
+        """Return the least value of *metric* at that time by label, or by the name of its owner."""
         found: dict[str, float] = {}
         for labels, samples in self.series.get(metric, ()):
             if (value := _sample_at(samples, time_ns)) is not None:
@@ -109,6 +110,7 @@ def read_ranges(paths: Sequence[Path]) -> Ranges:
 
 
 def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]:
+    """Yield (metric, labels, samples) of each series of a query_range answer; raises DatapackError."""
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -134,6 +136,7 @@ def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]
 
 
 def _name_owner(labels: Mapping[str, str]) -> str:
+    """Return the first of the labels that name an owner, "" without one."""
     return next((labels[name] for name in NAMES if labels.get(name)), "")
 
 

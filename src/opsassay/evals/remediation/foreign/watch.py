@@ -111,6 +111,7 @@ def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
 
 
 def _key_of_item(item: Mapping[str, Any]) -> Key:
+    """Return (kind, namespace, name)."""
     meta = item["metadata"]
     return str(item["kind"]), str(meta.get("namespace", "default")), str(meta["name"])
 
@@ -171,6 +172,7 @@ def _replica_sets(
 def _assume_workloads(
     pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[dict[str, Any]]:
+    """Return the workloads that pods belong to, as large as the pods that there are."""
     there = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
     counts = Counter((workload_of(pod, sets), pod["metadata"]["namespace"]) for pod in there)
     return [
@@ -200,6 +202,7 @@ def _protected_endpoints(objects: Objects, protected: Sequence[str]) -> dict[str
 
 
 def _first_line(error: BaseException) -> str:
+    """Return the error's first line; a KeyError says what is missing."""
     return (
         f"no {error}"
         if isinstance(error, KeyError)

@@ -64,6 +64,7 @@ def write_scenario_tasks(
 
 
 def _require_plain(scenario: Scenario) -> None:
+    """Raise RefusedError for a scenario that one container without privileges cannot run."""
     if (substrate := scenario.environment.substrate) != "local":
         raise RefusedError(f"it needs {substrate}; a task of Harbor is one container.")
     if scenario.environment.system.endswith((".yaml", ".yml")):
@@ -74,6 +75,7 @@ def _require_plain(scenario: Scenario) -> None:
 
 
 def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
+    """Return the contents of the task's files by path."""
     environment = scenario.environment
     copy, installs = install.dockerfile_lines(f"{PRIVATE}/")  # what the wheel holds is not for the agent
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
@@ -101,6 +103,7 @@ def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str 
 
 
 def _format_task_toml(scenario: Scenario) -> str:
+    """Return the text of task.toml."""
     trial = trial_of(scenario, Path(HOME))
     return task_toml(
         scenario.id,

@@ -140,6 +140,7 @@ class ModelledTrial:
         self.agent_started, self.found = self.now, self.state.copied()
 
     def _end_agent(self) -> None:
+        """Note that the agent ends now."""
         self._mark_phase("agent_ended")
         self.agent_ended = self.now
 
@@ -203,6 +204,7 @@ class ModelledTrial:
         return {target}
 
     def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
+        """Restart a store, a service, one replica of it or "all"; return the names that are touched."""
         if target in self.state.stores:
             self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
             for _ in range(RESTART_S):
@@ -217,6 +219,7 @@ class ModelledTrial:
     def _release_version(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> set[str]:
+        """Give the service's replicas that version; return the names that are touched."""
         versions = self.system.services[self._require_service(service)].versions()
         if version not in versions:
             raise NotFoundError(f"release of {service}", version, versions)

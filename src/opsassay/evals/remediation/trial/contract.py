@@ -67,6 +67,7 @@ class CommandSettings(Written):
     @field_validator("limits")
     @classmethod
     def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Raise ValueError unless the settings are limits other than seconds."""
         if "seconds" in settings:
             raise ValueError("seconds: how long an agent may work is the scenario's agent_timeout_s")
         Limits.model_validate(settings)
@@ -91,10 +92,12 @@ class TrialAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, value: Any) -> Any:
+        """Accept the name of an agent in place of its object."""
         return resolve_ready_agent(value)
 
     @model_validator(mode="after")
     def _can_operate(self) -> Self:
+        """Raise ValueError for an unknown agent, or one with settings that do not fit it."""
         if self.oracle is None and not self.is_outside and self.name != SRE:
             hint = "Use oracle:NAME too, an agent.yaml, or give a `command`."
             known = NotFoundError("operator", self.name, [SRE], hint)
@@ -143,6 +146,7 @@ class TrialAgent(Written):
 
     @cached_property
     def _external_agent(self) -> CommandAgent | None:
+        """The agent.yaml that the name leads to; None for commands and built-in agents."""
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:

@@ -61,6 +61,7 @@ class CommandToolSession:
         return None
 
     def _take_diagnosis(self, arguments: Mapping[str, Any]) -> ToolCall:
+        """Take the agent's report of a diagnosis, or answer what is wrong with it."""
         given = {str(key): value for key, value in arguments.items()}
         call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=recorded_arguments(given), output="Taken.")
         problem = lint(call.tool, given, {call.tool: REPORT_DIAGNOSIS}, ())

@@ -33,6 +33,7 @@ def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
     """Return a server of observability APIs over *view*, with its mask, and the firing alerts of *watch*."""
 
     def now() -> View:
+        """Return the telemetry until now, as the mask leaves it, with the alerts that fire."""
         tables = seen_of(view.telemetry.tables(), view.mask)
         if (points := tables.get(_HISTOGRAMS)) is not None and "series" in points.columns:
             tables[_HISTOGRAMS] = histogram_deltas(points, 0)

@@ -85,6 +85,7 @@ class Diagnoses:
 
 
 def _shorten_names(names: Iterable[Any]) -> list[str]:
+    """Return at most `NAMES_KEPT` names of `NAME_KEPT` characters."""
     return [str(name)[:NAME_KEPT] for name in islice(names, NAMES_KEPT)]
 
 
@@ -138,6 +139,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
 
 
 def _call_of_step(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
+    """Carry out one step of a script: a report of a diagnosis, or a tool call."""
     tool, arguments = (step.verb or "").replace(" ", "_"), session.fill(step.arguments)
     if step.verb == REPORT_VERB:
         Diagnoses(task, session).take(arguments)
