@@ -133,16 +133,19 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
 
 
 def _draw_numbers(y: float, value: float, low: float, high: float) -> Markup:
+    """Return "value [low, high]" in percentage points at the right edge of the panel."""
     return text(PANEL, y + 4, f"{points(value)} [{points(low)}, {points(high)}]", "ink small", "end")
 
 
 def _make_axis(values: list[float], left: float, right: float) -> Axis:
+    """Return an axis over *values*, cut at 1.5 each way, with a margin; *left* and *right* are pixels."""
     low, high = max(min(values), -1.5), min(max(values), 1.5)
     room = 0.04 * (high - low) or 0.05
     return Axis(low - room, high + room, left, right)
 
 
 def _draw_grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
+    """Return the vertical lines of the axis from *top* to *bottom*, with their figures below."""
     parts = []
     for tick in axis.ticks(4):
         x = axis.pixel_at(tick)
@@ -152,6 +155,7 @@ def _draw_grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
 
 
 def _format_tick(value: float) -> str:
+    """Return the value in percentage points with its sign."""
     return f"{100 * value:+.4g}".replace("-", "−") if value else "0"
 
 
@@ -187,6 +191,7 @@ _SHAPES = ("square", "circle", "triangle", "diamond", "cross", "bar-mark")
 
 
 def _draw_mark(kind: str, x: float, y: float) -> Markup:
+    """Return the mark of *kind* with its centre at (x, y), a stroke for an unknown kind."""
     r = 4.5
     if kind == "square":
         return rect(x - 4, y - 4, 8, 8, "mark hue-0")

@@ -63,6 +63,7 @@ def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str
 
 
 def _format_markdown_table(table: AuditTable) -> list[str]:
+    """Return the lines of the table in Markdown, numeric columns aligned to the right."""
     rule = ["--:" if i in table.numeric else "---" for i in range(len(table.columns))]
     rows = [table.columns, rule, *table.rows]
     lines = [

@@ -30,6 +30,7 @@ NONE = (np.nan, np.nan)
 
 
 def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
+    """Return the names of the first pairs that are shown."""
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
@@ -135,6 +136,7 @@ def interaction_section(audit: AuditReport) -> Section:
 
 
 def _format_interaction(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
+    """Return the cells of the pair's interaction tests."""
     tests = pair.interaction
     main = tests["fractional_logit"]
     return (
@@ -180,7 +182,10 @@ def sensitivity_section(audit: AuditReport) -> Section:
 
 
 def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
+    """Return the cells of the pair when one and two systems are left out."""
+
     def cells(left_out: LeftOut | None) -> tuple[str, str]:
+        """Return the range of I2, and in how many analyses the interval includes 0; dashes for None."""
         if left_out is None:
             return DASH, DASH
         return span(left_out.lowest_i2, left_out.highest_i2), count_of(left_out.includes_zero, left_out.analyses)
@@ -191,6 +196,7 @@ def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
 
 
 def _protocol_tables(audit: AuditReport) -> list[AuditTable]:
+    """Return the tables of protocols and of gaps between them; none without protocols."""
     if not audit.protocols:
         return []
     rows = [
@@ -219,6 +225,7 @@ def _protocol_tables(audit: AuditReport) -> list[AuditTable]:
 
 
 def _covariate_tables(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
+    """Return the table of nested models, and up to twelve sentences on what each covariate absorbs."""
     fitted = [(pair_name(audit, p), p.nested) for p in audit.pairs if p.nested]
     rows = [
         (name, what, *test_cells(test))

@@ -30,6 +30,7 @@ class Figure:
         return str(self._make_element(Markup("<style>{}</style>").format(Markup(style)))) + "\n"  # noqa: S704 - our own file
 
     def _make_element(self, style: Markup) -> Markup:
+        """Return the figure as an svg element that begins with *style*."""
         return Markup(
             '<svg xmlns="http://www.w3.org/2000/svg" class="figure" role="img" width="{w}" height="{h}" '
             'viewBox="0 0 {w} {h}"><title>{title}</title>{style}{body}</svg>'
@@ -108,4 +109,5 @@ class Axis:
 
 
 def _format_number(value: object) -> object:
+    """Return a float with at most two decimals, other values as they are."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

@@ -44,6 +44,7 @@ def sections(audit: AuditReport) -> list[Section]:
 
 
 def _advice_section(audit: AuditReport) -> Section:
+    """Return the section that says which method to choose for each system."""
     rows = [
         (
             r.system,
@@ -68,6 +69,7 @@ def _advice_section(audit: AuditReport) -> Section:
 
 
 def _inclusion_section(audit: AuditReport) -> Section:
+    """Return the section that says which methods are compared, and why others are not."""
     protocols = any(a.protocol for a in audit.ledger)
     rows = [
         (
@@ -85,6 +87,7 @@ def _inclusion_section(audit: AuditReport) -> Section:
 
 
 def _scores_section(audit: AuditReport, figures: list[Figure]) -> Section:
+    """Return the section of pooled means and means by system, methods and baselines."""
     refs, m = audit.references, audit.matched
     macro = refs.means.mean(axis=0)
     by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
@@ -116,6 +119,7 @@ def _scores_section(audit: AuditReport, figures: list[Figure]) -> Section:
 
 
 def _effects_section(audit: AuditReport, figures: list[Figure]) -> Section:
+    """Return the section of paired effects by system."""
     level = audit.settings.confidence
     cells = sum(len(p.low) for p in audit.pairs)
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
@@ -132,6 +136,7 @@ def _effects_section(audit: AuditReport, figures: list[Figure]) -> Section:
 
 
 def _power_section(audit: AuditReport) -> Section:
+    """Return the section that says what so many systems can show."""
     m = audit.matched
     rows = [
         (
@@ -154,6 +159,7 @@ def _power_section(audit: AuditReport) -> Section:
 
 
 def _method_section(audit: AuditReport) -> Section:
+    """Return the section on settings and seeds."""
     s, m = audit.settings, audit.matched
     said = WORDS["method"].format(
         resamples=s.resamples,

@@ -136,6 +136,7 @@ def timed(lines: Iterable[Mapping[str, Any]], start: str, end: str) -> list[Time
 
 
 def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int] | None:
+    """Return (start, end) in ns from the named keys, the end not before the start; None without a start."""
     began, ended = line.get(start), line.get(end)
     if not isinstance(began, int) or not 0 < began < 2**63:
         return None
@@ -143,6 +144,7 @@ def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int
 
 
 def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
+    """Return the box of a step on the clock."""
     calls = step.get("tool_logs")
     tools = (
         ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""
@@ -155,6 +157,7 @@ def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) ->
 
 
 def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
+    """Return the box of an action on the clock, of another kind when it changes the system."""
     given = action.get("arguments")
     arguments = (
         " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else str(given or "")
@@ -164,5 +167,6 @@ def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span
 
 
 def _make_box(interval: tuple[int, int], span: Span, kind: str, words: str) -> Box:
+    """Return a box from start to end (ns) on the clock, at least 0.4 wide, with *words* as its hint."""
     x = span.x(interval[0])
     return Box(x, max(span.x(interval[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

@@ -64,6 +64,7 @@ def compare_solvers(
 def _describe_comparison(
     names: tuple[str, str], first_better: bool, second_better: bool, tasks: int, flipped: int, both: float
 ) -> str:
+    """Return which solver is better; *flipped* tasks they differ on; *both*: how many each solved if on none."""
     on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."

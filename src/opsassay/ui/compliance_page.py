@@ -75,6 +75,7 @@ def _shown_collected(
 
 
 def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
+    """Return the table of worlds: what each is, what the policies did with it, and which kept it out."""
     return ResultTable(
         "Worlds",
         ("world", "number", "it is", "it was", "objects", "kept out by"),

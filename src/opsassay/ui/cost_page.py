@@ -77,6 +77,7 @@ def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[Re
 
 
 def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
+    """Return the given rows, where they can be read, and the right ones."""
     fields = tuple(one.name for one in question.template.fields)
     right = answer_of(question.template, question.key)["rows"]
     tables = [ResultTable("The right answer", fields, tuple(tuple(row[f] for f in fields) for row in right))]
@@ -153,11 +154,13 @@ def _label_rows(positions: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def _draw_span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
+    """Return a bar from *start* to *end*."""
     left = across.pixel_at(start.timestamp())
     return rect(left, top, max(across.pixel_at(end.timestamp()) - left, 1.5), height, class_)
 
 
 def _draw_frame(up: Axis) -> list[Any]:
+    """Return the horizontal grid lines with their figures."""
     ticks = up.ticks(3)
     lines = [line(LEFT, up.pixel_at(value), WIDTH - 10, up.pixel_at(value), "grid") for value in ticks]
     return [*lines, *(text(LEFT - 6, up.pixel_at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]

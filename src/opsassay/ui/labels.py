@@ -69,7 +69,10 @@ def span_evidence(pack: Datapack) -> list[LabelEvidence]:
 def _span_row(
     row: dict[str, float | str | None], series: tuple[float | None, ...], seconds: dict[str, float]
 ) -> LabelEvidence:
+    """Return the evidence on a span: calls before and after, and how large the change is; *seconds* by period."""
+
     def words(period: str) -> str:
+        """Return rate, mean, 99th percentile and failed share in *period*."""
         count = float(row[f"n_{period}"] or 0)
         if not count:
             return "no calls"
@@ -84,6 +87,7 @@ def _span_row(
 
 
 def _mean_per_bin(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, ...]]:
+    """Return per span the mean duration in ms in each bin of `BIN_S` seconds, None without calls."""
     start, end = pack.incident.normal.start_ns, pack.incident.abnormal.end_ns
     count = int((end - start) / 1e9 // BIN_S) + 1
     table = (
@@ -144,11 +148,13 @@ def labels_app(audit: LabelAudit) -> Starlette:
     token = secrets.token_urlsafe(16)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
+        """Answer with the list of cases and whether each was judged."""
         done = read_verdicts(audit.suite, audit.annotator)
         cases = [{"id": c, "said": _describe_agreement(done.get(c))} for c in audit.cases]
         return respond("labels.html", f"Audit of labels: {audit.annotator}", cases=cases)
 
     async def case(request: Request) -> Response:
+        """Answer with a case, or take its verdict."""
         id_ = request.path_params["case"]
         if id_ not in audit.cases:
             return HTMLResponse("There is no such case in this audit.", status_code=404)
@@ -163,6 +169,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
 
 
 async def _save_verdict(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
+    """Save the form as a verdict and go to the next case; 403 for a form of an older page."""
     try:
         body = (await request.body()).decode("utf-8", "replace")
         form = parse_qs(body, keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -194,6 +201,7 @@ def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -
 
 
 def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
+    """Return what the page of a case shows: faults, nodes and edges with evidence, and what was said."""
     case = audit.case(id_)
     assert case.annotation is not None
     assert case.truth is not None
@@ -261,4 +269,5 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
 
 
 def _describe_agreement(verdict: CaseVerdict | None) -> str:
+    """Return "agree", "disagree" or "not judged yet"."""
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"

@@ -69,6 +69,7 @@ def _why_nobody_ranked(board: Leaderboard) -> str:
 def _row_view(
     row: LeaderboardRow, tasks: int, metrics: Sequence[str], systems: Sequence[str], costs: Sequence[str]
 ) -> dict[str, Any]:
+    """Return what is shown of a row, figures in the order of *metrics*, *systems* and *costs*."""
     return {
         "rank": rank_text(row),
         "solver": plain(row.entry.name, 120),

@@ -60,6 +60,7 @@ class LoopbackOnly:
         await self._app(scope, _limit_body(receive, self._largest_body), send)
 
     def _refuse_foreign(self, request: Request) -> Response | None:
+        """Return a refusal for other host names and for forms of other sites' pages, None when it may pass."""
         host = request.headers.get("host", "")
         if _without_port(host) not in HOSTS:
             return PlainTextResponse(
@@ -85,6 +86,7 @@ class LoopbackOnly:
         return PlainTextResponse(text, status_code=403)
 
     def _is_key(self, candidate: str | None) -> bool:
+        """Whether *candidate* is the key, compared in constant time."""
         return candidate is not None and secrets.compare_digest(candidate.encode(), self._key.encode())
 
 
@@ -119,6 +121,7 @@ def serve_on_loopback(
         handle_exit = server.handle_exit
 
         def end(signal_number: int, frame: FrameType | None) -> None:
+            """Do what has to be done before the end, then end the server."""
             ending()
             handle_exit(signal_number, frame)
 
@@ -143,6 +146,7 @@ def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
 
 
 def _without_port(host: str) -> str:
+    """Return the host name without ":port"."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host
 
@@ -154,6 +158,7 @@ def _cookie_name(request: Request) -> str:
 
 
 def _limit_body(receive: Receive, most: int) -> Receive:
+    """Return *receive* with a limit of *most* bytes: beyond it HTTPException 413 is raised."""
     seen = 0
 
     async def receiving() -> Message:
@@ -171,6 +176,7 @@ def with_safe_headers(send: Send) -> Send:
     """Return *send* wrapped to add the security HEADERS to each response that does not set them."""
 
     async def sending(message: Message) -> None:
+        """Add the safe headers to the beginning of a response."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():

@@ -140,10 +140,12 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
 
 
 def _read_claims(diagnosis: Diagnosis | None, canonical: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
+    """Return the root services and edges that the diagnosis claims, under the names of the true graph."""
     if diagnosis is None:
         return set(), set()
 
     def read(name: str) -> str:
+        """Return the true graph's name for a service."""
         return canonical.get(normalise(name), name)
 
     return (
@@ -153,6 +155,7 @@ def _read_claims(diagnosis: Diagnosis | None, canonical: Mapping[str, str]) -> t
 
 
 def _mark_claims(claims: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
+    """Return a mark for each claim and each missing item; all are only "claimed" when not *judged*."""
     if not judged:
         return dict.fromkeys(claims, OverlayMark.CLAIMED)
     claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in claims}
@@ -160,6 +163,7 @@ def _mark_claims(claims: Iterable[T], right: set[T], missing: set[T], *, judged:
 
 
 def _is_network(fault: Fault) -> bool:
+    """Whether the fault is one of the network."""
     try:
         return fault.kind in NETWORK_KINDS
     except NotFoundError:  # an imported case may carry a fault type that the catalogue does not have
@@ -167,6 +171,7 @@ def _is_network(fault: Fault) -> bool:
 
 
 def _rules_of_edge(graph: CausalGraph, source: str, target: str) -> tuple[str, ...]:
+    """Return the sorted rules of all edges of the cascade between the two services."""
     found = {
         e.rule
         for e in graph.edges

@@ -134,6 +134,7 @@ def _format_cell(value: Any) -> str:
 
 
 def _list_files(names: Sequence[str]) -> list[str]:
+    """Return the files of the scripts *names*, in order."""
     return [file for name in names for file in SCRIPTS[name]]
 
 
@@ -145,6 +146,7 @@ def _mark_address() -> str:
 
 @cache
 def _make_environment() -> Environment:
+    """Return the Jinja environment: escaped, strict about undefined names."""
     environment = Environment(
         loader=PackageLoader("opsassay.ui"),
         autoescape=True,
@@ -161,9 +163,11 @@ def _make_environment() -> Environment:
 
 
 def _inline_assets(names: Sequence[str]) -> list[Markup]:
+    """Return the files' contents, to stand in the page."""
     return [Markup(asset(name)) for name in names]  # noqa: S704 - our own files, allowed by hash
 
 
 @cache
 def _hash_of_source(name: str) -> str:
+    """Return the file's hash as a Content-Security-Policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()}'"

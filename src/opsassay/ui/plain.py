@@ -39,12 +39,14 @@ def signed_seconds(duration_ns: int) -> str:
 
 
 def _make_visible(character: str) -> str:
+    """Return a control or format character as ⟨U+XXXX⟩, others as they are."""
     if character in "\n\t" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
         return character
     return f"⟨U+{ord(character):04X}⟩"
 
 
 def _number_or_json(value: Any) -> str:
+    """Return numbers, booleans and None as JSON writes them, objects and lists as JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool | int):

@@ -93,6 +93,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     problems: list[str] = []
 
     def unread(_: Path, error: OpsAssayError) -> None:
+        """Note a run that was left out, and why."""
         problems.append(f"opsassay: left out: {error}")
 
     known = cases_of(store.root, settings.cases, unread)
@@ -146,6 +147,7 @@ def _writer_of_tables(name: str) -> PageWriter:
     """Return a function that writes ``NAME.html``: the domain's tables and every run with its metrics."""
 
     def write(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+        """Write the page of the domain's results and runs; return problems in words."""
         graded = domain_named(name).grade({request.store.root: None}, request.settings)
         columns = list(dict.fromkeys(metric for one in graded.graded for metric in one.verdict.metrics))
         runs = ResultTable(
@@ -167,6 +169,7 @@ def _writer_of_tables(name: str) -> PageWriter:
 
 
 def _format_metric(row: ResultRow, name: str) -> str:
+    """Return the metric's value in words, or its status and reason; "" without it."""
     metric = row.metrics.get(name)
     if metric is None:
         return ""

@@ -93,6 +93,7 @@ def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) 
 
 
 def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
+    """Return (name, text) of the facts on the trial's page."""
     committed = scenario.verification
     every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
@@ -121,6 +122,7 @@ def _diagnosis_facts(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
 
 
 def _format_judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, str, str]:
+    """Return title, name, status, reason and where it was decided."""
     reason = plain(judgement.reason, MOST_WORDS)
     if judgement.subtracted:
         reason += f" (stood before the fault and was subtracted: {plain(', '.join(judgement.subtracted), 200)})"

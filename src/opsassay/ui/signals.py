@@ -156,6 +156,7 @@ def bucket_seconds(total_s: float) -> int:
 
 
 def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
+    """Return the whole buckets of *width_s* seconds in the window: number, period, start in ns."""
     count = max(0, (window.end_ns - window.start_ns) // (width_s * NS_PER_S))
     return pl.select(bucket=pl.int_range(count, dtype=pl.Int64)).select(
         "bucket",
@@ -165,11 +166,13 @@ def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
 
 
 def _as_nanoseconds(column: str, schema: pl.Schema) -> pl.Expr:
+    """Return the column as ns since 1970."""
     time = pl.col(column)
     return time.dt.timestamp("ns") if isinstance(schema[column], pl.Datetime) else time.cast(pl.Int64)
 
 
 def _has_failed(schema: pl.Schema) -> pl.Expr:
+    """Return the expression: the span has an error status, or an HTTP status from 500 on."""
     failed = pl.lit(value=False)
     if "attr.status_code" in schema:
         failed = failed | (pl.col("attr.status_code").str.to_uppercase().str.ends_with("ERROR"))

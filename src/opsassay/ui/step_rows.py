@@ -44,6 +44,7 @@ def culprit_view(culprit: Attribution | None) -> View | None:
 
 
 def _format_tool_call(call: Mapping[str, Any]) -> str:
+    """Return the call on one line, with its status unless "ok"."""
     given, status = call.get("arguments"), call.get("status", "ok")
     arguments = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, Mapping) else ""
     return plain(f"{call.get('tool')} {arguments}".strip(), 200) + ("" if status == "ok" else f" ({plain(status, 40)})")

@@ -137,12 +137,14 @@ def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
 
 
 def _are_alike(series: Series, first: int, second: int) -> bool:
+    """Whether two readings have the same value and the same failing names."""
     a, b = series.values[first], series.values[second]
     equal = bool(a == b) or bool(np.isnan(a) and np.isnan(b))
     return equal and bool((series.failing[first] == series.failing[second]).all())
 
 
 def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
+    """Yield a box per probe of the verifier, from its start to its answer."""
     probes = evidence.probes
     for row in range(len(probes)):
         start, end = int(probes.started[row]), int(probes.ended[row])
@@ -155,6 +157,7 @@ def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
 
 
 def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
+    """Yield a box per interval with requests, as high as the share that failed."""
     counts = evidence.counts
     done, failed = counts.done.sum(axis=1), counts.failed.sum(axis=1)
     for row in range(len(done)):
@@ -169,6 +172,7 @@ def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
 
 
 def _phase_shades(phases: Sequence[Phase], evidence: RunEvidence, span: Span) -> tuple[Box, ...]:
+    """Return the shaded phases: fault alone, agent at work, final state."""
     times = {phase.phase: phase.time_ns for phase in phases}
     spans = [("broken", times.get("triggered"), times.get("agent_started")),
              ("agent", times.get("agent_started"), times.get("agent_ended")),

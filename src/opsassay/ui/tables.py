@@ -55,6 +55,7 @@ def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
 
 
 def _sort_key(answer: AnswerPayload) -> tuple[Any, ...]:
+    """Return the order of answers: ranked first, then by metrics, baselines after others."""
     metrics = answer.verdict.metrics if answer.verdict else {}
     values = [_scored_value(metrics.get(name)) for name in SORTED_BY]
     unranked = bool(why_not_ranked(answer.run))
@@ -88,6 +89,7 @@ def _scored_value(metric: Metric | None) -> float | None:
 
 
 def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, int]) -> View:
+    """Return an answer's row; *notes* numbers the reasons, new ones are added."""
     metrics = answer.verdict.metrics if answer.verdict else {}
     return {
         "solver": solver_name(answer),
@@ -100,10 +102,12 @@ def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, i
 
 
 def _why_unranked(answer: AnswerPayload) -> str:
+    """Return why the run may not be ranked, "" when it may."""
     return plain("; ".join(why_not_ranked(answer.run)), 200)
 
 
 def _describe_problem(answer: AnswerPayload) -> str:
+    """Return why the answer has no grade, "" when it has one."""
     if answer.run.status is not RunStatus.DONE:
         return plain(f"{answer.run.status.value}: {answer.run.error or 'no reason was recorded'}", 600)
     if answer.diagnosis is None:
@@ -112,6 +116,7 @@ def _describe_problem(answer: AnswerPayload) -> str:
 
 
 def _metric_cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
+    """Return the cell of a metric; a reason gets its number in *notes*."""
     if metric is None:
         return {"text": "–", "status": "absent", "sort": None}
     if (value := _scored_value(metric)) is not None:
@@ -266,6 +271,7 @@ def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
 
 
 def _format_row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
+    """Return the summary's cells in the order of the table's columns."""
     took = summary.answer_time
     return [
         plain(summary.solver, 120),

@@ -73,6 +73,7 @@ def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
 
 
 def _list_facts(trace: Trace) -> list[tuple[str, str]]:
+    """Return (name, text) of what is known of the trace, empty ones left out."""
     fields = {
         "Task": trace.task_instruction,
         "Task id": trace.task_id,
@@ -107,6 +108,7 @@ def _step_row(step: TraceStep, number: dict[str, int]) -> list[Any]:
 
 
 def _step_content(step: TraceStep) -> dict[str, Any]:
+    """Return the texts of a step, control characters made visible."""
     return {
         "input": visible_text(step.input_context),
         "output": visible_text(step.output_content),
@@ -119,6 +121,7 @@ def _step_content(step: TraceStep) -> dict[str, Any]:
 
 
 def _describe_step(step: TraceStep) -> str:
+    """Return time, duration, model, tokens and request of the step on one line."""
     took = (step.ended_at - step.started_at) / 1e9 if step.started_at and step.ended_at else None
     parts = [
         utc(step.started_at) if step.started_at else "",
@@ -138,6 +141,7 @@ def _agent_transitions(trace: Trace, number: dict[str, int]) -> list[list[int]]:
 
 
 def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
+    """Return the suggested step, None when no step is suggested."""
     if suggestion is None or suggestion.step_id is None:
         return None
     return {

@@ -87,6 +87,7 @@ def headline(case: CaseReport) -> str:
 
 
 def _describe_fault(fault: Fault) -> str:
+    """Return the sentence: what was injected where, with which parameters, when and how long."""
     target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
     knobs = ", ".join(f"{plain(k, 60)} = {_format_knob(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
@@ -103,6 +104,7 @@ def _format_knob(value: Any) -> str:
 
 
 def _describe_faults(case: CaseReport) -> str:
+    """Return the injected faults in short, or that there was none or none is known."""
     if case.truth is None:
         return "unknown"
     if not case.truth.broken:
@@ -112,6 +114,7 @@ def _describe_faults(case: CaseReport) -> str:
 
 
 def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
+    """Return (name, text) of the facts on the incident's page, empty ones left out."""
     incident, truth, note = case.incident, case.truth, case.annotation
     facts = [("System", incident.system), ("Description", incident.description)]
     if truth:
@@ -132,6 +135,7 @@ def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
 
 
 def _describe_effect(effect: EffectCheck) -> str:
+    """Return what the effect check measured."""
     return (
         f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {effect.before:.4g} to "
         f"{effect.after:.4g} (threshold {effect.threshold:.4g}, seen after {effect.seconds:.1f} s)"
@@ -139,6 +143,7 @@ def _describe_effect(effect: EffectCheck) -> str:
 
 
 def _kind_of_fault(fault: Fault) -> str:
+    """Return the fault's kind, "" when its type is unknown here."""
     try:
         return fault.kind.value if fault.kind else ""
     except NotFoundError:  # an imported case may carry a fault type that the catalogue does not have
@@ -146,11 +151,13 @@ def _kind_of_fault(fault: Fault) -> str:
 
 
 def _describe_roots(case: CaseReport) -> str:
+    """Return the true roots; equivalent ones are joined by "or"."""
     groups = root_groups(case.truth, case.annotation)
     return "; ".join(" or ".join(sorted(g)) for g in groups) or "none"
 
 
 def _list_services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
+    """Return all services that topology, signals, alerts or an overlay name, sorted."""
     names = set(case.topology.services) | {s.service for s in case.signals.services}
     names |= {name for c in case.topology.calls for name in (c.caller, c.callee)}
     names |= {alert.service for alert in case.incident.alerts}
@@ -169,6 +176,7 @@ def _service_view(case: CaseReport, service: str) -> View:
 
 
 def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
+    """Return the data of one layer of the graph; *answer* is the answer's number, None for the truth."""
     start = _first_fault_ns(case)
     return {
         "name": name,
@@ -199,6 +207,7 @@ def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseRepor
 
 
 def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -> str:
+    """Return the layer's counts in words."""
     if answer is None:
         root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count
@@ -211,6 +220,7 @@ def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -
 
 
 def _count_marks(marks: list[OverlayMark], *, judged: bool) -> str:
+    """Return how many are right, missing and wrong, or claimed when not *judged*."""
     if not judged:
         return f"{len(marks)} claimed, not judged"
     return ", ".join(
@@ -220,6 +230,7 @@ def _count_marks(marks: list[OverlayMark], *, judged: bool) -> str:
 
 
 def _first_fault_ns(case: CaseReport) -> int:
+    """Return when the first fault began, the abnormal window when none is known."""
     faults = case.truth.faults if case.truth else ()
     return min((f.start_ns for f in faults), default=case.incident.abnormal.start_ns)
 
@@ -229,6 +240,7 @@ def _format_onset(onset_ns: int | None, start_ns: int) -> str:
 
 
 def _cascade_rows(case: CaseReport) -> list[list[str]]:
+    """Return a row per edge: source, target, onset, rule and evidence."""
     if case.annotation is None:
         return []
     graph, start = case.annotation.graph, _first_fault_ns(case)
@@ -246,6 +258,7 @@ def _cascade_rows(case: CaseReport) -> list[list[str]]:
 
 
 def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
+    """Return the alerts by time."""
     return [
         {
             "at": utc(a.time_ns),
@@ -272,10 +285,12 @@ def axis_seconds(incident: Incident, time_ns: int) -> float:
 
 
 def _is_in_order(incident: Incident) -> bool:
+    """Whether the normal window ends before the abnormal one begins."""
     return incident.normal.end_ns <= incident.abnormal.start_ns
 
 
 def _describe_gap(incident: Incident) -> str:
+    """Return what the chart does between the two windows, "" for a gap below a second."""
     gap_s = (incident.abnormal.start_ns - incident.normal.end_ns) / 1e9
     if not _is_in_order(incident):
         return "The normal window was recorded after the abnormal one and is drawn first."
@@ -283,6 +298,7 @@ def _describe_gap(incident: Incident) -> str:
 
 
 def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
+    """Return the data of the signal chart, in seconds from the start of the abnormal window."""
     incident, signals = case.incident, case.signals
     start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [
@@ -304,6 +320,7 @@ def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
 
 
 def _series_items(signals: Signals, index: dict[str, int]) -> list[View]:
+    """Return rate, error share in percent, and latencies in ms of each service."""
     return [
         {
             "service": index[s.service],
@@ -317,10 +334,12 @@ def _series_items(signals: Signals, index: dict[str, int]) -> list[View]:
 
 
 def _round_value(value: float | None) -> float | None:
+    """Return the value with four digits, None when it is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def _list_commands(case: CaseReport) -> list[str]:
+    """Return the commands that make the page's results again."""
     datapack = plain(case.incident.id, 200)
     methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [

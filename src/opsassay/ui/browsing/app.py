@@ -34,6 +34,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
     streams: set[object] = set()
 
     def page(request: Request) -> Response:
+        """Answer with the page at the address, as HTML or JSON, or with the page of an error."""
         address = request.path_params.get("address") or HOME
         filters = {name: value[:LONGEST_FILTER] for name, value in request.query_params.items()}
         try:
@@ -49,6 +50,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         return HTMLResponse(answered.text, headers=headers)
 
     def end_job(request: Request) -> Response:
+        """Cancel the job and go back to the list; 403 unless the pages may start and end runs."""
         if not site.allow_run:
             return _refuse_page(
                 UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403
@@ -60,6 +62,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         return RedirectResponse("/jobs.html", status_code=303)
 
     async def events(request: Request) -> Response:
+        """Stream the events after the last one that the page has seen; 503 when too many pages follow."""
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -98,6 +101,7 @@ async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams
 
 
 def _format_message(site: StorePages, event: RunEvent) -> str:
+    """Return the event as a message of server-sent events."""
     one = event.run
     known = site.catalogue().by_key.get(one.key)
     solver = site.catalogue().solver_of(known) if known else one.run.solver.label
@@ -113,6 +117,7 @@ def _format_message(site: StorePages, event: RunEvent) -> str:
 
 
 def _refuse_page(error: OpsAssayError, address: str, status: int = 409) -> Response:
+    """Return the error as JSON or as a page, 404 when something was not found."""
     status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):

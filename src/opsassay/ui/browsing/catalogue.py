@@ -90,6 +90,7 @@ class Catalogue:
 
     @cached_property
     def _namers_by_domain(self) -> Mapping[str, Callable[[Run], str]]:
+        """For each domain the function that names the solver of a run."""
         return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
 
     def solver_of(self, stored: StoredRun) -> str:
@@ -180,6 +181,7 @@ def status_of(stored: StoredRun) -> str:
 
 
 def _group_runs(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
+    """Return the runs by *key*, in their order."""
     found: dict[Key, list[StoredRun]] = {}
     for one in runs:
         found.setdefault(key(one), []).append(one)

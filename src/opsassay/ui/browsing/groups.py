@@ -116,6 +116,7 @@ def board_page_view(state: Shown, domain: str) -> View:
 
 
 def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str:
+    """Return the sentence on the solver: how many tasks it succeeded on, and its rank."""
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {plural(runs, 'run')}, and none that is graded."
@@ -124,6 +125,7 @@ def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str
 
 
 def _figure_items(row: LeaderboardRow) -> list[View]:
+    """Return the means of the row, in all and by system, where there are several systems."""
     success = word("succeeded").title
     found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
     found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
@@ -135,6 +137,7 @@ def _figure_items(row: LeaderboardRow) -> list[View]:
 
 
 def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
+    """Return the solvers with most tasks in common with this one, with the page that compares them."""
     domain, solver = place
     tasks = entries[solver].scores.keys() if solver in entries else set()
     common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
@@ -146,10 +149,12 @@ def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]
 
 
 def _count_outcomes(state: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
+    """Count the runs by outcome."""
     return Counter(outcome_of(state, one) for one in runs)
 
 
 def _summarise_outcomes(outcomes: Counter[str]) -> str:
+    """Return how many of the graded runs succeeded, in words."""
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"

@@ -59,6 +59,7 @@ def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
 
 
 def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str]) -> bool:
+    """Whether the run fits: domain, status and store exactly, task and solver as a part of the name."""
     exact = {"domain": stored.domain, "status": status_of(stored), "store": stored.store}
     return all(
         value == exact[name] if name in exact
@@ -69,6 +70,7 @@ def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str])
 
 
 def _text_of_task(state: Shown, stored: StoredRun) -> str:
+    """Return the text in which a filter by task looks: id and name."""
     return f"{stored.run.item} {task_name(state, stored.domain, stored.run.item)}"
 
 
@@ -89,6 +91,7 @@ def _home_sentence(state: Shown, running: Sequence[View], results: Sequence[View
 
 
 def _store_item(state: Shown, store: StoreState) -> View:
+    """Return what the home page shows of a store."""
     counts: Counter[str] = state.catalogue.statuses[store.name]
     return {
         "name": plain(store.name, 80),

@@ -54,12 +54,14 @@ def incidents_view(state: Shown, number: int, filters: Mapping[str, str]) -> Vie
 
 
 def _passes_filters(stored: StoredIncident, incident: Incident, filters: Mapping[str, str]) -> bool:
+    """Whether the incident fits: system and store exactly, others as a part of its alerts."""
     exact = {"system": incident.system, "store": stored.store}
     alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
     return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in filters.items())
 
 
 def _incident_row(state: Shown, stored: StoredIncident, incident: Incident) -> View:
+    """Return what the list of incidents shows of one, with how many runs were right on it."""
     runs = state.catalogue.by_task.get(("diagnosis", stored.id), ())
     right = sum(state.verdicts.succeeded(run) is True for run in runs)
     return {
@@ -109,6 +111,7 @@ def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View
 
 
 def _answer_payload(state: Shown, stored: StoredRun) -> AnswerPayload:
+    """Return the run with its diagnosis and verdict."""
     from opsassay.evals.runner.store import read_diagnosis
 
     return AnswerPayload(
@@ -144,6 +147,7 @@ def sql_view(stored: StoredIncident, sql: str) -> View:
 
 
 def _describe_result(result: QueryResult | None) -> str:
+    """Return what became of the SQL statement, or what may be asked when there is none."""
     if result is None:
         return (
             f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."

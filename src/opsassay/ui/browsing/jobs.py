@@ -47,6 +47,7 @@ def cancel_job(state: Shown, key: str) -> None:
 
 
 def _list_jobs(state: Shown) -> list[tuple[str, str, JobsAtWork]]:
+    """Return (store, key, job) of all jobs."""
     return [
         (store.name, f"{slug(store.name)}.{slug(path.stem)}", work)
         for store in state.catalogue.stores
@@ -55,6 +56,7 @@ def _list_jobs(state: Shown) -> list[tuple[str, str, JobsAtWork]]:
 
 
 def _job_item(state: Shown, store: str, key: str, work: JobsAtWork) -> View:
+    """Return what is shown of a job: cells done, time and usage so far, and an estimate of the rest."""
     cells = frozenset(work.cells)
     begun = [one for one in state.catalogue.runs if one.store == store and one.run.cell in cells]
     over = [one for one in begun if one.run.status in FINISHED]
@@ -96,6 +98,7 @@ def _largest_limits(begun: Sequence[StoredRun]) -> dict[str, float]:
 
 
 def _format_duration(seconds: float) -> str:
+    """Return seconds as s, min or h."""
     return (
         f"{seconds:.0f} s"
         if seconds < 120

@@ -63,6 +63,7 @@ class PageAsked:
 
 
 def _key_as_is(state: Shown, key: str) -> str:
+    """Return the key itself, for pages that look it up on their own."""
     del state
     return key
 
@@ -103,14 +104,17 @@ def run_named(state: Shown, key: str) -> StoredRun | None:
 
 
 def _find_task(state: Shown, key: str) -> TaskPlace | None:
+    """Return the domain and task that the key of an address means, None when there is none."""
     return state.catalogue.task_places.get(key)
 
 
 def _find_solver(state: Shown, key: str) -> TaskPlace | None:
+    """Return the domain and solver that the key of an address means, None when there is none."""
     return state.catalogue.solver_places.get(key)
 
 
 def _find_domain(state: Shown, key: str) -> str | None:
+    """Return the domain that the key of an address means, None when there is none."""
     return state.catalogue.domain_keys.get(key)
 
 

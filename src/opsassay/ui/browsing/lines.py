@@ -47,6 +47,7 @@ def _seek_line(stream: BinaryIO, counts: list[int], start: int) -> None:
 
 
 def _read_object(stream: BinaryIO) -> dict[str, Any] | None:
+    """Return the next line's JSON object, None when it is none; a line that is too long gives an error entry."""
     line = stream.readline(LONGEST_LINE)
     if not line.endswith(b"\n"):
         size = len(line)
@@ -63,6 +64,7 @@ def stamps_of(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int] | Non
     """Return a value that changes whenever one of the files *names* in *folder* changes."""
 
     def stamp(path: Path) -> tuple[int, int] | None:
+        """Return (time of change in ns, size), None when the file cannot be looked at."""
         with suppress(OSError):
             state = path.stat()
             return state.st_mtime_ns, state.st_size

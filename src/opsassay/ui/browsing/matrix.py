@@ -133,6 +133,7 @@ def _solver_row(solver: View) -> View:
 
 
 def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
+    """Return a task's row: one cell per solver."""
     runs = state.catalogue.by_both
     return {
         "task": plain(task, 120),
@@ -143,6 +144,7 @@ def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> 
 
 
 def _cell_of_runs(state: Shown, runs: Sequence[StoredRun]) -> View:
+    """Return a mark per run, at most `MOST_REPEATS`, and how many more there are."""
     repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
     return {
         "runs": [

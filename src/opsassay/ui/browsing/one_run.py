@@ -84,6 +84,7 @@ def _page_of_step(stored: StoredRun, step: int, number: int) -> str | None:
 
 
 def _run_sentence(row: View, verdict: Verdict | None) -> str:
+    """Return the sentence on the run: who came to what on which task, and why."""
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
@@ -99,6 +100,7 @@ def _run_sentence(row: View, verdict: Verdict | None) -> str:
 
 
 def _list_facts(stored: StoredRun, row: View) -> list[tuple[str, str]]:
+    """Return (name, text) of the facts that the run's page lists, empty ones left out."""
     run = stored.run
     ranked = "; ".join(why_not_ranked(run))
     facts = [
@@ -122,6 +124,7 @@ def _list_facts(stored: StoredRun, row: View) -> list[tuple[str, str]]:
 
 
 def _metric_item(name: str, metric: Metric) -> View:
+    """Return what is shown of a metric: title, value in words, reason and judge."""
     about = word(name)
     value = {MetricStatus.NOT_APPLICABLE: "not applicable", MetricStatus.FAILED: "failed"}.get(metric.status, "–")
     return {
@@ -147,6 +150,7 @@ def _list_claims(stored: StoredRun) -> list[str] | None:
 
 
 def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
+    """Return what is shown of an action; times in seconds from the start of *span*."""
     started, ended = line.get("started_ns"), line.get("ended_ns")
     took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
     return {
@@ -161,6 +165,7 @@ def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
 
 
 def _last_lines_of(path: Path) -> str:
+    """Return the last `LOG_BYTES` of a log, "" when it cannot be read."""
     with suppress(OpsAssayError, OSError), open_plain(path) as log:
         size = os.fstat(log.fileno()).st_size
         log.seek(max(0, size - LOG_BYTES))

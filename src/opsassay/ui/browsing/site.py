@@ -65,10 +65,12 @@ def description() -> dict[str, Any]:
 
 
 def _page_suffixes(kind: PageKind) -> tuple[str, ...]:
+    """Return the suffixes of the kind's addresses: without and, for long pages, with a page number."""
     return ("", "~{page}") if kind.paged else ("",)
 
 
 def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
+    """Return the OpenAPI entry of a kind of page."""
     parameters = [
         _describe_parameter(name, "query", "reveals truth when 1" if name == "reveal" else "") for name in kind.filters
     ]
@@ -85,11 +87,13 @@ def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
 
 
 def _describe_parameter(name: str, location: str, about: str, type_: str = "string") -> dict[str, Any]:
+    """Return an OpenAPI parameter; *location* is "path" or "query"."""
     shown = {"description": about} if about else {}
     return {"name": name, "in": location, "required": location == "path", "schema": {"type": type_}, **shown}
 
 
 def _describe_response(about: str, schema: str) -> dict[str, Any]:
+    """Return an OpenAPI response with the named schema."""
     return {
         "description": about,
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
@@ -182,6 +186,7 @@ class StorePages:
         up, links = "../" if "/" in address else "", set[str]()
 
         def to(target: str) -> str:
+            """Return the relative link to *target*, and note that the page links there."""
             links.add(target)
             return up + target
 
@@ -198,10 +203,12 @@ class StorePages:
 
 
 def _json_address(address: str) -> str:
+    """Return the address of the page's JSON."""
     return f"{address.removesuffix('.html')}.json"
 
 
 def _page_as_json(page: Made) -> Answered:
+    """Return the page's view as JSON, without what is only drawn."""
     payload = {
         "schema_version": 1,
         "title": plain(page.title, 200),
@@ -211,6 +218,7 @@ def _page_as_json(page: Made) -> Answered:
 
 
 def _trace_page(stored: StoredRun) -> str:
+    """Return the page of the run's trace; raises UserError when it is too large or cannot be read."""
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.ui.trace_view import TracePage, render_trace_page
 
@@ -226,4 +234,5 @@ def _trace_page(stored: StoredRun) -> str:
 
 
 def _no_such_page(address: str) -> OpsAssayError:
+    """Return the error that there is no page at *address*."""
     return NotFoundError("page", plain(address, 100), [], f"Everything can be found from {HOME}.")

@@ -54,6 +54,7 @@ class StoredIncident:
 
 @lru_cache(20_000)
 def _read_incident(path: Path, changed: int) -> Incident:
+    """Return the incident in *path*, from a cache by path and time of change."""
     del changed  # a file that was replaced is read anew
     return read_noun(Incident, path)
 

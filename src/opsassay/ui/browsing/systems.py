@@ -98,6 +98,7 @@ class SystemWatches:
             self.drop(name)
 
     def _open_watch(self, name: str) -> SystemWatch:
+        """Return a watch of the running system *name*, with telemetry from now on and its alerts."""
         from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 
         system = self._substrate.running(name)
@@ -110,6 +111,7 @@ class SystemWatches:
             return SystemWatch(system, definition, telemetry, alerts, opening.pop_all())
 
     def _close_idle(self) -> None:
+        """Once a second drop the watches that nobody looks at any more, until the end."""
         while not self._ended.wait(1.0):
             for name, watch in list(self._watches.items()):
                 if watch.is_over():

@@ -41,6 +41,7 @@ def course_of(stored: StoredRun, seconds: float = 0) -> RunTimeline:
 
 @lru_cache(KEPT)
 def _read_timeline(stored: StoredRun, seconds: float, stamps: object) -> RunTimeline:
+    """Return the run on one clock; what its system went through is there for trials alone."""
     del stamps  # a record that has changed is read anew
     large = [name for name in RECORDS if size_of(stored.folder / name) > LARGEST]
     if large:
@@ -61,11 +62,13 @@ def culprit_view_of(stored: StoredRun) -> View | None:
 
 @lru_cache(KEPT)
 def _read_blamed_step(stored: StoredRun, stamps: object) -> View | None:
+    """Return the step that blame named, from a cache by the files' times of change."""
     del stamps
     return culprit_view(culprit_of(stored.folder))
 
 
 def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
+    """Return the clock of a trial with its system's readings and dips."""
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
@@ -81,10 +84,12 @@ def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
 
 
 def _clock_of_agent(stored: StoredRun, seconds: float) -> RunClock | None:
+    """Return the clock of the agent's own steps and actions, None when they have no times."""
     return agent_clock(_read_lines(stored.folder / ACTIONS), _read_lines(stored.folder / TRACE), seconds)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON lines file, up to `LARGEST` bytes; none when it cannot be read."""
     with suppress(OpsAssayError, OSError), open_plain(path) as stream:
         return list(whole_lines(stream.read(LARGEST)))
     return []

@@ -83,6 +83,7 @@ def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
 
 
 def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    """Return what happened in the incident, and its label."""
     from opsassay.ui.payload import CaseReport
     from opsassay.ui.view import headline
 
@@ -93,6 +94,7 @@ def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, st
 
 
 def _render_incident(stored: StoredRun, cases: Path | None) -> str:
+    """Return the page of the incident with the run's answer over its true cascade."""
     from opsassay.evals.runner.store import read_diagnosis
     from opsassay.ui.browsing.verdicts import StoredVerdicts
     from opsassay.ui.payload import AnswerPayload, build_case
@@ -107,6 +109,7 @@ def _render_incident(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _scenario_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    """Return what was broken, its causes, and what would be right."""
     from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
@@ -131,6 +134,7 @@ def _describe_trigger(scenario: Scenario) -> Iterator[str]:
 
 
 def _render_trial(stored: StoredRun, cases: Path | None) -> str:
+    """Return the page of the trial with its verdict."""
     from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
@@ -144,11 +148,13 @@ def _render_trial(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _cost_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    """Return what was asked of the cost task."""
     del cases
     return [("What was asked", _read_cost_task(stored).goal)]
 
 
 def _render_cost(stored: StoredRun, cases: Path | None) -> str:
+    """Return the page of the answer beside the right one."""
     from opsassay.ui.reports import answer_page
 
     del cases
@@ -156,6 +162,7 @@ def _render_cost(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _read_cost_task(stored: StoredRun) -> ShownTask:
+    """Return the run's cost task."""
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.cost_page import shown_cost
 
@@ -163,6 +170,7 @@ def _read_cost_task(stored: StoredRun) -> ShownTask:
 
 
 def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    """Return the control, what was asked, and how many worlds the answer is judged on."""
     from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
@@ -179,6 +187,7 @@ def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, 
 
 
 def _render_compliance(stored: StoredRun, cases: Path | None) -> str:
+    """Return the page of the answer on all worlds that it was judged on."""
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.compliance_page import shown_compliance

@@ -85,6 +85,7 @@ def _find_run(state: Shown, domain: str, task: str, solver: str) -> StoredRun | 
 
 
 def _view_of_side(state: Shown, run: StoredRun, solver: str, timeline: RunTimeline) -> View:
+    """Return what is shown of one solver's run in the comparison."""
     outcome = outcome_of(state, run)
     return {
         "solver": plain(solver, 120),

@@ -111,6 +111,7 @@ class StoredVerdicts:
     def _make_standing(
         self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int
     ) -> DomainStanding:
+        """Return the domain's grades and leaderboard; *results* is the number of runs with a result."""
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
@@ -122,6 +123,7 @@ class StoredVerdicts:
 
 
 def _read_latest(folder: Path) -> Verdict | None:
+    """Return the verdict that was written last, None without a readable one."""
     with suppress(OpsAssayError, OSError):
         files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_ours(path)]
         return read_noun(Verdict, max(files)[1]) if files else None
@@ -129,4 +131,5 @@ def _read_latest(folder: Path) -> Verdict | None:
 
 
 def _is_ours(path: Path) -> bool:
+    """Whether the file is a verdict under the present profile."""
     return path.suffix == ".json" and path.name.partition(".")[0] == PROFILE

@@ -102,6 +102,7 @@ class WatchedStore:
         return found
 
     def _read_appended(self) -> Iterator[dict[str, Any]]:
+        """Yield the log's entries since the last time, all of them when another log lies there."""
         number, offset = self._log
         try:
             with open_plain(self.root / ATTEMPTS) as log:
@@ -154,6 +155,7 @@ class WatchedStore:
         return True
 
     def _forget_attempt(self, attempt: _Attempt) -> bool:
+        """Forget the attempt; return whether it was known."""
         return self._runs.pop(attempt, None) is not None or self._problems.pop(attempt, None) is not None
 
 
@@ -208,6 +210,7 @@ class Watcher:
             self._catalogue = self._make_catalogue()
 
     def _watch_until_end(self) -> None:
+        """Follow the logs at each tick, and now and then read the stores as a whole."""
         looked = time.monotonic()
         while not self._ended.wait(TICK_S):
             self._follow_logs()
@@ -227,6 +230,7 @@ class Watcher:
                 self._count += 1
 
     def _make_catalogue(self, new_events: int = 0) -> Catalogue:
+        """Return a catalogue of all runs, *new_events* after the last."""
         stores = tuple(store.state for store in self._stores)
         runs = tuple(run for store in self._stores for run in store.runs)
         return Catalogue(stores, runs, self._count + new_events)
@@ -251,6 +255,7 @@ def _run_of(folder: Path) -> Run:
 
 
 def _read_version(path: Path) -> int:
+    """Return the schema version of a run's file, 0 when it cannot be read."""
     import json
 
     with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
@@ -259,6 +264,7 @@ def _read_version(path: Path) -> int:
 
 
 def _is_folder(path: Path) -> bool:
+    """Whether *path* is a folder that may be looked at."""
     try:
         return path.is_dir()
     except OSError:  # one that may not be looked at
@@ -283,6 +289,7 @@ def _attempt_of(line: dict[str, Any]) -> _Attempt | None:
 
 
 def _is_number(name: str) -> bool:
+    """Whether the name is a number of at most nine digits."""
     return name.isascii() and name.isdigit() and len(name) < 10
 
 

@@ -62,6 +62,7 @@ def agent_view(request: PlatformRequest) -> View:
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
+    """Return who has signed in."""
     assert request.visitor is not None  # pages of owners are not made for anybody else
     return request.visitor
 
@@ -124,6 +125,7 @@ def benchmark_view(request: PlatformRequest) -> View:
 
 
 def _cell_row(cell: Mapping[str, Any]) -> View:
+    """Return what is shown of a benchmark's cell."""
     passed = {True: "yes", False: "no", None: "–"}[cell["passed"]]
     task, error = plain(cell["task"], 120), plain(cell["error"] or "", 300)
     return {**{key: cell[key] for key in ("seed", "bundle", "agent", "run", "tries")}, "task": task, "passed": passed,

@@ -88,7 +88,10 @@ Answer = Callable[[PlatformPage, PlatformRequest], Response]
 
 
 def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
+    """Return the endpoint of a page, which sends visitors of pages for owners to /login first."""
+
     def work(request: Request) -> Response:
+        """Make the answer, in a thread."""
         with access.reading() as data:
             asked = _platform_request(access, data, request)
             if page.for_owners and asked.visitor is None:
@@ -96,6 +99,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
             return answer(page, asked)
 
     async def endpoint(request: Request) -> Response:
+        """Answer, an error as a page."""
         try:
             return await run_in_threadpool(work, request)
         except OpsAssayError as error:
@@ -105,6 +109,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
 
 
 def _platform_request(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
+    """Return the request with the data and with who has signed in, None for nobody."""
     token = request.cookies.get(COOKIE)
     visitor = data.visitor(token) if token else None
     return PlatformRequest(access, data, visitor, request.path_params, request.query_params)
@@ -113,6 +118,7 @@ def _platform_request(access: PlatformAccess, data: PlatformData, request: Reque
 def _html_response(
     page: PlatformPage, request: PlatformRequest, view: View | None = None, status: int = 200
 ) -> HTMLResponse:
+    """Return the page as HTML; *view* is made unless given."""
     view = view or page.make(request)
     level = request.query.get("level", "") if page.board else ""
     return _show_view(page.template, view, request.visitor, status=status, live=page.live,
@@ -122,17 +128,20 @@ def _html_response(
 def _show_view(
     template: str, view: View, visitor: Visitor | None, *, live: bool = False, **further: Any
 ) -> HTMLResponse:
+    """Return the template with its view; a *live* page follows the server's events."""
     scripts, follow = (("live",), "/api/live") if live else ((), "")
     return respond(template, view["title"], scripts, connects=live, follow=follow, layout="platform.html", view=view,
                    user=visitor, **further)  # fmt: skip
 
 
 def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse:
+    """Return the page's item as JSON."""
     item = page.make(request)["item"]
     return JSONResponse(item() if callable(item) else item)
 
 
 def _error_response(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
+    """Return the error as a page."""
     view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
     return _show_view("platform.html", view, None, status=access.status_of(error), sorry=True)
 
@@ -144,6 +153,7 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
     """Return an endpoint that calls *work* with the fields of a form sent from a page of this server."""
 
     def answer_form(request: Request, fields: Fields) -> Response:
+        """Carry out the form, in a thread; forms for owners ask for a login first."""
         with (access.writing if for_owners else access.reading)() as data:
             asked = _platform_request(access, data, request)
             if for_owners and asked.visitor is None:
@@ -151,6 +161,7 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
             return work(asked, fields)
 
     async def endpoint(request: Request) -> Response:
+        """Answer a form that a page of this server sent; the cookie is Secure under https."""
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if origin not in (None, f"http://{host}", f"https://{host}"):
             return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
@@ -166,6 +177,7 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
 
 
 async def _read_fields(request: Request) -> Fields:
+    """Return the form's fields; raises UserError when it is too large or cannot be read."""
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -178,15 +190,18 @@ async def _read_fields(request: Request) -> Fields:
 
 
 def _first_value(fields: Fields, name: str) -> str:
+    """Return the field's first value without spaces around, "" when it is missing."""
     return fields.get(name, [""])[0].strip()
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
+    """Return who has signed in."""
     assert request.visitor is not None  # an endpoint for owners has made sure of it
     return request.visitor
 
 
 def _sign_in(request: PlatformRequest, fields: Fields) -> Response:
+    """Set the cookie of a known token and go to the agents, else show the login again."""
     token = _first_value(fields, "token")
     if request.data.visitor(token) is None:
         view = accounts.login_view(PlatformRequest(request.access, request.data, None, {}, {}), wrong=True)
@@ -197,18 +212,21 @@ def _sign_in(request: PlatformRequest, fields: Fields) -> Response:
 
 
 def _sign_out(_asked: PlatformRequest, _fields: Fields) -> Response:
+    """Remove the cookie and go home."""
     found = RedirectResponse("/", status_code=303)
     found.delete_cookie(COOKIE)
     return found
 
 
 def _register_agent(request: PlatformRequest, fields: Fields) -> Response:
+    """Register an agent of the visitor and go to the agents."""
     form = {name: _first_value(fields, name) for name in ("name", "kind", "level", "source")}
     request.data.register(_require_visitor(request), {**form, "domains": fields.get("domains", [])})
     return RedirectResponse("/agents", status_code=303)
 
 
 def _request_benchmark(request: PlatformRequest, fields: Fields) -> Response:
+    """Request a benchmark of an agent on a task set and go to its page."""
     benchmark = request.data.request(
         _require_visitor(request), _first_value(fields, "agent"), _first_value(fields, "task_set")
     )
@@ -216,6 +234,7 @@ def _request_benchmark(request: PlatformRequest, fields: Fields) -> Response:
 
 
 def _change_users(request: PlatformRequest, fields: Fields) -> Response:
+    """Add a user or renew a token, and show the new token once."""
     if renewed := _first_value(fields, "renew"):
         name, token = renewed, request.data.renew_token(_require_visitor(request), renewed)
     else:

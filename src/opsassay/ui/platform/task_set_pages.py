@@ -69,6 +69,7 @@ def self_hosted_view(request: PlatformRequest) -> View:
 
 
 def _leaderboard_view(request: PlatformRequest, leaderboard: TaskSetLeaderboard, group: str) -> View:
+    """Return the view of a leaderboard; *group* is "/self-hosted" for agents elsewhere, "" for all."""
     name, level = request.path["task_set"], request.query.get("level", "")
     board, view = leaderboard.board, board_view(leaderboard.board)
     for row, made in zip(view["rows"], board.rows, strict=True):
@@ -105,6 +106,7 @@ def _format_agents(names: Sequence[str]) -> str:
 
 
 def _report_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return (agent, figures, source, time) of what an owner reported."""
     figures = ", ".join(f"{name} {value:g}" for name, value in report["said"]["figures"].items())
     return (
         plain(report["agent_name"], 100),
@@ -142,19 +144,23 @@ def runs_view(request: PlatformRequest) -> View:
 
 
 def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
+    """Return (solver, run) of all runs on the board."""
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
 def _is_chosen(name: str, run: LeaderboardRun, filters: Mapping[str, str]) -> bool:
+    """Whether the run fits the filters; an empty one fits all."""
     fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome_of_run(run)}
     return all(not filters[key] or filters[key] == value for key, value in fits.items())
 
 
 def _outcome_of_run(run: LeaderboardRun) -> str:
+    """Return "failed" (no result), "succeeded" or "not"."""
     return "failed" if run.failed else "succeeded" if run.succeeded else "not"
 
 
 def _run_row(name: str, run: LeaderboardRun) -> View:
+    """Return what the list of runs shows of one."""
     return {
         "run": plain(run.id, 80),
         "solver": plain(name, 120),
@@ -198,6 +204,7 @@ def run_view(request: PlatformRequest) -> View:
 
 
 def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
+    """Return what is shown of a stored metric."""
     about, value = word(name), metric["value"]
     return {
         "name": plain(name.replace("_", " "), 60), "title": plain(about.title, 60), **metric,
@@ -206,6 +213,7 @@ def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
 
 
 def _format_figures(figures: Mapping[str, float]) -> str:
+    """Return "name value" of the figures that are not 0."""
     some = ((name, value) for name, value in figures.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
 
@@ -220,6 +228,7 @@ def compare_view(request: PlatformRequest) -> View:
 
 
 def _require_entry(board: Leaderboard, name: str) -> Entry:
+    """Return the solver's entry; raises NotFoundError."""
     found = next((row.entry for row in board.rows if row.entry.name == name), None)
     if found is None:
         raise NotFoundError("solver", plain(name, 120), [row.entry.name for row in board.rows])
@@ -237,6 +246,7 @@ def tasks_view(request: PlatformRequest) -> View:
 
 
 def _task_row(leaderboard: TaskSetLeaderboard, key: TaskKey) -> View:
+    """Return what the list shows of a task: how many agents and baselines ran it, and solved it."""
     of = [(row.entry.baseline, row.entry.scores[key]) for row in leaderboard.board.rows if key in row.entry.scores]
     agents = [score for baseline, score in of if not baseline]
     return {
@@ -270,6 +280,7 @@ def task_view(request: PlatformRequest) -> View:
 
 
 def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
+    """Return what the page of a task shows of one solver."""
     runs = [run for run in row.entry.runs if run.task == key]
     return {
         "solver": plain(row.entry.name, 120),
@@ -281,6 +292,7 @@ def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
 
 
 def _facts_for_admins(request: PlatformRequest, key: TaskKey) -> list[tuple[str, str]]:
+    """Return class, complexity and description of the task; nothing unless an admin looks."""
     if request.visitor is None or request.visitor.role != "admin" or (task := request.data.task(key)) is None:
         return []
     complexity = "" if task.complexity is None else f"{task.complexity:.2f}"
