@@ -160,6 +160,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         return said[:LONGEST], 0.0, False, False, {"status": "ok" if well else "error"}
 
     def _end_episode(self, said: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Grade the run and end it; return *said*, the reward (1 or 0), terminated, truncated and the info."""
         assert self._run is not None
         graded = self._run.finish()
         self._end_run()
@@ -178,6 +179,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         return None
 
     def _end_run(self) -> None:
+        """Close the run and its system, when one is open."""
         if self._run is not None:
             run, self._run = self._run, None
             run.close()

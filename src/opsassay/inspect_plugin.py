@@ -192,6 +192,7 @@ def telemetry_tools() -> list[ToolDef]:
 
 
 async def _call_tool(tool: str, **arguments: Any) -> str:
+    """Call *tool* in the session of this sample and return its text; raises ToolError on an error or past the cap."""
     session = _session_of_sample()
     session.calls += 1
     if session.calls > LIMITS.tool_calls:
@@ -209,6 +210,7 @@ def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
 
 
 def _session_of_sample() -> _ToolSession:
+    """Return the tool session that `telemetry` opened for the sample at work."""
     return _SESSIONS[store().get(_SAMPLE)]
 
 

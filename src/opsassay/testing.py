@@ -106,6 +106,7 @@ class SystemInTest:
                 raise AssertionError(f"{action.tool} {action.arguments} touched {', '.join(others)}")
 
     def _list_readings(self) -> list[Observation]:
+        """Return every observation so far that has a value, of all depths, in the order of ticks."""
         ticks = self.trajectory().ticks
         return [one for tick in ticks for one in tick.observations if one.value is not None]
 
@@ -147,6 +148,7 @@ def system_in_test(
 
 
 def _require_ready(running: LocalSystem) -> None:
+    """Wait until every service of *running* is ready; raises StartError after `HEALTHY_TIMEOUT_S` seconds."""
     deadline = time.monotonic() + HEALTHY_TIMEOUT_S
     while missing := running.status().not_ready:
         if time.monotonic() > deadline:
@@ -155,9 +157,11 @@ def _require_ready(running: LocalSystem) -> None:
 
 
 def _value_or_whole(reading: Observation) -> float:
+    """Return the share that *reading* holds, and 1.0 when it could not be read."""
     return 1.0 if reading.value is None else reading.value
 
 
 def _format_reading(reading: Observation) -> str:
+    """Return for example "D1 is 0.50 (cart)": depth, share and what fails."""
     failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
     return f"{reading.depth} is {_value_or_whole(reading):.2f}{failing}"
