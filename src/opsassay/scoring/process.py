@@ -165,4 +165,5 @@ def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
 
 
 def _drop_load_generators(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
+    """Return the nodes that are no load generators."""
     return frozenset(node for node in nodes if not profile.is_load_generator(node))

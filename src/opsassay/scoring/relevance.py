@@ -81,6 +81,7 @@ class Executions:
         return self._known[schemas]
 
     def _schema_for_all_reads(self, schema: str) -> tuple[str, ...]:
+        """Return *schema* once per read."""
         return (schema,) * self.reads
 
     def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:

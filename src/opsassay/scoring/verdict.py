@@ -206,6 +206,7 @@ def _why_no_cascade(truth: Truth, annotation: Annotation | None) -> str:
 
 
 def _describe_run_status(run: Run) -> str:
+    """Return why the run has no answer to grade."""
     if run.status is RunStatus.DONE:
         return "the run ended without an answer"
     return f"the run is {run.status.value}" + (f": {run.error}" if run.error else "")

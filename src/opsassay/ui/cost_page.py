@@ -89,6 +89,7 @@ def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
 
 
 def _format_minute(moment: datetime) -> str:
+    """Return the time to the minute."""
     return moment.strftime("%Y-%m-%d %H:%M")
 
 

@@ -249,6 +249,7 @@ def _evidence_rows(
 
 
 def _evidence_row(row: LabelEvidence) -> dict[str, Any]:
+    """Return what the page shows of a piece of evidence, with its series as a line."""
     return {
         "name": plain(row.component.removeprefix("span|")),
         "what": plain(row.what),

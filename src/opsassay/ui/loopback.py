@@ -162,6 +162,7 @@ def _limit_body(receive: Receive, most: int) -> Receive:
     seen = 0
 
     async def receiving() -> Message:
+        """Return the next message; raises HTTPException 413 beyond the limit."""
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))

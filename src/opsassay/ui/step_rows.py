@@ -51,6 +51,7 @@ def _format_tool_call(call: Mapping[str, Any]) -> str:
 
 
 def _as_list(value: Any) -> list[Any]:
+    """Return a list or tuple as a list, anything else as an empty list."""
     return list(value) if isinstance(value, list | tuple) else []
 
 

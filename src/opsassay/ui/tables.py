@@ -85,6 +85,7 @@ def grades_view(answers: Sequence[AnswerPayload]) -> View:
 
 
 def _scored_value(metric: Metric | None) -> float | None:
+    """Return the metric's value if it was scored, else None."""
     return metric.value if metric and metric.status is MetricStatus.SCORED else None
 
 

@@ -236,6 +236,7 @@ def _first_fault_ns(case: CaseReport) -> int:
 
 
 def _format_onset(onset_ns: int | None, start_ns: int) -> str:
+    """Return the onset in seconds after *start_ns* with its sign, "" when it is not known."""
     return "" if onset_ns is None else signed_seconds(onset_ns - start_ns)
 
 

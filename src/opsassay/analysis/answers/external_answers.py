@@ -154,6 +154,7 @@ class Cases:
 
     @cached_property
     def _cases_by_name(self) -> Mapping[str, list[Case]]:
+        """The cases by each of their names, folded; a name may belong to several."""
         found: dict[str, list[Case]] = {}
         for case in self.all:
             for name in dict.fromkeys(map(_fold_name, _list_names(case))):
@@ -209,6 +210,7 @@ def _list_names(case: Case) -> Iterator[str]:
 
 
 def _fold_name(name: str) -> str:
+    """Return *name* for comparison: small letters, "/" between folders, none at the ends."""
     return name.replace("\\", "/").strip("/").lower()
 
 

@@ -133,6 +133,7 @@ def _natural_key(name: str) -> list[tuple[str, int]]:
 
 
 def _is_hidden(path: Path) -> bool:
+    """Whether a part of *path* begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 

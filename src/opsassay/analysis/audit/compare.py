@@ -115,6 +115,7 @@ class Comparison:
 
 
 def _join_first_names(names: Sequence[str]) -> str:
+    """Return the first `FEW` names, and how many more there are."""
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return ", ".join(names[:FEW]) + more
 

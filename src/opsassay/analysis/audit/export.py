@@ -94,6 +94,7 @@ def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
 
 
 def _interval_or_none(low: Any, high: Any) -> list[float] | None:
+    """Return [low, high], None when *low* is not a number."""
     return None if np.isnan(low) else [float(low), float(high)]
 
 
@@ -382,4 +383,5 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def _format_json(value: Any) -> str:
+    """Return *value* as JSON with a line's end; raises ValueError for NaN."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -163,6 +163,7 @@ def _marks_of_alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
 
 
 def _observations_of_depth(timeline: Timeline | None, depth: Depth) -> list[Any]:
+    """Return the readings of *depth* in the order of ticks, none without a timeline."""
     return [o for tick in (timeline.ticks if timeline else ()) for o in tick.observations if o.depth == depth]
 
 

@@ -170,6 +170,7 @@ def _cut_all(trace: Trace, limit: int) -> Trace:
 
 
 def _cut_call(call: ToolCall, limit: int) -> ToolCall:
+    """Return the call with arguments and output cut to *limit* characters each."""
     long = len(str(call.arguments)) > limit
     arguments = {"cut": cut_middle(str(call.arguments), limit)} if long else call.arguments
     return call.model_copy(update={"arguments": arguments, "output": cut_middle(call.output, limit)})

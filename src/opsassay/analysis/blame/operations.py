@@ -115,6 +115,7 @@ def _break_found(broken: Break) -> PatternFinding:
 
 
 def _read_lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
+    """Return the records of a JSON lines file, none when there is no file."""
     return tuple(read_nouns(path, noun)) if path.exists() else ()
 
 

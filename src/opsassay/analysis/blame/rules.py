@@ -70,6 +70,7 @@ def error_in_text(step: TraceStep) -> bool:
 
 
 def _tool_failed(step: TraceStep) -> bool:
+    """Whether a tool call of the step failed."""
     return any(call.status == "error" for call in step.tool_logs)
 
 
@@ -89,6 +90,7 @@ def _acts_itself(step: TraceStep) -> bool:
 
 
 def _blame_step(trace: Trace, step_id: int, reason: str) -> Attribution:
+    """Blame step *step_id*, from 1, and the agent that made it; nobody in an empty trace."""
     if not trace.steps:
         return Attribution(reason="there are no steps")
     return Attribution(agent_name=trace.steps[step_id - 1].agent_name, step_id=step_id, reason=reason)

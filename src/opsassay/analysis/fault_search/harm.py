@@ -128,6 +128,7 @@ def _describe_lost_time(trial: ModelledTrial, right_s: float) -> Iterator[str]:
 
 
 def _parse_number(text: str) -> float:
+    """Return *text* as a number, 0 when it is none."""
     try:
         return float(text)
     except ValueError:

@@ -87,6 +87,7 @@ class Hunt:
         return Candidates(self._environment, self._out)
 
     def _make_environment(self) -> SearchEnvironment:
+        """Return a new environment of the scenario on the target."""
         assert self._target is not None
         search = fault_search_for(self._scenario)
         return search.environment(self._scenario, self._target, 0, self._settings or {})
@@ -179,4 +180,5 @@ def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
 
 
 def _share_with_interval(count: int, n: int) -> dict[str, Any]:
+    """Return count, n, share (None without n) and its Wilson interval."""
     return {"count": count, "n": n, "share": count / n if n else None, "interval": list(wilson(count, n))}

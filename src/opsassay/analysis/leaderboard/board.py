@@ -179,6 +179,7 @@ def _make_row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Stand
 
 
 def _list_tasks(entry: Entry, system: str) -> set[TaskKey]:
+    """Return the tasks of *system* that the solver was run on."""
     return {run.task for run in entry.runs if run.system == system}
 
 

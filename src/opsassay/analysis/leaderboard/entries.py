@@ -169,4 +169,5 @@ def _is_baseline(graded: GradedRuns, run: Run) -> bool:
 
 
 def _is_baseline_oracle(name: str) -> bool:
+    """Whether *name* is an oracle, or a control as one, that is a baseline."""
     return name.startswith(ORACLE) and name.removeprefix(ORACLE).removeprefix(CONTROL) in BASELINE_ORACLES

@@ -103,6 +103,7 @@ def _draw_signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
 
 @lru_cache(_KEPT)
 def _draw_kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
+    """Return the draws of `_draw_signs` for *seed* as small integers, cached."""
     return _draw_signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
 
 

@@ -32,6 +32,7 @@ def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
 
 
 def _main_table(board: Leaderboard) -> ResultTable:
+    """Return a row per solver with rank, means, costs and remarks."""
     names = [definition.name for definition in board.metrics]
     columns = (
         "rank",

@@ -76,4 +76,5 @@ def _log_gamma(values: Floats) -> Floats:
 
 
 def _log_choose(n: Floats, k: Floats) -> Floats:
+    """Return the logarithm of the number of ways to choose *k* of *n*."""
     return _log_gamma(n + 1) - _log_gamma(k + 1) - _log_gamma(n - k + 1)

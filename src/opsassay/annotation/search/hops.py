@@ -167,6 +167,7 @@ def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target:
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
+        """Return the missing share of calls when it is large enough, else None."""
         return {"missing_share": round(share, 3)} if share >= terrain.carriage.limits.starved_share else None
 
     yield from _apply_gates(
@@ -202,6 +203,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
     """Yield the hops to the target of *bypass*, which fails because of *place* though no failed span is between."""
 
     def carries(reason: str) -> Evidence | None:
+        """Return the carried failures when *reason* is failure and the target fails; else None."""
         if reason not in FAILURE or not terrain.carriage.failing(bypass.target):
             return None
         through: Evidence = {"through": f"span|{bypass.healthy}"} if bypass.healthy else {}

@@ -265,6 +265,7 @@ def _open_tar(path: Path, most_bytes: int) -> Iterator[Open]:
         below = f"{tops.pop()}/" if len(tops) == 1 and CHECKSUMS not in members else ""
 
         def opened(name: str) -> BinaryIO:
+            """Return the open member *name*; raises FileNotFoundError."""
             member = members.get(below + name)
             stream = archive.extractfile(member) if member is not None else None
             if stream is None:

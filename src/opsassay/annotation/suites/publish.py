@@ -115,4 +115,5 @@ def _dataset_configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 
 def _has_rows(table: Path) -> bool:
+    """Whether the table exists and has rows."""
     return table.exists() and bool(pl.scan_parquet(table).select(pl.len()).collect().item())

@@ -63,6 +63,7 @@ def _standard_error(values: Sequence[float]) -> str:
 
 
 def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return pass@1 by class of tasks and overall, and the mean time, a row per solver (table 5 of the paper)."""
     found = []
     for name, rows in sorted(solvers.items()):
         of_class = [[row for row in rows if row.task.startswith(one)] for one in CLASSES]
@@ -72,6 +73,7 @@ def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _completion_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return how many runs ended, and how many of these left an answer, a row per solver."""
     found = []
     for name, rows in sorted(solvers.items()):
         ended = [row.run for row in rows if row.run is not None and row.run.status is not RunStatus.ABORTED]
@@ -85,6 +87,7 @@ def _completion_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable
 
 
 def _stages_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    """Return the share of runs that passed each stage, and the mean rates, a row per solver."""
     found = []
     for name, rows in sorted(solvers.items()):
         rates = []

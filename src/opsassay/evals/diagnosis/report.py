@@ -305,6 +305,7 @@ def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[C
 
 
 def _is_one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
+    """Return the test whether a run's id is among *ids*; None lets all pass."""
     return lambda run: ids is None or run_id(run) in ids
 
 

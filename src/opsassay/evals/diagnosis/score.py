@@ -194,12 +194,14 @@ class Grader:
         )
 
     def _open_sql(self) -> LockedSql:
+        """Return the locked SQL session over the case's tables, opened at the first call."""
         if self._sql is None:
             self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
             self._open.enter_context(self._sql)
         return self._sql
 
     def _observed_topology(self) -> Topology:
+        """Return the topology of the case's telemetry, made at the first call."""
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology

@@ -288,5 +288,6 @@ def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
+    """Return the file's JSON object, {} when there is no file."""
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return found

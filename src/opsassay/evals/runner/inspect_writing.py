@@ -254,6 +254,7 @@ def _as_plain_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_datetime(time_ns: int) -> datetime:
+    """Return *time_ns* as a UTC time, cut to microseconds."""
     return datetime.fromtimestamp(time_ns // 1000 / 1e6, UTC)
 
 

@@ -258,6 +258,7 @@ def _storable_outcome(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
 
 @cache
 def _read_versions() -> dict[str, str]:
+    """Return the versions of opsassay and polars."""
     return {name: version(name) for name in ("opsassay", "polars")}
 
 

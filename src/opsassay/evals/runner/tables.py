@@ -57,4 +57,5 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 
 def _format_line(cells: Iterable[Any]) -> str:
+    """Return the cells as a row of a Markdown table."""
     return "| " + " | ".join(" ".join(safe_text(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"

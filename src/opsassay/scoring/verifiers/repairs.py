@@ -95,5 +95,6 @@ def _owner_of_setting(name: str) -> str:
 
 
 def _words_in(value: object) -> set[str]:
+    """Return the words of a text, or of a value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value)
     return set(_WORD.findall(text))

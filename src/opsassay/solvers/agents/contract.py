@@ -220,6 +220,7 @@ def _note_cycles(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _describe_kind(value: object) -> str:
+    """Return the JSON type of *value* in words ("a list", "an object")."""
     names = {
         list: "a list",
         dict: "an object",

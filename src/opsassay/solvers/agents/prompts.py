@@ -109,6 +109,7 @@ def _incident_date(incident: Incident) -> str:
 
 
 def _format_instant(time_ns: int) -> str:
+    """Return *time_ns* as "YYYY-MM-DD hh:mm:ss" in UTC."""
     return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -49,6 +49,7 @@ def _parse_argument(word: str) -> tuple[str, object]:
 
 
 def _send_message(stream: TextIO, message: dict[str, Any]) -> None:
+    """Send one line of JSON-RPC 2.0."""
     stream.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     stream.flush()
 

@@ -90,6 +90,7 @@ class _Gzip:
         self._inflate = zlib.decompressobj(31)
 
     def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds; several gzip streams in a row are read as one."""
         whole = b""
         while chunk:
             whole += self._inflate.decompress(chunk)
@@ -107,6 +108,7 @@ class _Deflate:
         self._inflate = zlib.decompressobj()
 
     def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds; the first two bytes say whether there is a zlib header."""
         if len(self._head) < 2:
             self._head += chunk
             if len(self._head) < 2:
@@ -124,6 +126,7 @@ class _Zstd:
         self._decompress = zstd.ZstdDecompressor()
 
     def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds; several frames in a row are read as one."""
         whole = b""
         while chunk:
             whole += self._decompress.decompress(chunk)
@@ -139,6 +142,7 @@ class _Brotli:
         self._error, self._decompress = brotli.error, brotli.Decompressor()
 
     def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds; raises zlib.error when it is damaged."""
         try:
             return bytes(self._decompress.process(chunk))
         except self._error as error:

@@ -146,4 +146,5 @@ def _first_difference(old: object, new: object) -> str:
 
 
 def _shorten_text(text: str) -> str:
+    """Return at most `_SHOWN` characters, then "..." if there were more."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

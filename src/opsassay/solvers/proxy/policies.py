@@ -132,6 +132,7 @@ class ReplayAlike:
         return best, None if best is None else matches[best]
 
     def _has_same_place(self, number: int, method: str, path: str) -> bool:
+        """Whether recorded request *number*, from 0, has this method and path."""
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
     def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
@@ -151,6 +152,7 @@ _NEAR = 8
 
 
 def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, ...]:
+    """Return each difference with the number of its request, shown from 1."""
     return tuple(f"request {number + 1}, {difference}" for difference in differences)
 
 
@@ -246,6 +248,7 @@ class Intervene:
         return Forward(json.dumps(edited, ensure_ascii=False).encode(), differences)
 
     def _replace_texts(self, text: str) -> str:
+        """Return *text* with all replacements of the intervention."""
         for old, new in self.intervention.replace.items():
             text = text.replace(old, new)
         return text

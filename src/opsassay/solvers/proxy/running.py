@@ -31,11 +31,13 @@ def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
     listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:
+        """Serve until the proxy is told to end; note the loop and the event by which it can be."""
         found.until = asyncio.Event()
         found.loop = asyncio.get_running_loop()
         await serve(settings, listener, found.make_ready_callback(started), found.until)
 
     def target() -> None:
+        """Run the server in this thread; keep its error, and wake who waits for the start."""
         try:
             with closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(main())

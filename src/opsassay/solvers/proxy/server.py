@@ -253,6 +253,7 @@ class ProxyServer:
             upstream.close() if call.outcome != "complete" else upstream.release()
 
     async def _relay_answer(self, call: _Call, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Send the upstream's answer on piece by piece, each recorded first."""
         headers = CIMultiDict((as_text(name), as_text(value)) for name, value in upstream.raw_headers)
         self._log_answer(call, upstream.status, upstream.reason or "", headers)
         response = Relayed(call.request, upstream.status, upstream.reason or "", headers)
@@ -282,6 +283,7 @@ class ProxyServer:
         return response
 
     async def _serve_recorded(self, call: _Call, decision: Serve) -> web.StreamResponse:
+        """Send a recorded answer with its pieces; one that was cut then is cut again."""
         recorded = decision.exchange
         headers = CIMultiDict(recorded.headers)
         self._log_answer(call, recorded.status or 502, recorded.reason, headers)
@@ -299,28 +301,33 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     async def _complete_call(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
+        """End the answer, record it as a parsed message and mark the call as complete."""
         await response.write_eof()
         self._log_message(call, headers)
         call.outcome = "complete"
         return response
 
     def _refuse_call(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+        """Answer with an error of this proxy and mark the call as refused."""
         call.outcome, call.error = "refused", message
         _log.warning("request refused", call=call.id, status=status, reason=message)
         return self._send_problem(call, status, message)
 
     def _send_problem(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+        """Return an error in the form of the call's API, recorded as its answer."""
         response = problem(call.api, status, message)
         self._log_answer(call, status, response.reason or "", response.headers)
         call.session.log.body(call.id, "answer", bytes(response.body))  # type: ignore[arg-type]
         return response
 
     def _log_answer(self, call: _Call, status: int, reason: str, headers: CIMultiDict[str]) -> None:
+        """Record the answer's status, reason and headers, secrets masked."""
         kept = safe_headers(headers.items(), call.masks)
         said = safe_text(reason, call.masks)
         call.session.log.write("answer", id=call.id, status=status, reason=said, headers=kept)
 
     def _log_chunk(self, call: _Call, recorded: bytes, sent: bytes) -> None:
+        """Record *recorded*, and keep it for the parsed message while less than the limit was *sent*."""
         call.session.log.body(call.id, "answer", recorded)
         call.kept_bytes += len(sent)
         if call.kept_bytes <= MAX_MESSAGE_BYTES:

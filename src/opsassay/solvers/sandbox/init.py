@@ -314,6 +314,7 @@ def _mount_own(plan: dict[str, Any]) -> None:
 
 
 def _mount_devices(plan: dict[str, Any]) -> None:
+    """Make /dev: the listed devices, links to standard streams, limited shared memory, terminals."""
     limits = plan["limits"]
     kernel.mount("seal", f"{NEW}/dev", "tmpfs", kernel.NO_SETUID | kernel.NO_EXEC, "mode=0755,size=64k")
     for name in DEVICES:

@@ -294,6 +294,7 @@ def _is_number(name: str) -> bool:
 
 
 def _sort_key(attempt: _Attempt) -> tuple[str, int]:
+    """Return (cell, attempt as a number)."""
     return attempt[0], int(attempt[1])
 
 

@@ -94,6 +94,7 @@ def _requested_leaderboard(request: PlatformRequest) -> TaskSetLeaderboard:
 
 
 def _board_item(row: LeaderboardRow, agents: Mapping[str, Sequence[str]]) -> View:
+    """Return the row as JSON, with the agents behind its solver."""
     item = row.as_item()
     evidence = [{key: one[key] for key in ("run", "task")} for one in item["evidence"]]
     return {**item, "agents": list(agents.get(row.entry.name, ())), "evidence": evidence}

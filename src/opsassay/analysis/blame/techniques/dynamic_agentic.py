@@ -163,6 +163,7 @@ def _format_experiment(
 
 
 def _blame_candidate(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
+    """Blame the candidate's step and its agent, that of the trace when it names none."""
     acting = trace.step(candidate.step)
     return Attribution(
         agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason

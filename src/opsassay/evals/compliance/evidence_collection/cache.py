@@ -63,6 +63,7 @@ class KeptEvidence(EvidenceCache):
 
 
 def _read_kept_evidence(path: Path) -> CollectedEvidence:
+    """Return the evidence stored in *path*, its data None when there was only a problem."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
 

@@ -259,6 +259,7 @@ def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> 
 
 
 def _format_lines(settings: list[tuple[str, str]]) -> str:
+    """Return a line "name value" per setting."""
     return "".join(f"{name} {value}\n" for name, value in settings)
 
 

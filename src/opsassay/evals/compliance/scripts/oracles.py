@@ -116,10 +116,12 @@ def _write_broken_expression(task: ComplianceTask) -> Files:
 
 
 def _read_policies_before(task: ComplianceTask) -> Files:
+    """Return the policy files that the workspace holds at the start."""
     return {path: content for path, content in task.files(examples=0).items() if path.startswith(f"{FOLDER}/")}
 
 
 def _policy_of_other_control(task: ComplianceTask) -> dict[str, Any]:
+    """Return the policy of the first other control in the repository, as a copy that may be changed."""
     name = others_of(task.control_name, task.seed)[0]
     return copy.deepcopy(controls()[name].policy(policy_name(name)))
 
@@ -130,11 +132,13 @@ def _repair_policies(task: ComplianceTask) -> Files:
 
 
 def _remove_other_policy(task: ComplianceTask) -> Files:
+    """Repair, and remove the policy of another control."""
     gone = set(policy_files(_policy_of_other_control(task)))
     return {path: content for path, content in _repair_policies(task).items() if path not in gone}
 
 
 def _weaken_other_policy(task: ComplianceTask) -> Files:
+    """Repair, and set the policy of another control to Audit, which keeps nothing out."""
     policy = _policy_of_other_control(task)
     policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
     return {**_repair_policies(task), **policy_files(policy)}

@@ -61,6 +61,7 @@ def _claim_everything(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_a_day_late(task: AnomalyTask) -> list[Claim]:
+    """Claim every true anomaly, a day later than it was."""
     day = timedelta(days=1)
     return [Claim(one.slice, one.start + day, one.end + day, one.importance) for one in true_claims(task)]
 

@@ -175,6 +175,7 @@ def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
 
 
 def _count(relation: Any) -> int:
+    """Return the number of rows."""
     return int(relation.count("*").fetchall()[0][0])
 
 

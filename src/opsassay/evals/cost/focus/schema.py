@@ -28,6 +28,7 @@ COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budg
 
 
 def _read_known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
+    """Return by table and column its (kind, meaning), from columns.yaml."""
     tables = packaged_yaml(__package__, "columns.yaml")
     return {table: {name: (kind, meaning) for name, (kind, meaning) in rows.items()} for table, rows in tables.items()}
 

@@ -177,6 +177,7 @@ class Question:
 
 
 def _describe_kind(kind: str) -> str:
+    """Return the kind of a field in words for the question: "text", "text YYYY-MM-DD" or "number"."""
     return {"name": "text", "date": "text YYYY-MM-DD", "number": "number"}[kind]
 
 

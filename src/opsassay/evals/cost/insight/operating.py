@@ -21,6 +21,7 @@ _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category"
 
 
 def _draw_window(draws: Draws, billed: Billed) -> Terms:
+    """Draw a window of days within what was billed."""
     return part_of(draws, billed)[1]
 
 

@@ -40,6 +40,7 @@ def template(
 
 
 def _read_field(row: dict[str, Any]) -> Field:
+    """Return the field of a row of YAML; its tolerance is exact."""
     return Field(**{**row, "tolerance": Fraction(row.get("tolerance", Field.tolerance))})
 
 

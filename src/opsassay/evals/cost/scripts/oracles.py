@@ -51,6 +51,7 @@ def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
 
 
 def _format_moment(moment: datetime) -> str:
+    """Return a UTC time as 2024-09-01T05:00:00Z."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

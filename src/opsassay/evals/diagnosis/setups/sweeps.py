@@ -133,6 +133,7 @@ def _require_asked(location: str, name: str, methods: Sequence[AskedMethod]) -> 
 
 
 def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value as a list of one."""
     return list(value) if isinstance(value, list) else [value]
 
 

@@ -160,8 +160,10 @@ def _expected_failures(trial: LoadedTrial) -> tuple[str, ...]:
 
 
 def _format_share(hits: Sequence[bool]) -> str:
+    """Return "hits/runs"."""
     return share(sum(hits), len(hits))
 
 
 def _format_rate(hits: Sequence[bool]) -> tuple[str, str | None]:
+    """Return "hits/runs" and the interval of that share, None without runs."""
     return _format_share(hits), interval(sum(hits), len(hits))

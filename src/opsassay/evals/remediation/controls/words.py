@@ -284,6 +284,7 @@ class ClusterWords:
 
 
 def _kubectl_step(*words: str) -> OracleStep:
+    """Return the step that runs kubectl with *words*, for at most 60 s."""
     return _make_step("kubectl", args=list(words), timeout_s=60.0)
 
 

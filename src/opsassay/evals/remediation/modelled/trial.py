@@ -159,6 +159,7 @@ class ModelledTrial:
             )  # fmt: skip
 
     def _mark_phase(self, phase: PhaseName) -> None:
+        """Note that *phase* begins, a tenth of a second before the present second."""
         self._phases.append(Phase(phase=phase, time_ns=clock_ns(self.now) - NS // 10))
 
     def _wait_seconds(self, seconds: int) -> None:
@@ -179,6 +180,7 @@ class ModelledTrial:
         return known[verb](**arguments)
 
     def _config_set(self, target: str, key: str, value: str) -> set[str]:
+        """Set a setting of a service, store, host or name record; return the names that are touched."""
         state = self.state
         if target == NAMES:
             state.records[self._require_service(key)] = self._require_service(value)
@@ -197,6 +199,7 @@ class ModelledTrial:
         return {target}
 
     def _config_unset(self, target: str, key: str) -> set[str]:
+        """Remove a service's setting or a name record; return the names that are touched."""
         settings = self.state.records if target == NAMES else self.state.settings[self._require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)
@@ -245,6 +248,7 @@ class ModelledTrial:
         return done
 
     def _scale_service(self, service: str, replicas: int) -> set[str]:
+        """Start or stop replicas at the end of the list; return the names that are touched."""
         present, release = self.state.replicas[self._require_service(service)], self.system.services[service].release
         former = len(present)
         fresh = [self.state.started(service, release, self.now) for _ in range(replicas - former)]
@@ -252,6 +256,7 @@ class ModelledTrial:
         return {service, *(f"{service}-{n}" for n in range(min(former, replicas), max(former, replicas)))}
 
     def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> set[str]:
+        """Add a rule that blocks *client* from *service*, at any delay; return both names."""
         del delay_ms
         self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (
             self._require_service(service),
@@ -260,22 +265,26 @@ class ModelledTrial:
         return {service, client}
 
     def _firewall_delete(self, rule: str) -> set[str]:
+        """Remove the rule; return the names of its service and client."""
         if rule not in self.state.rules:
             raise NotFoundError("firewall rule", rule, self.state.rules)
         return set(self.state.rules.pop(rule))
 
     def _request_url(self, url: str, **_: object) -> set[str]:
+        """Carry out a request: one to the reports page starts, delays or cancels the report."""
         due = {"/reports": self.now, "/reports/later": self.now + round(ONSET_S), "/reports/cancel": None}
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
         return {self._require_service(parse_url(url).service)}
 
     def _require_service(self, name: str) -> str:
+        """Return *name*; raises NotFoundError when it is no service."""
         if name not in self.state.replicas:
             raise NotFoundError("service", name, self.state.replicas)
         return name
 
     def _replica_numbers(self, service: str, replica: int | None) -> range:
+        """Return the numbers of all replicas, or of *replica* alone; raises NotFoundError."""
         count = len(self.state.replicas[service])
         if replica is None:
             return range(count)
@@ -311,6 +320,7 @@ class ModelledTrial:
         return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
 
     def _observe_depths(self, entities: Sequence[Entity]) -> list[Observation]:
+        """Return D1 (share of ready replicas), D2 (protected services are ready) and D4 (always 1) now."""
         dead = tuple(sorted(one.id for one in entities if not one.ready))
         ready = {one.service for one in entities if one.ready}
         without = tuple(one for one in self._protected if one not in ready)

@@ -88,6 +88,7 @@ def _chat_usage(reply: Reply) -> dict[str, int]:
 
 
 def _finish_reason(reply: Reply) -> str:
+    """Return why a chat completion ended: "tool_calls" or "stop"."""
     return "tool_calls" if reply.tool_requests else "stop"
 
 
@@ -182,6 +183,7 @@ def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _message_head(model: str, id_: str) -> dict[str, Any]:
+    """Return the fields of a Messages object that do not depend on the reply."""
     return {
         "id": f"msg_{id_}", "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": None, "stop_sequence": None,
@@ -220,6 +222,7 @@ def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stop_reason(reply: Reply) -> str:
+    """Return why a message ended: "tool_use" or "end_turn"."""
     return "tool_use" if reply.tool_requests else "end_turn"
 
 
@@ -249,6 +252,7 @@ def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
 
 
 def _split_into_pieces(text: str) -> list[str]:
+    """Return the text in pieces of `_PIECE` characters, none for an empty text."""
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 

@@ -106,6 +106,7 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
     body = fields(_to_camel_case(body))
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
+        """Return the content with *edit* applied to its parts."""
         return content | {"parts": [_edit_part(part, edit) for part in _list_parts(content)]}
 
     system = {"systemInstruction": edited(fields(body["systemInstruction"]))} if "systemInstruction" in body else {}
@@ -232,6 +233,7 @@ def _list_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _list_parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the objects under the key *kind* of the content's parts."""
     return [part[kind] for part in _list_parts(content) if isinstance(part.get(kind), dict)]
 
 

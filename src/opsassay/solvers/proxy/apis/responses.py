@@ -188,6 +188,7 @@ def _hosted_result(item: dict[str, Any]) -> ToolResult:
 
 
 def _text_of_output(output: Any) -> str:
+    """Return an object as JSON, anything else as plain text."""
     return json.dumps(output, ensure_ascii=False) if isinstance(output, dict) else plain_text(output)
 
 

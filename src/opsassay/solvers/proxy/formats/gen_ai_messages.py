@@ -171,6 +171,7 @@ def _parse_json(value: Any) -> Any:
 
 
 def _parse_objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list, which may be written as JSON."""
     return list_objects(_parse_json(value))
 
 
