@@ -106,7 +106,7 @@ class RunClock:
 def agent_clock(
     actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
 ) -> RunClock | None:
-    """Return the lanes of an agent's *steps* and *actions*, lines of its records; None when no line has a time."""
+    """Return the rows of the clock of an agent's *steps* and *actions*; None when no line has a time."""
     done = [(one, at) for one in actions if (at := _read_times(one, "started_ns", "ended_ns"))]
     said = [(one, at) for one in steps if (at := _read_times(one, "started_at", "ended_at"))]
     times = [at for _, at in (*done, *said)]
@@ -167,6 +167,6 @@ def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span
 
 
 def _make_box(interval: tuple[int, int], span: Span, kind: str, words: str) -> Box:
-    """Return a box from start to end (ns) on the clock, at least 0.4 wide, with *words* as its hint."""
+    """Return a box from start to end (ns) on the clock, at least 0.4 wide; *kind* is its class, *words* its hint."""
     x = span.x(interval[0])
     return Box(x, max(span.x(interval[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

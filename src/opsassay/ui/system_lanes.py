@@ -137,7 +137,7 @@ def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
 
 
 def _are_alike(series: Series, first: int, second: int) -> bool:
-    """Whether two readings have the same value and the same failing names."""
+    """Whether readings number *first* and *second* have the same value and failing names."""
     a, b = series.values[first], series.values[second]
     equal = bool(a == b) or bool(np.isnan(a) and np.isnan(b))
     return equal and bool((series.failing[first] == series.failing[second]).all())

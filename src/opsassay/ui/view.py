@@ -176,7 +176,7 @@ def _service_view(case: CaseReport, service: str) -> View:
 
 
 def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
-    """Return the data of one layer of the graph; *answer* is the answer's number, None for the truth."""
+    """Return one layer of the graph; *answer*: the answer's number, None: the truth; *index*: places of services."""
     start = _first_fault_ns(case)
     return {
         "name": name,
@@ -299,7 +299,7 @@ def _describe_gap(incident: Incident) -> str:
 
 
 def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
-    """Return the data of the signal chart, in seconds from the start of the abnormal window."""
+    """Return the chart's data, in seconds from the start of the abnormal window; *index*: places of services."""
     incident, signals = case.incident, case.signals
     start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [

@@ -101,7 +101,7 @@ class Document:
             _ = self.content
 
     def rows(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Yield (place, reader) of each row: a JSON line, a list entry, or the one value."""
+        """Yield (place, function that reads it) of each row: a JSON line, a list entry, or the one value."""
         if self.suffix == ".jsonl":
             for number, line in enumerate(str(self.content).splitlines(), 1):
                 if line.strip():

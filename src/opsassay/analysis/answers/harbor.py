@@ -48,7 +48,7 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
 def _read_outcome(
     folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]
 ) -> AttemptOutcome:
-    """Return the graded form of the answer file that the trial left, else failed or timed out."""
+    """Return the outcome of the answer file that the trial left, else failed or timed out; *notes* come first."""
     used = _get_object(trial, "agent_result")
     spent = {ours: float(used[key]) for key, ours in _SPENT.items() if isinstance(used.get(key), int | float)}
     failed = str(_get_object(trial, "exception_info").get("exception_type") or "")

@@ -76,7 +76,7 @@ def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cas
 
 
 def _find_incidents(question: str, document: Document, cases: Cases, place: str) -> list[Case]:
-    """Return the incidents that began in the half hour of *question*, by time; raises UserError."""
+    """Return the incidents that began in the half hour of *question*, by time; raises UserError naming *place*."""
     start, end = window_of(question, place)
     path, found = f"{document.name} {question}".lower(), []
     for case in cases.all:
@@ -99,7 +99,7 @@ def _find_incidents(question: str, document: Document, cases: Cases, place: str)
 
 
 def window_of(question: str, place: str) -> tuple[datetime, datetime]:
-    """Return the half hour that *question* is about; raises UserError without a day and two times."""
+    """Return the half hour that *question* is about; raises UserError, naming *place*, without a day and two times."""
     days, clocks = _DAY.findall(question), _CLOCK.findall(question)
     try:
         day = datetime.strptime(" ".join(days[0]), "%B %d %Y").replace(tzinfo=ZONE)

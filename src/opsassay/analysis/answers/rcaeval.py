@@ -105,7 +105,7 @@ def _parse_ranking(value: Any, location: str) -> list[str]:
 
 
 def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
-    """Return the ranking of columns as one of services, whose first is the claimed root cause."""
+    """Return the ranking of columns as one of services, the first of them claimed; *before* are earlier notes."""
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column

@@ -74,7 +74,7 @@ def _advise_on_system(
     level: float,
     min_cases: int,
 ) -> Recommendation:
-    """Return whom to choose on system *s*: *leader*, or undecided between it and rivals it does not beat surely."""
+    """Return the advice for system *s*: the *leader*, or undecided against rivals whose *low* bound is not above 0."""
     n = int(matched.sizes[s])
     rivals = [m for m in range(len(matched.methods)) if m != leader]
     open_ = [m for m in rivals if not low[m] > 0]
@@ -114,7 +114,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
-    """Return the advice as a sentence, and why it is undecided when there is no *choice*."""
+    """Return the advice as a sentence; without a *choice* why it is undecided on *n* cases."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

@@ -257,7 +257,7 @@ def _make_difference(
     level: float,
     margin: float | None,
 ) -> Difference:
-    """Return the difference with what could be detected; *error* is its standard error, *means* before and after."""
+    """Return a difference and what could be detected; *error*: its standard error, *means*: before and after."""
     detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
     too_few = cases < fewest or detectable > 1
     return Difference(

@@ -125,7 +125,7 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
 
 
 def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: Resolutions) -> Settled:
-    """Return what holds for the trace: labels, a resolution by all annotators over them, a contest over all."""
+    """Return the label that counts: agreed labels, over them a resolution by all annotators; none if contested."""
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
     status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
     if (resolution := resolutions.resolved.get(trace)) is not None:

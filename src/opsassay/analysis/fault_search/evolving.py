@@ -29,7 +29,7 @@ def evaluate(program_path: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run openevolve as the order in the environment says: population 1, one offspring an iteration (App. H)."""
+    """Run openevolve as the JSON in the environment asks: population 1, one new candidate an iteration (App. H)."""
     from openevolve.api import run_evolution
     from openevolve.config import Config, LLMModelConfig
 
@@ -62,7 +62,7 @@ def ask_process(text: str | None, address: str) -> dict[str, Any]:
 
 
 def end_with_the_search() -> None:
-    """End all openevolve processes when standard input is closed by the searching process."""
+    """End all openevolve processes when standard input closes, because the search has ended."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

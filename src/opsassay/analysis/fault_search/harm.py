@@ -40,7 +40,7 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
-    """Return (seconds, kind): the requests users lost in the worst minute beyond what the fault explains.
+    """Return (seconds, kind of request): what users lost in the worst minute beyond what the fault explains.
 
     Explained is what failed of the kind when the agent came, until it is served again.
     """

@@ -56,7 +56,7 @@ def task_of(scenario: Scenario) -> str:
 
 
 def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
-    """Return the building blocks of candidate repairs: scripted steps, the fault, waits, usual operator actions."""
+    """Return the parts that candidate repairs are made of: scripted steps, the fault, waits, usual actions."""
     system = system_of(scenario)
     right, wrong = (
         [
@@ -214,7 +214,7 @@ def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> t
 
 
 def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return *attempts* without those that repeat the changes of an earlier one."""
+    """Return *attempts* without those whose changes an earlier one made already."""
     found: dict[str, Attempt] = {}
     for one in attempts:
         found.setdefault(one.composition.digest(), one)

@@ -21,14 +21,14 @@ class FaultCandidate(NamedTuple):
 
 
 def compose(blocks: Sequence[Block]) -> FaultCandidate:
-    """Return the candidate with the changes of *blocks*, in order."""
+    """Return the candidate with the changes of the parts *blocks*, in order."""
     changes = tuple(change for block in blocks for change in block.changes)[:CHANGES_LIMIT]
     families = tuple(block.family for block in blocks if block.changes) or ("none",)
     return FaultCandidate(Composition(changes=changes), families)
 
 
 def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
-    """Yield *count* candidates of one to three blocks, drawn uniformly with replacement; the same seed draws the same."""
+    """Yield *count* candidates of one to three parts of *library*, drawn uniformly by *seed*, repeats allowed."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
     for _ in range(count):
         yield compose(chance.choices(library, k=chance.randint(1, MOST_BLOCKS)))
@@ -56,7 +56,7 @@ def mutated(parent: Composition, library: Sequence[Block], chance: random.Random
 
 
 def families_of(composition: Composition, library: Sequence[Block]) -> tuple[str, ...]:
-    """Return the families of the blocks whose changes are all in *composition*; others are of the family `other`."""
+    """Return the families of the parts of *library* whose changes are in *composition*; for other changes `other`."""
     known = [block for block in library if block.changes and all(c in composition.changes for c in block.changes)]
     covered = [change for block in known for change in block.changes]
     rest = [change for change in composition.changes if change not in covered]

@@ -38,7 +38,7 @@ def store_time(context: EvidenceContext) -> SignatureCheck:
 
 
 def starved_time(context: EvidenceContext) -> SignatureCheck:
-    """Return whether time is added that no callee spent, in the root and on the way to it, as for a starved process.
+    """Return whether time is added that no callee spent, in the root and before it, as in a starved process.
 
     What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
     separated into the root's own time and the time between the callers' spans and the root's.

@@ -98,7 +98,7 @@ class Calls:
 
 
 def read_calls(pack: Datapack) -> Calls:
-    """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface.
+    """Return the calls of *pack*; those of load generators only as waiting time and failure of what they called.
 
     Raises DatapackError for a table that cannot be read.
     """
@@ -233,7 +233,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
 
 
 def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Return *entries* with what the outside caller felt: its client span, else the entry itself."""
+    """Return *entries* with waiting time and failure as users saw them: by their client span, else the entry."""
     outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
     waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
     failed = np.zeros(entries.height, dtype=np.bool_)

@@ -132,12 +132,12 @@ class Statements:
 
     @cached_property
     def _broken_shares(self) -> dict[str, float]:
-        """The share, per service, of its habits' spans that broke since the fault began."""
+        """The share, by service, of spans in the fault window that lack the log lines such spans always had."""
         now = self._followed.filter(pl.col("period") == "abnormal")
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 
     def _usual_share(self, service: str) -> float:
-        """Return the median share of broken habits over the services other than *service*."""
+        """Return the median of `_broken_shares` over the services other than *service*."""
         return float(np.median([share for name, share in self._broken_shares.items() if name != service] or [0.0]))
 
     @cached_property

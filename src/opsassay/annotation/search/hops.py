@@ -74,7 +74,7 @@ class Terrain:
 
 
 def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield every hop from *place*, and for each refused one the first gate that it failed."""
+    """Yield every hop from *place*, and for each refused one the first check (gate) that it failed."""
     kind, _, name = place[0].partition("|")
     if kind == "node":
         yield from _steps_from_host(terrain, place)
@@ -99,7 +99,7 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
-    """Yield the failures that passed through a healthy caller of *name*, all possible ones without the gate."""
+    """Yield the failures that passed through a healthy caller of *name*; all possible ones if that check is off."""
     if "carried" not in terrain.gates_off:
         yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
         return
@@ -142,7 +142,7 @@ def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -
 
 
 def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops by which slowness or failures of *source* reach its caller *target*."""
+    """Yield the hops from *place* by which slowness or failures of span *source* reach its caller *target*."""
     carriage, pair = terrain.carriage, (source, target)
 
     def carries(reason: str) -> Evidence | None:
@@ -163,7 +163,7 @@ def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) ->
 
 
 def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops to a callee that *source* no longer calls as often."""
+    """Yield the hops from *place* to span *target*, which *source* no longer calls as often."""
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
@@ -176,19 +176,19 @@ def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target:
 
 
 def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops to *sibling*, another operation in the same pod that became slow."""
+    """Yield the hops from *place* to *sibling*, a span of another service in the same pod that became slow."""
     beside = [r for r in _select_rules(terrain, place, "span") if "pod" in r.path]
     yield from _apply_gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
 
 
 def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops over *host* to *node*, which runs there and became slow."""
+    """Yield the hops from *place* over *host* to *node*, a span that runs there and became slow."""
     rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
     yield from _apply_gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
 
 
 def _strained(terrain: Terrain, node: str, **evidence: str) -> Carries:
-    """Return the test that *node*, which nobody called, is slow because of the root's resource pressure."""
+    """Return the test that *node*, which nobody called, is slow because the root uses up its pod or host."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
@@ -229,7 +229,7 @@ def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = 
 def _apply_gates(
     terrain: Terrain, place: Place, target: str, rules: Sequence[Rule], carries: Carries
 ) -> Iterator[Hop | Refusal]:
-    """Yield the hops that a rule admits and that carry the fault, else the first gate that refused."""
+    """Yield the hops from *place* to *target* that pass all checks, else the first check that refused."""
     node = terrain.states.get(target.removeprefix("span|"))
     if node is None or not node.onsets:
         if "deviation" not in terrain.gates_off:

@@ -67,7 +67,7 @@ def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> 
 
 
 def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
-    """Expand every place once, nearest first, within *limits*."""
+    """Take every hop from every (component, state) that is reached, nearest first, within *limits*."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refusals: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}
@@ -107,7 +107,7 @@ def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
 
 
 def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
-    """Yield the paths that passed every gate and ended where no user notices."""
+    """Yield the paths that passed every check and ended where no user notices."""
     leads_on = {source for source, _ in explored.hops}
     named: set[str] = {component for component, _ in on_paths}
     for place in explored.depth:

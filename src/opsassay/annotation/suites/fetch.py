@@ -190,7 +190,7 @@ def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether *name* is a plain relative path below the suite, and not that of the checksums."""
+    """Whether file *name* of a download is a plain relative path without "..", and not the checksums file."""
     parts = name.split("/")
     return safe_text(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
 

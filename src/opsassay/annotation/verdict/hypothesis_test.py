@@ -76,7 +76,7 @@ def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) 
 
 
 def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Trial:
-    """Test a fault as the root cause: its signature, what it carries, and the paths to the alarms."""
+    """Test a fault as the root cause: what shows it, what of the users' trouble it explains, the paths there."""
     fault, roots = placed.fault, frozenset(placed.services)
     signature = _move_to_pods(_check_signature(placed, observed, settings), observed.graph)
     if not signature.seen and "signature" not in settings.gates_off:

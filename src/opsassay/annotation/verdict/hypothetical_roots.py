@@ -127,7 +127,7 @@ def infer_kind(opened: Opened, observed: ObservedPack, service: str, settings: A
     others = [name for name in opened.pack.services() if name != service]
 
     def outcome(type_: str, place: str) -> str:
-        """Annotate as if *type_* had been injected at *place*; return whether it is carried, shown or unseen."""
+        """Annotate as if *type_* had been injected at *place*; return if it explains alarms, shows, or neither."""
         fault = Fault(type=type_, service=place, start_ns=window.start_ns, end_ns=window.end_ns)
         found = annotate_seen(opened, observed, [fault], settings=settings)
         shown = any(verdict.shown for verdict in found.faults)

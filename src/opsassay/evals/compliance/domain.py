@@ -47,7 +47,7 @@ class ComplianceDomain:
         yield from (one.task_info for one in published())
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for."""
+        """Return the runs that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
         cases = [

@@ -285,7 +285,7 @@ def _plan_collection(
     shelf: EvidenceCache,
     gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
 ) -> _Look:
-    """Return how evidence of *world* and *mutant* is had: their cache keys, and functions that collect it."""
+    """Return how to get evidence of *world* and *mutant*: keys in the cache *shelf*, functions that *gather* it."""
     keys = evidence_key(collector, world), evidence_key(collector, mutant)
     takes = partial(shelf.take, collector, world, gather), partial(shelf.take, collector, mutant, gather)
     return _Look(world.compliant, keys, takes)

@@ -47,7 +47,7 @@ class FinopsDomain:
         yield from map(live_head, TASKS)
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for, those on cost data first."""
+        """Return the runs of one *part* of the plan in *folder*, on cost data first; errors name it by *where*."""
         plan = part_as(CostPlan, part, where)
         cases = [((task, Arm.of(asked)), task.body.oracles) for task in plan.chosen(folder) for asked in plan.knobs()]
         jobs = [CostRun(task, agent, seed, plan.settings, arm) for (task, arm), agent, seed in plan.each(cases, folder)]

@@ -48,7 +48,7 @@ class DiagnosisDomain:
                     yield IncidentItem.from_datapack(case.datapack).task.model_copy(update={"oracles": known})
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for."""
+        """Return the runs that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
         planned = part_as(IncidentPlan, part, where)
         settings = planned.settings
         opened = [one for name in planned.incidents for one in open_suite(folder / name)]

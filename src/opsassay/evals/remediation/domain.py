@@ -58,7 +58,7 @@ class SreDomain:
                 yield scenario_task(load_yaml(path, Scenario))
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialRun]:
-        """Return the trials that one *part* of the plan in *folder* asks for."""
+        """Return the trials that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)
         return jobs

@@ -188,7 +188,7 @@ class TrialRun:
         return RunEnd(self, run_dir, run, message=before + said, known=was_done)
 
     def _attempt_in_turn(self, store: RunStore, given_up: Callable[[], bool], *, alone: bool) -> Path:
-        """Make an attempt once the machine is free for it; return its folder."""
+        """Make an attempt once the machine is free for it, of other trials too if *alone*; return its folder."""
         if self.scenario.environment.substrate != "local":
             return self._run_attempt(store, given_up)
         with machine_shared(given_up, alone=alone or wants_machine(self.scenario)):

@@ -192,7 +192,7 @@ def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[An
 
 
 def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
-    """Yield inspect's model event of the step, then an event per tool call."""
+    """Yield inspect's model event of the step, then one per tool call; *at* are fields that all events have."""
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
@@ -223,7 +223,7 @@ def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: da
 
 
 def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
-    """Return inspect's event of the tool call; an error's output is its message."""
+    """Return inspect's event of the tool call, with fields *at*; an error's output is its message."""
     from inspect_ai.event import ToolEvent
     from inspect_ai.tool import ToolCallError
 

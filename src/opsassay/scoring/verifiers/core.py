@@ -281,7 +281,7 @@ def _judge_share_of_ticks(evidence: RunEvidence, committed: Verification, end: i
 
 
 def _reading_durations(series: Series, rows: Ints, start: int) -> Floats:
-    """Return how many seconds each reading stands: until the next one starts; the last gets the usual duration."""
+    """Return for how many seconds each reading counts: until the next; the last for the usual duration."""
     starts = series.started.astype(np.float64) / 1e9
     lengths = np.diff(starts)
     usual = float(np.median(lengths)) if len(lengths) else 1.0

@@ -124,7 +124,7 @@ def _is_write(action: Action) -> bool:
 def blast_radius(
     evidence: RunEvidence, committed: BlastRadius, true_entities: frozenset[str]
 ) -> tuple[Judgement, float]:
-    """Judge which entities outside *true_entities* were acted on, moved, replaced or gone; return also how many.
+    """Judge which entities outside *true_entities* were acted on, moved, replaced or removed; return also how many.
 
     With it comes how many there are. *named* are those of the truth: also of these more requests that may write something
     than a test of the service takes are too many.

@@ -127,7 +127,7 @@ def _sums_by_minute(starts: Ints, values: Floats) -> Floats:
 
 
 def _fault_stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
-    """Return until when, ns, the fault surely stands: the first change but restarts when settings are *broken*, else 0."""
+    """Return until when, ns, the fault surely lasts: the first change but restarts; 0 if no setting is *broken*."""
     started = [one.started_ns for one in evidence.recording.actions if one.mutating and one.tool != RESTART]
     return min(started, default=evidence.ended) if broken else 0
 

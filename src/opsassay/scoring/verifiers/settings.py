@@ -157,7 +157,7 @@ def _describe_change(former: str | None, value: str | None) -> str:
 
 
 def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading) -> list[str]:
-    """Return the settings *at_end* that the processes were not started with, but for those that were so *at_start*."""
+    """Return settings *at_end* that processes did not start with, but for those already so *at_start*."""
     untried = []
     for name, who in sorted(at_end.pending_restart.items()):
         value = at_end.configured.get(name)

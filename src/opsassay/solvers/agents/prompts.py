@@ -84,7 +84,7 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 
 
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
-    """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
+    """Return the prompt of an agent that any harness runs; *places* are sentences that say where files are."""
     return _PROMPTS["task"].format(
         date=_incident_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,

@@ -31,7 +31,7 @@ def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
     listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:
-        """Serve until the proxy is told to end; note the loop and the event by which it can be."""
+        """Serve until asked to end; note the loop and the event by which that is done."""
         found.until = asyncio.Event()
         found.loop = asyncio.get_running_loop()
         await serve(settings, listener, found.make_ready_callback(started), found.until)

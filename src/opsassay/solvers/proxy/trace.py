@@ -89,7 +89,7 @@ def _agent_names(calls: Sequence[_RecordedCall]) -> list[str]:
 
 
 def _agent_configuration(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
-    """Return each agent's first system prompt, tools and model."""
+    """Return by agent its first system prompt, tools and model; *names* are the agents of *calls*."""
     roster: dict[str, Any] = {}
     for call, name in zip(calls, names, strict=True):
         about = {"system_prompt": call.system_prompt, "tools": list(call.asked.tools), "model": call.asked.model}

@@ -52,7 +52,7 @@ class Relayed(web.StreamResponse):
 def outgoing_headers(
     request: web.BaseRequest, key: str | None, passed_on: frozenset[str] | None = None
 ) -> CIMultiDict[str]:
-    """Return the headers as they came, but for those of this connection, the token, and codings nobody could read."""
+    """Return the headers to send on, with *key* as the token, and without those of this connection."""
     headers = CIMultiDict(
         (as_text(name), as_text(value))
         for name, value in request.raw_headers

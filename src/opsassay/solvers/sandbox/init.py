@@ -201,7 +201,7 @@ def _build_root(plan: dict[str, Any]) -> None:
 
 
 def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
-    """Show what lies in the *folder* of the tree at *root* at its own place, but for what the seal has itself."""
+    """Show the *folder* of the tree at *root*, but for the sandbox's own folders and the mounts at *targets*."""
     for source in sorted(Path(HOST + root, folder.relative_to("/")).iterdir()):
         place, target = folder / source.name, Path(NEW, folder.relative_to("/"), source.name)
         if str(place) in OWN_FOLDERS or place in targets or (folder == Path("/etc") and source.name in ETC):

@@ -33,7 +33,7 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount *source* on *target*."""
+    """Mount *source* on *target* as a file system of *kind*, None for a bind mount or a change; raises OSError."""
     arguments = (source.encode(), target.encode(), kind.encode() if kind else None)
     _raise_errno(libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {target}")
 

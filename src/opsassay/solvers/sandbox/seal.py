@@ -92,7 +92,7 @@ class Sandbox:
     root: Path | None = None
 
     def run(self, command: Sequence[str]) -> Ended:
-        """Run *command* sealed and return how it ended, when every process of it is gone.
+        """Run *command* in the sandbox and return how it ended, when every process of it is gone.
 
         A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
         StartError when no seal can be made.
@@ -194,7 +194,7 @@ def python_path() -> str:
 
 
 def sealing_refusal() -> str | None:
-    """Return in one sentence why this machine cannot seal, with the way out; None when a command was just sealed."""
+    """Return why this machine cannot make a sandbox, and what to do about it; None when one just worked."""
     from opsassay.solvers.sandbox.seccomp import machine_refusal
 
     return machine_refusal() or _why_sealing_fails()

@@ -104,7 +104,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Whether one condition holds; where it reads what the task keeps open, either result will do."""
+    """Whether one condition holds; where it reads what the violation does not lie in, either is assumed."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:

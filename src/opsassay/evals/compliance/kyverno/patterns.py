@@ -68,7 +68,7 @@ def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[st
 
 
 def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
-    """Whether one key fits; a value that the task keeps open may go either way."""
+    """Whether one key fits; where it reads what the violation does not lie in, either result is assumed."""
     try:
         return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:

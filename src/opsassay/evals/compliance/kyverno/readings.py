@@ -29,14 +29,14 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Return the outcome assumed on this course for a check that depends on *question*."""
+        """Return the outcome that is assumed in this try for a check that depends on *question*."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
         return self._outcomes[len(self.read) - 1]
 
     def __iter__(self) -> Iterator[Courses]:
-        """Go through all courses, MAX_COURSES at most."""
+        """Go through all combinations of assumed outcomes, `MAX_COURSES` at most."""
         for self._tried in range(MAX_COURSES):
             self.read = []
             yield self
@@ -48,7 +48,7 @@ class Courses:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every course has been tried."""
+        """Whether every combination of assumed outcomes has been tried."""
         return not self._outcomes
 
 
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return the outcome assumed on this course for the check."""
+        """Return the outcome that is assumed for the check in this try."""
         return self._courses.either(self.path)
 
 
@@ -74,12 +74,12 @@ class _Violating(OrderedDict[str, Any]):
             OrderedDict.__setitem__(self, key, _guard_value(value, courses, self._at[1], (*path, key)))
 
     def _is_part(self, key: Any) -> bool:
-        """Whether *key* leads to a part that violates."""
+        """Whether *key* leads to a part of the object in which the violation lies, and may be read."""
         path = (*self._at[2], str(key))
         return any(part[: len(path)] == path for part in self._at[1])
 
     def _make_elsewhere_error(self, *key: str) -> ElsewhereError:
-        """Return the error that says which part was read."""
+        """Return the error that a check reads *key*, in which the violation does not lie."""
         return ElsewhereError(self._at[0], (*self._at[2], *key) or ("all of it",))
 
     def __contains__(self, key: object) -> bool:
@@ -101,7 +101,7 @@ class _Violating(OrderedDict[str, Any]):
         return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
 
     def _refuse_reading(self, *_: Any) -> Any:
-        """Raise ElsewhereError: reading all of the map reads the violating part too."""
+        """Raise ElsewhereError: reading all of the map reads more than the violation."""
         raise self._make_elsewhere_error()
 
     values = items = __iter__ = __len__ = _refuse_reading
@@ -118,7 +118,7 @@ _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their 
 
 
 def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
-    """Return *value* with its maps replaced by ones that notice when a violating part is read."""
+    """Return *value*, at *path*, with maps that notice when anything but what leads to *parts* is read."""
     if isinstance(value, Mapping):
         return _Violating(value, courses, parts, path)
     if isinstance(value, list):

@@ -83,7 +83,7 @@ def _opa_library() -> RegoEngine | None:
 
 @functools.cache
 def _engine_of_package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
-    """Return the engine of an installed Python package, None when it is not installed."""
+    """Return the engine of an installed Python package, called *key* in workers; None when not installed."""
     if (folder := _package_folder(module)) is None:
         return None
     libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system

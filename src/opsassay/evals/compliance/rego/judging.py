@@ -160,6 +160,6 @@ _KINDS: dict[str, Literal["true", "false", "undefined"]] = {"true": "true", "fal
 
 
 def _disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
-    """Say what each engine found."""
+    """Return the sentence that engines disagree, with what each found; *words* are in the order of *engines*."""
     by_engine = "; ".join(f"{engine.label}: {word}" for engine, word in zip(engines, words, strict=True))
     return f"{NOT_JUDGED} ({by_engine})"

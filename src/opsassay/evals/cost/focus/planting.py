@@ -85,7 +85,7 @@ def _plant_event(
     resources: Sequence[int],
     taken: list[tuple[int, int, int]],
 ) -> Planted:
-    """Return an anomaly of *kind* at a free time of one of *resources*, with a cost factor per hour in thousandths."""
+    """Return an anomaly of *kind* at a time not in *taken*, (resource, start, end), and its hourly factors (1/1000)."""
     low, high = _LENGTHS[kind]
     length = draws.integer(low, high)
     if AREAS[area].daily:

@@ -62,7 +62,7 @@ def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str
 
 
 def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
-    """Return the F1 score over cells, 2 * right / (given + asked for)."""
+    """Return the F1 score over cells, 2 * right / (given + asked for); *key* holds the right rows."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     fields = [one.name for one in template.fields if one.kind != "name"]
     right = sum(

@@ -219,7 +219,7 @@ def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, ho
 def _failed_marks(
     block: CostBlock, optimum: CostOptimum, final: Sequence[CostReading], before: Sequence[CostReading]
 ) -> dict[str, str | None]:
-    """Return for each mark why it is not earned, None when it is."""
+    """Return for each mark why it is not earned, None when it is; *before*: readings before the agent came."""
     usual = next((one.last_week_usd for one in (*before[-1:], *final) if one.last_week_usd), 0.0)
     dearest = max(abs(one.hourly_usd - optimum.hourly_usd) / optimum.hourly_usd for one in final)
     firing = sum(one.firing for one in final)

@@ -82,7 +82,7 @@ def script_of(scenario: Scenario, name: str) -> Script:
 
 
 def sampled(names: Sequence[tuple[str, str]], count: int, seed: int) -> list[tuple[str, str]]:
-    """Return *count* of the (scenario, control) pairs, drawn by *seed*; all when there are fewer."""
+    """Return *count* of the (scenario, control) pairs *names*, drawn by *seed*; all when there are fewer."""
     ordered = sorted(names)
     chance = random.Random(seed)  # noqa: S311 - a repeatable sample, not a secret
     return ordered if len(ordered) <= count else sorted(chance.sample(ordered, count))

@@ -295,7 +295,7 @@ class ModelledTrial:
     # --- what is recorded -----------------------------------------------------------------------------------------
 
     def second(self, *, down: frozenset[str] = frozenset(), is_last: bool = False) -> None:
-        """Simulate and record one second in which the replicas and stores in *down* are stopped."""
+        """Simulate and record one second in which *down* is stopped; the last one (*is_last*) always probes."""
         failing, state = self.state.failing(self.now, down), self.state
         entities = tuple(
             Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
