@@ -132,7 +132,7 @@ class Statements:
 
     @cached_property
     def _broken_shares(self) -> dict[str, float]:
-        """The share, by service, of spans in the fault window that lack the log lines such spans always had."""
+        """The share, by service, of spans in the fault window that lack a log line such spans usually have."""
         now = self._followed.filter(pl.col("period") == "abnormal")
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 

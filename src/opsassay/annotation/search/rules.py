@@ -38,7 +38,7 @@ class Rule(Noun):
 
 
 def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
-    """Make a rule; *kinds* is "source > inner > destination", the letters of *id_* give its category."""
+    """Make a rule; *kinds*: "source > inner > destination", *states* before, *effects* after; category by *id_*."""
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {

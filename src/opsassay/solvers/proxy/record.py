@@ -85,7 +85,7 @@ class SessionLog:
             line = line[os.write(self._fd, line) :]
 
     def body(self, exchange: str, part: str, data: bytes) -> None:
-        """Log bytes of a body: as text if UTF-8, else base64, in pieces of at most 1 MiB."""
+        """Log bytes of a body, *part* "request", "edited" or "answer": text if UTF-8, else base64, 1 MiB a piece."""
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             try:

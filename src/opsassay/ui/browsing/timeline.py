@@ -68,7 +68,7 @@ def _read_blamed_step(stored: StoredRun, stamps: object) -> View | None:
 
 
 def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
-    """Return the clock of a trial, and where availability was below 1."""
+    """Return the clock of a trial, and what fell after each change of the agent."""
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario

@@ -75,7 +75,7 @@ def find_bypass(
 def _find_way_past(
     policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], parts: tuple[Path, ...]
 ) -> str | None:
-    """Return how *resource* gets past *rule*, "" when the rule does not refuse it anyway, None when it cannot."""
+    """Return how *resource*, which violates in *parts*, gets past *rule*; "" if never refused, None if it cannot."""
     name = f"{policy.name}: {rule.name}"
     if _passes_rule(policy, rule, resource, _Request()) is not False:
         return ""

@@ -21,7 +21,7 @@ MAX_COURSES = 256
 
 
 class Courses:
-    """The courses that the checks of one rule may come out; *read* is what they turned on, in the present one."""
+    """The combinations of outcomes that checks of one rule may have; *read*: what those of the present try depend on."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
