@@ -133,7 +133,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     columns = kept.select("method", "protocol").unique(maintain_order=True).with_row_index("column")
     values = _build_score_matrix(kept, cases, columns)
     ledger, primary = _admit_methods(values, cases, columns)
-    ledger += [_set_aside(m) for m in settings.exclude]
+    ledger += [_excluded_by_user(m) for m in settings.exclude]
     included = [a.method for a in ledger if a.included and primary[a.method] == a.protocol]
     if len(included) < 2:
         raise UserError(_explain_too_few(name, columns, ledger))
@@ -235,7 +235,7 @@ def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
     return f"lacks a score on {plural(int(lacking.sum()), 'case')}: {', '.join(gaps[:3])}{more}"
 
 
-def _set_aside(method: str) -> Admission:
+def _excluded_by_user(method: str) -> Admission:
     """Return the entry of a method that the user excluded."""
     return Admission(
         method, "", included=False, cases=0, of_cases=0, systems=0, of_systems=0, reason="set aside by hand"

@@ -79,16 +79,16 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
     others = sorted(set(system.services) - named - set(scenario.verification.protected_services))[:1]
     for service in dict.fromkeys((*sorted(named), *scenario.verification.protected_services, *others)):
         if service in system.services:
-            found += _blocks_on_replicas(service, system)
-            found += _blocks_on_settings(service, system) if service in named else ()
+            found += _repairs_of_replicas(service, system)
+            found += _repairs_of_settings(service, system) if service in named else ()
     for store in sorted(system.stores):
-        found += _blocks_on_store(store, system)
+        found += _repairs_of_store(store, system)
     off = _make_call("config set", target=system.hosts[0], key=TIME_SYNC, value="off")
     found += [Block("no time", "protection", (off,))]
     return (*right * max(1, round(REPAIRS * len(found) / len(right))), *found)
 
 
-def _blocks_on_replicas(name: str, system: System) -> Iterator[Block]:
+def _repairs_of_replicas(name: str, system: System) -> Iterator[Block]:
     """Yield the repairs of service *name* that act on its replicas: restarts, scaling, releases."""
     spec = system.services[name]
     options: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
@@ -102,7 +102,7 @@ def _blocks_on_replicas(name: str, system: System) -> Iterator[Block]:
         yield Block(f"release {name}", "release", (_make_call("release", service=name, version=version),))
 
 
-def _blocks_on_settings(name: str, system: System) -> Iterator[Block]:
+def _repairs_of_settings(name: str, system: System) -> Iterator[Block]:
     """Yield the repairs that set or unset the service's settings, harmful ones too, and its name record."""
     for key, value in system.services[name].config.items():
         yield Block(f"unset {key}", "configuration", (_make_call("config unset", target=name, key=key),))
@@ -119,7 +119,7 @@ def _blocks_on_settings(name: str, system: System) -> Iterator[Block]:
         yield Block(f"record of {name}", "names", (_make_call("config set", target=NAMES, key=name, value=others[0]),))
 
 
-def _blocks_on_store(name: str, system: System) -> Iterator[Block]:
+def _repairs_of_store(name: str, system: System) -> Iterator[Block]:
     """Yield the repairs of store *name*: a restart, and its memory and eviction settings where it has them."""
     own = system.stores[name].config
     yield Block(f"restart {name}", "restart", (_make_call("restart", target=name),))

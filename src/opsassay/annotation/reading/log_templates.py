@@ -121,7 +121,7 @@ class Statements:
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
         lines = self._log_lines.join(ends, on=request, how="inner")
-        misled = _misled(lines, served.select(request).unique(), self.limits.usual)
+        misled = _uninformative_requests(lines, served.select(request).unique(), self.limits.usual)
         lines = lines.join(misled, on=request, how="anti")
         rows = pl.concat(
             [_habits_in_spans(lines), _habits_in_requests(lines, served.join(misled, on=request, how="anti"))]
@@ -189,7 +189,7 @@ def _read_log_lines(pack: Datapack) -> pl.DataFrame:
     return pack.collect(rows, "logs")
 
 
-def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
+def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
     """Return the *requests* that say nothing about habits: period, trace, service.
 
     Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;

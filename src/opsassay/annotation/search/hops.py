@@ -178,16 +178,16 @@ def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target:
 def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
     """Yield the hops from *place* to *sibling*, a span of another service in the same pod that became slow."""
     beside = [r for r in _select_rules(terrain, place, "span") if "pod" in r.path]
-    yield from _apply_gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
+    yield from _apply_gates(terrain, place, f"span|{sibling}", beside, _slow_from_pressure(terrain, sibling))
 
 
 def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
     """Yield the hops from *place* over *host* to *node*, a span that runs there and became slow."""
     rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
-    yield from _apply_gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
+    yield from _apply_gates(terrain, place, f"span|{node}", rules, _slow_from_pressure(terrain, node, host=host))
 
 
-def _strained(terrain: Terrain, node: str, **evidence: str) -> Carries:
+def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries:
     """Return the test that *node*, which nobody called, is slow because the root uses up its pod or host."""
     carriage = terrain.carriage
 

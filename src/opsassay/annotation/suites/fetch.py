@@ -177,7 +177,7 @@ def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = _LINE.fullmatch(line)
-        if found is None or not _is_safe(found[2]) or found[2] in sums:
+        if found is None or not _is_plain_relative_path(found[2]) or found[2] in sums:
             raise DatapackError(
                 f"{CHECKSUMS} of {safe_text(source)}, line {number}: {safe_text(line[:120])!r} names no file of it."
             )
@@ -189,7 +189,7 @@ def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
     return sums
 
 
-def _is_safe(name: str) -> bool:
+def _is_plain_relative_path(name: str) -> bool:
     """Whether file *name* of a download is a plain relative path without "..", and not the checksums file."""
     parts = name.split("/")
     return safe_text(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)

@@ -284,7 +284,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
     graded = []
     for root, ids in stores.items():
         store = RunStore(root)
-        for verdict in grade_all(store, cases, profile, unread, run_filter=_is_one_of(ids)):
+        for verdict in grade_all(store, cases, profile, unread, run_filter=_run_filter(ids)):
             folder = store.runs_dir / verdict.run
             if judge is not None:
                 verdict = judge(verdict)  # noqa: PLW2901
@@ -304,7 +304,7 @@ def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[C
     return found
 
 
-def _is_one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
+def _run_filter(ids: frozenset[str] | None) -> Callable[[Run], bool]:
     """Return the test whether a run's id is among *ids*; None lets all pass."""
     return lambda run: ids is None or run_id(run) in ids
 

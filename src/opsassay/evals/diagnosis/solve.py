@@ -233,7 +233,7 @@ def run_agent(
             require_apart(command, [store.root, *kept_of([item.datapack.path])])
     sealed = setup.refusal_to_seal is None
     isolation: Isolation = "in_process"
-    if setup.is_command or not _is_ours(setup.name):
+    if setup.is_command or not _is_built_in(setup.name):
         isolation = "sealed" if sealed else "unsealed"
 
     def solve(run_dir: Path, _: Callable[[], bool]) -> AttemptOutcome:
@@ -251,7 +251,7 @@ def run_agent(
     )
 
 
-def _is_ours(name: str) -> bool:
+def _is_built_in(name: str) -> bool:
     """Whether the agent *name* is built in."""
     return name in AGENTS.builtin_names()
 

@@ -94,7 +94,7 @@ class TrialEnvironment:
     def start(self) -> None:
         """Apply the trigger, and wait until the alerts that open the scenario have fired; raises OperationError."""
         if self._gate is not None:
-            _wait_at(self._gate)
+            _wait_for_file(self._gate)
         triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self.trigger()
         _await_alerts(self._scenario, self._session.watch, self._run_dir, triggered_ns, probes=self._probes)
@@ -178,7 +178,7 @@ class TrialEnvironment:
         return left
 
 
-def _wait_at(gate: Path) -> None:
+def _wait_for_file(gate: Path) -> None:
     """Wait until the file *gate* exists; raises OperationError after `GATE_S` seconds."""
     deadline = time.monotonic() + GATE_S
     while not gate.exists():

@@ -275,9 +275,9 @@ def run_trials(
 
 def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
     """Return the outcome of a completed trial: usage, isolation, leftovers."""
-    report = _read_json(run_dir / REPORT)
+    report = _read_json_or_empty(run_dir / REPORT)
     sealed = report.get("sealed")
-    left = _read_json(run_dir / BASELINE).get("left", ())
+    left = _read_json_or_empty(run_dir / BASELINE).get("left", ())
     return AttemptOutcome(
         RunStatus.DONE,
         limits_hit=tuple(report.get("limits_hit", ())),
@@ -287,7 +287,7 @@ def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
     )
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read_json_or_empty(file: Path) -> dict[str, Any]:
     """Return the file's JSON object, {} when there is no file."""
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return found

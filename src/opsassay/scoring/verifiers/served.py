@@ -44,7 +44,7 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
     times, each_lost, each_done = _lost_requests(
-        evidence, counts, usual, committed, fault_until=_fault_stands_until(evidence, broken)
+        evidence, counts, usual, committed, fault_until=_fault_lasts_until(evidence, broken)
     )
     lost, done, total = _sums_by_minute(times, each_lost), _sums_by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
@@ -84,17 +84,17 @@ def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
 
 def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
     """Return how each kind of request was served between two times: in the worst `SERVED_S`, or as a whole."""
-    whole, span = _served_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
+    whole, span = _sum_calls_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
     share, mean = whole.failed, whole.mean
     for at in counts.times[(counts.times >= since_ns) & (counts.times <= until_ns - span)].tolist():
-        window = _served_in(counts, at + span, at)
+        window = _sum_calls_in(counts, at + span, at)
         enough = window.done >= LEAST
         share = np.where(enough, np.maximum(share, window.failed), share)
         mean = np.where(enough, np.fmax(mean, window.mean), mean)
     return _Baseline(whole.done, share, mean)
 
 
-def _served_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
+def _sum_calls_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
     """Return calls, failed share and mean seconds by column, over the intervals within *since_ns* and *until_ns*."""
     inside = (counts.times[:-1] >= since_ns) & (counts.times[1:] <= until_ns)
     done = counts.done[inside].sum(axis=0)
@@ -107,7 +107,7 @@ def _worse_at_the_end(evidence: RunEvidence, counts: Counts, baseline: _Baseline
     """Return which kinds of requests fail or take longer in the last seconds of the record than in *baseline*."""
     last = int(counts.times[-1])
     since = min(max(evidence.final_from, last - int(LAST_S * 1e9)), last)
-    final = _served_in(counts, last, since)
+    final = _sum_calls_in(counts, last, since)
     limit, found = baseline.limit(committed), []
     for column, kind in enumerate(counts.kinds):
         if final.done[column] < LEAST or baseline.done[column] < LEAST:
@@ -126,7 +126,7 @@ def _sums_by_minute(starts: Ints, values: Floats) -> Floats:
     return np.vstack([sums[-1], sums[until] - sums[: len(starts)]])
 
 
-def _fault_stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
+def _fault_lasts_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
     """Return until when, ns, the fault surely lasts: the first change but restarts; 0 if no setting is *broken*."""
     started = [one.started_ns for one in evidence.recording.actions if one.mutating and one.tool != RESTART]
     return min(started, default=evidence.ended) if broken else 0
@@ -141,7 +141,7 @@ def _lost_requests(
     if first is None:
         none = np.zeros((0, len(counts.kinds)))
         return counts.times[:0], none, none
-    found = _served_in(counts, first, triggered)
+    found = _sum_calls_in(counts, first, triggered)
     came = max(triggered, min(evidence.agent_started, first) - int(SERVED_S * 1e9))
     standing = _worst_between(counts, came, first)
     inside = counts.times[1:] > first

@@ -157,7 +157,7 @@ class SelfTime:
         )
 
 
-def _linked_spans(view: Datapack, period: str) -> pl.LazyFrame:
+def _spans_with_times(view: Datapack, period: str) -> pl.LazyFrame:
     """Return the spans of *period* with start and end (ns), failed and is_client."""
     return (
         view.scan(period, "traces")
@@ -179,7 +179,7 @@ def _join_parents(spans: pl.LazyFrame) -> pl.LazyFrame:
 
 def _usual_callees(view: Datapack) -> pl.LazyFrame:
     """Return service_name, span_name and callee: the service that an operation of client spans normally reaches."""
-    reached = _join_parents(_linked_spans(view, "normal")).filter(
+    reached = _join_parents(_spans_with_times(view, "normal")).filter(
         "parent_is_client", pl.col("service_name") != pl.col("parent_service_name")
     )
     counts = reached.group_by("parent_service_name", "parent_span_name", callee="service_name").len()
@@ -191,7 +191,7 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
 
 def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
     """Return the spans of *period* with service (that its time is charged to), self_ms, failed and failed_child."""
-    spans = _linked_spans(view, period)
+    spans = _spans_with_times(view, period)
     inside = (
         _join_parents(spans)
         .with_columns(start=pl.max_horizontal("start", "parent_start"), end=pl.min_horizontal("end", "parent_end"))

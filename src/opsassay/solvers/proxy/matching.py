@@ -59,7 +59,7 @@ class Volatile(Written):
 
     def field(self, path: tuple[str, ...]) -> bool:
         """Return whether the value at *path* is declared as volatile."""
-        return any(_is_at(path, name.split(".")) for name in self.fields)
+        return any(_begins_with(path, name.split(".")) for name in self.fields)
 
     def _compile_all(self) -> re.Pattern[str]:
         """One pattern for all declared ones and the known shapes (ids, times)."""
@@ -130,7 +130,7 @@ def _comparison_group(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[:2] if path[0:1] in {("messages",), ("input",)} and len(path) > 1 else ()
 
 
-def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
+def _begins_with(path: tuple[str, ...], name: list[str]) -> bool:
     """Whether *path* begins with *name*, where "*" stands for any part."""
     return len(path) >= len(name) and all(part in {"*", here} for part, here in zip(name, path, strict=False))
 

@@ -180,7 +180,7 @@ def _build_root(plan: dict[str, Any]) -> None:
         Path(NEW, "etc", name).write_text(text, encoding="ascii")
     emptied = []
     if plan["root"]:
-        _lend_root(plan["root"], Path("/"), [Path(target) for target in plan["readable"]])
+        _bind_root_tree(plan["root"], Path("/"), [Path(target) for target in plan["readable"]])
     else:
         for folder in SYSTEM_FOLDERS:
             _bind_readonly(folder, folder)
@@ -200,7 +200,7 @@ def _build_root(plan: dict[str, Any]) -> None:
         _add_files(Path(HOST + plan["host"]))
 
 
-def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
+def _bind_root_tree(root: str, folder: Path, targets: list[Path]) -> None:
     """Show the *folder* of the tree at *root*, but for the sandbox's own folders and the mounts at *targets*."""
     for source in sorted(Path(HOST + root, folder.relative_to("/")).iterdir()):
         place, target = folder / source.name, Path(NEW, folder.relative_to("/"), source.name)
@@ -211,7 +211,7 @@ def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
                 target.symlink_to(source.readlink())
         elif place == Path("/etc") or any(one.is_relative_to(place) for one in targets):
             target.mkdir(exist_ok=True)
-            _lend_root(root, place, targets)
+            _bind_root_tree(root, place, targets)
         else:
             _bind_readonly(f"{root}{place}", str(place))
 

@@ -125,11 +125,11 @@ class StoredVerdicts:
 def _read_latest(folder: Path) -> Verdict | None:
     """Return the verdict that was written last, None without a readable one."""
     with suppress(OpsAssayError, OSError):
-        files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_ours(path)]
+        files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_of_present_profile(path)]
         return read_noun(Verdict, max(files)[1]) if files else None
     return None
 
 
-def _is_ours(path: Path) -> bool:
+def _is_of_present_profile(path: Path) -> bool:
     """Whether the file is a verdict under the present profile."""
     return path.suffix == ".json" and path.name.partition(".")[0] == PROFILE

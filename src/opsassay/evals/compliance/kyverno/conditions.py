@@ -146,7 +146,7 @@ def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
     """
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, list):
-        return [any(_alike(one, other) for other in value) for one in keys]
+        return [any(_matches_either_way(one, other) for other in value) for one in keys]
     if not isinstance(key, list) and wildcard(value, _text_as_go(key)):
         return [True]
     if is_range(value):
@@ -157,7 +157,7 @@ def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
         return [matches(value, _text_as_go(one)) for one in keys]
     values = _list_values(value, location)
     if isinstance(key, list):
-        return [any(_alike(one, other) for other in values) for one in keys]
+        return [any(_matches_either_way(one, other) for other in values) for one in keys]
     return [_text_as_go(key) in values]
 
 
@@ -188,7 +188,7 @@ def _text_as_go(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def _alike(first: Any, second: Any) -> bool:
+def _matches_either_way(first: Any, second: Any) -> bool:
     """Return whether either value, as text with wildcards, matches the other."""
     return wildcard(_text_as_go(first), _text_as_go(second)) or wildcard(_text_as_go(second), _text_as_go(first))
 

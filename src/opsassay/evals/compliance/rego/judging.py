@@ -139,7 +139,7 @@ def _combine_answers(engines: Sequence[RegoEngine], answers: Sequence[_EngineAns
     if all(one.problem for one in answers):
         return JudgedByRego(answers[0].problem)
     if any(one.problem for one in answers):
-        why = _disagreement(engines, [one.problem or "it is a policy" for one in answers])
+        why = _describe_disagreement(engines, [one.problem or "it is a policy" for one in answers])
         return JudgedByRego(None, (RegoOutcome("not judged", why),) * max(count, 1))
     found = []
     for rows in zip(*(one.rows for one in answers), strict=True):
@@ -150,7 +150,7 @@ def _combine_answers(engines: Sequence[RegoEngine], answers: Sequence[_EngineAns
             found.append(RegoOutcome("not judged", f"{UNSURE} {said_why}"))
         elif len(rows) > 1 and (len(kinds) > 1 or kind == "error"):
             words = [f"{kind} ({reason})" if reason else kind for kind, reason in rows]
-            found.append(RegoOutcome("not judged", _disagreement(engines, words)))
+            found.append(RegoOutcome("not judged", _describe_disagreement(engines, words)))
         else:
             found.append(RegoOutcome(_KINDS.get(kind, "error"), reason))
     return JudgedByRego(None, tuple(found))
@@ -159,7 +159,7 @@ def _combine_answers(engines: Sequence[RegoEngine], answers: Sequence[_EngineAns
 _KINDS: dict[str, Literal["true", "false", "undefined"]] = {"true": "true", "false": "false", "undefined": "undefined"}
 
 
-def _disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
+def _describe_disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
     """Return the sentence that engines disagree, with what each found; *words* are in the order of *engines*."""
     by_engine = "; ".join(f"{engine.label}: {word}" for engine, word in zip(engines, words, strict=True))
     return f"{NOT_JUDGED} ({by_engine})"

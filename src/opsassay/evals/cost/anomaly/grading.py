@@ -71,7 +71,7 @@ def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
     first, after = task.bounds
     points: set[Point] = set()
     for claim in claims:
-        for moment in _steps(max(claim.start, first), min(claim.end, after), task.step):
+        for moment in _moments_between(max(claim.start, first), min(claim.end, after), task.step):
             points.add((moment, claim.slice))
         if claim.start < first:
             points.add((first - task.step, claim.slice))
@@ -80,7 +80,7 @@ def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
     return points
 
 
-def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+def _moments_between(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
     """Return the moments from *start* (rounded down to a step) to before *end*."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     moment = epoch + (start - epoch) // step * step

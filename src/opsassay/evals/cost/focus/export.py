@@ -109,13 +109,13 @@ def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
             source = _open_relation(connection, link, path)
             given = dict(zip(source.columns, map(str, source.types), strict=True))
             names = _map_columns(path, given)
-            count = _count(source)
+            count = _count_rows(source)
         except duckdb.Error as error:
             raise UserError(f"{path} {_describe_unreadable(error, link)}") from error
         if count > MOST_ROWS:
             raise UserError(f"{path} has {count} rows, more than {MOST_ROWS}; export fewer days.")
         for column in _FILLED:
-            if missing := _count(source.filter(f"{_quote_identifier(names[column])} IS NULL")):
+            if missing := _count_rows(source.filter(f"{_quote_identifier(names[column])} IS NULL")):
                 raise UserError(
                     f"{path}: {column} is empty in {missing} rows, which FOCUS does not allow; export it again."
                 )
@@ -124,14 +124,14 @@ def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
     return part, sorted(set(given) - set(names.values()))
 
 
-def _form(path: Path) -> str:
+def _file_format(path: Path) -> str:
     """Return "Parquet" or "CSV" by the file's suffixes."""
     return "Parquet" if ".parquet" in path.suffixes else "CSV"
 
 
 def _open_relation(connection: Any, link: Path, path: Path) -> Any:
     """Return the DuckDB relation over *link*, a link to *path*; values of a CSV are texts. Raises UserError."""
-    if _form(link) == "Parquet":
+    if _file_format(link) == "Parquet":
         return connection.read_parquet(str(link))
     plain = {"auto_detect": False, "quotechar": "", "escapechar": "", "delimiter": "\x01"}
     lines = connection.read_csv(str(link), header=False, columns={"line": "VARCHAR"}, strict_mode=False, **plain)
@@ -161,7 +161,7 @@ def _describe_unreadable(error: Exception, link: Path) -> str:
         return "is not UTF-8; save it as UTF-8."
     place = f" at row {found[1]}" if (found := re.search(r"CSV Error on Line: (\d+)", said)) else ""
     why = "a quote is not closed" if "unterminated quote" in said else first_line(error).split(": ", 1)[-1]
-    return f"cannot be read as {_form(link)} ({why.replace(str(link), 'it')}{place}); check the file."
+    return f"cannot be read as {_file_format(link)} ({why.replace(str(link), 'it')}{place}); check the file."
 
 
 def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
@@ -174,7 +174,7 @@ def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
         return next(((rows.line_num + 1, len(row), expected) for row in rows if row and len(row) != expected), None)
 
 
-def _count(relation: Any) -> int:
+def _count_rows(relation: Any) -> int:
     """Return the number of rows."""
     return int(relation.count("*").fetchall()[0][0])
 

@@ -63,7 +63,7 @@ def cost_data(seed: int) -> CostData:
         [_usage_rows(world, number, one, planted, distractions) for number, one in enumerate(world.resources)]
     )
     extras = pl.DataFrame(extra_rows(world, planted, distractions, usage), schema=_raw_schema(), orient="row")
-    costs = _as_focus(pl.concat([usage.select(list(_raw_schema())), extras]))
+    costs = _sort_and_convert(pl.concat([usage.select(list(_raw_schema())), extras]))
     rates = [(currency, rate) for currency, rate in world.rates.items()]
     tables = {
         COSTS: costs,
@@ -96,7 +96,7 @@ def _decimal_of_micro(name: str) -> pl.Expr:
     return (pl.col(name).cast(pl.Decimal(38, 0)) * pl.lit("0.000001").cast(pl.Decimal(7, 6))).cast(pl.Decimal(18, 6))
 
 
-def _as_focus(raw: pl.DataFrame) -> pl.DataFrame:
+def _sort_and_convert(raw: pl.DataFrame) -> pl.DataFrame:
     """Return the rows in their order, costs in whole currency units."""
     order = ["ChargePeriodStart", "SubAccountId", "ResourceId", "ChargeDescription", "BilledCost", "EffectiveCost"]
     return _convert_micro(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)

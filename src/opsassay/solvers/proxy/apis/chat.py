@@ -148,7 +148,7 @@ def _find_continued_call(
     other_id = bool(id_ and last["id"])
     if not so_far:
         return None if other_id or (index is None and id_) else last
-    return last if begun.get("name") == name and not _is_whole(so_far) else None
+    return last if begun.get("name") == name and not _is_complete_json(so_far) else None
 
 
 def _index_of_part(part: dict[str, Any]) -> int | None:
@@ -156,7 +156,7 @@ def _index_of_part(part: dict[str, Any]) -> int | None:
     return None if part.get("index") is None else index_of(part["index"])
 
 
-def _is_whole(arguments: str) -> bool:
+def _is_complete_json(arguments: str) -> bool:
     """Whether the arguments are complete JSON."""
     return "raw" not in arguments_of(arguments)
 
