@@ -36,7 +36,7 @@ class Lane:
     limits: tuple[tuple[float, str], ...] = ()
 
     def bounded(self) -> Lane:
-        """Return the lane cut to MOST_BOXES boxes; its text says how many were left out."""
+        """Return the row of the clock cut to `MOST_BOXES` boxes; its text says how many were left out."""
         over = len(self.boxes) - MOST_BOXES
         if over <= 0:
             return self
@@ -121,7 +121,7 @@ Timed = tuple[Mapping[str, Any], tuple[int, int]]
 
 
 def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) -> tuple[Lane, ...]:
-    """Return the lanes of an agent's steps and actions, without empty lanes."""
+    """Return the rows of the clock of an agent's steps and actions, without empty ones."""
     lanes = (
         Lane("steps", "calls of a model; dashed ones failed", tuple(_step_box(one, at, span) for one, at in steps)),
         Lane("actions", "what the agent did; outlined ones only looked",

@@ -45,7 +45,7 @@ def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
 def trial_clock(
     evidence: RunEvidence, scenario: Scenario, verdict: TrajectoryVerdict, span: Span, steps: Sequence[TraceStep] = ()
 ) -> RunClock:
-    """Return the lanes of a trial with its phases and the times that decided the verdict."""
+    """Return the clock of a trial: its rows, its phases and the times that decided the verdict."""
     return RunClock(
         span,
         _make_lanes(evidence, scenario, span, steps),
@@ -90,7 +90,7 @@ def _describe_fall(series: Series, words: str, start: int, end: int) -> str:
 
 
 def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequence[TraceStep]) -> tuple[Lane, ...]:
-    """Return the lanes of a trial: the agent's actions, then the paper's four from controller to user (Figure 1)."""
+    """Return the rows of a trial's clock: the agent's actions, then four from controller to user (Figure 1)."""
     committed = scenario.verification
     floor = TRACK * (1 - committed.floor_availability)
     rows = [
@@ -111,7 +111,7 @@ def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Se
 
 
 def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
-    """Return one box for each stretch of equal readings; its height is the share that is missing."""
+    """Return one box for each run of equal readings; its height is the share that is missing."""
     boxes: list[Box] = []
     begun = 0
     for row in range(1, len(series) + 1):

@@ -152,7 +152,7 @@ def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
 
 
 def _clock_item(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
-    """Return the lanes with times in seconds since the first mark, None without lanes."""
+    """Return the rows of the clock with times in seconds since the first mark, None without any."""
     marks = [mark for lane in lanes for mark in lane.marks]
     if not marks:
         return None

@@ -96,7 +96,7 @@ class Document:
             raise DatapackError(f"{self.name} cannot be read ({error.strerror}); check the path.") from error
 
     def require_content(self) -> None:
-        """Raise DatapackError for a damaged file; archives are checked by their forms."""
+        """Raise DatapackError for JSON or CSV that cannot be read; other files are checked by their readers."""
         if self.suffix in (".json", ".csv"):
             _ = self.content
 

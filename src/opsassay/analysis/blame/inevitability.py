@@ -176,7 +176,7 @@ def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) ->
     void: list[str] = []
 
     def fails(prefix: int) -> bool:
-        """Run on after the first *prefix* steps; return whether the run fails, void ones being repeated."""
+        """Run on after the first *prefix* steps; return whether that fails. One that differs before is made again."""
         while True:
             run = rerun.after(prefix)
             if run.outage is not None:

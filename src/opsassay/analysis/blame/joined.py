@@ -60,7 +60,7 @@ def lanes(
     phases: Sequence[Phase] = (),
     alerts: Sequence[AlertReading] = (),
 ) -> tuple[ClockLane, ...]:
-    """Return the non-empty lanes of a run on one time axis, causes above effects, the agent on top."""
+    """Return the non-empty rows of a run's clock, causes above effects, the agent on top."""
     rows = [
         ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
         ClockLane("agent steps", tuple(_marks_of_steps(trace))),
@@ -154,7 +154,7 @@ def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMa
 
 
 def _marks_of_alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
-    """Yield a mark for each stretch in which the same alerts fired."""
+    """Yield a mark on the clock for each interval in which the same alerts fired."""
     for names, same in groupby(
         readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
     ):

@@ -34,14 +34,14 @@ _STEP = ("decisive_failure_step", "failure_step", "decisive_step", "mistake_step
 
 
 def is_task(folder: Path) -> bool:
-    """Return whether *folder* is meant as a TraceElephant task: it holds a pair of files, or one of the first pair."""
+    """Return whether *folder* is a TraceElephant task: it holds a pair of files, or one of the first pair."""
     return any(all((folder / name).exists() for name in pair) for pair in PAIRS) or any(
         (folder / name).exists() for name in PAIRS[0]
     )
 
 
 def number_key(path: Path) -> tuple[int, str]:
-    """Return a sort key by which 2.json stands before 10.json."""
+    """Return a sort key by which 2.json comes before 10.json."""
     digits = re.search(r"\d+", path.stem)
     return int(digits[0]) if digits else 0, path.stem
 

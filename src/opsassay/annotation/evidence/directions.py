@@ -60,7 +60,7 @@ class _Question:
         return self.calls.count_by_link(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
-        """Return the least added wait, ms, of a hit call on the links of *place* in the class *members*."""
+        """Return the least added wait, ms, of an affected call on those links of *place* that *members* selects."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
@@ -154,7 +154,7 @@ def best_hypothesis(
 def _hypothesis_for(
     place: str, question: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
-    """Return the hypothesis of a fault on the links *members* of *place*, None when they do not support it."""
+    """Return the hypothesis that the links *members* of *place* are hit, None when they do not support it."""
     agree, limits = question.calls.limits.link_share, question.calls.thresholds
     least_ms = question.smallest(place, members) if added_ms is None else added_ms
     mine = question.table(least_ms).filter(_calls_or_serves(place))
@@ -252,7 +252,7 @@ def _compare_rivals(
 
 
 def _own_links(hypothesis: Hypothesis) -> frozenset[tuple[str, str]]:
-    """Return the links that the hypothesis explains, without calls to its place when its own calls wait."""
+    """Return the slow links by which its place calls others; without any, all slow links."""
     made = frozenset(link for link in hypothesis.slow if link[0] == hypothesis.place)
     return made or hypothesis.slow
 

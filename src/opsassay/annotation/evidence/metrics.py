@@ -214,7 +214,7 @@ def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -
 
 
 def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
-    """Whether a pod's counter of *family* rose above its normal maximum (restarts), or fell below it (others)."""
+    """Return whether a pod's counter of *family* rose above its normal maximum (restart) or fell below it (others)."""
     rows = metrics.filter(
         pl.col("metric").str.contains(_COUNTED[family])
         & (pl.col("service_name") == service)

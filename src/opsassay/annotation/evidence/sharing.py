@@ -41,7 +41,7 @@ def crowded_spans(
 
 
 def with_siblings(sources: Sources, calls: Calls, neighbours: Collection[str], limits: SignatureThresholds) -> Sources:
-    """Return *sources* with the own time that the pressure adds to the *neighbours* of the root."""
+    """Return *sources* with the own time that the *neighbours*, spans of the same pod or host, take in addition."""
     if not neighbours:
         return sources
     entries = calls.entries.filter(pl.col("node").is_in(sorted(neighbours)) & ~pl.col("any_failed_exit"))

@@ -285,7 +285,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 
 
 def check_signature(kind: FaultKind, context: EvidenceContext) -> Signature:
-    """Check whether the signature of a fault of *kind* shows at the root of the context."""
+    """Check whether the telemetry shows a fault of *kind* at the root of the context."""
     rule = SIGNATURES[kind]
     shown = {check: check(context) for check in rule.shows}
     seen = any(e.passed for e in shown.values())
@@ -304,7 +304,7 @@ _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRES
 def check_host(
     kind: FaultKind, host_context: EvidenceContext, service_contexts: Sequence[EvidenceContext]
 ) -> Signature:
-    """Check whether the signature of *kind* shows at a host: as one unit, and at each of its services.
+    """Check whether the telemetry shows a fault of *kind* at a host: as one unit, and at each of its services.
 
     On links the host is one end. Anything else shows at its services, or in a metric of the host itself; what enters the
     traffic enters it at them.

@@ -85,7 +85,7 @@ def _linked_exits(spans: Spans) -> list[_Places]:
 
 
 def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
-    """Return the table of exits at *places*; without an exit span (*virtual*) the callee's stands in."""
+    """Return the table of exits at *places*; without a client span (*virtual*) the callee's span is used."""
     frame = spans.frame.select("period", "time_ns", "end_ns", "operation", "kind", failed="error")[places.span]
     return frame.with_columns(
         span=pl.Series(places.span),

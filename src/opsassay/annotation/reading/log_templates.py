@@ -87,7 +87,7 @@ class Statements:
     limits: StatementThresholds
 
     def broken(self, service: str) -> BrokenHabit | None:
-        """Return the logging habit of *service* that was broken most clearly by itself; None without one.
+        """Return the log line that *service* usually writes and most clearly no longer does by itself; else None.
 
         Spans of requests in which another service broke a habit, or blamed a third, earlier are left out: that may be
         the cause.
@@ -116,7 +116,7 @@ class Statements:
 
     @cached_property
     def _followed(self) -> pl.DataFrame:
-        """One row for each baseline habit and span or request: the columns _COLUMNS."""
+        """One row per span or request and each log line that is usual for it: the columns _COLUMNS."""
         served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
@@ -142,7 +142,7 @@ class Statements:
 
     @cached_property
     def _significant_breaks(self) -> pl.DataFrame:
-        """The rows of `_followed` that broke a habit that its service broke more than by chance."""
+        """The rows of `_followed` whose usual log line is missing more often than by chance."""
         now = self._followed.filter((pl.col("period") == "abnormal") & ~pl.col("kept"))
         broken = [
             _broken_habits(part, self._usual_share(service), self.limits).select(*_HABIT)
@@ -190,7 +190,7 @@ def _read_log_lines(pack: Datapack) -> pl.DataFrame:
 
 
 def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
-    """Return the *requests* that say nothing about habits: period, trace, service.
+    """Return the *requests* that do not show what log lines are usual: period, trace, service.
 
     Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
     and later ones without an error that all logged before: who no longer fails goes on to what was never seen.
@@ -253,7 +253,7 @@ def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFra
 
 
 def _broken_habits(followed: pl.DataFrame, usual_share: float, limits: StatementThresholds) -> pl.DataFrame:
-    """Return the habits of one service broken more than by chance: _HABIT, before and now (shares kept), p."""
+    """Return the usual log lines that one service lacks more than by chance: _HABIT, before, now (shares), p."""
     normal = pl.col("period") == "normal"
     at = pl.col("at_ns")
     broken = ~normal & ~pl.col("kept")

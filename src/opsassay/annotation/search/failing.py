@@ -140,7 +140,7 @@ def _collect_traffic(calls: Calls) -> _Traffic:
 
 
 def _failed_callers(traffic: _Traffic, bad: Flags) -> Flags:
-    """Return which *bad* exits made their caller fail."""
+    """Return which of the exits flagged in *bad* made their caller fail."""
     return bad & take_or_missing(traffic.failed & traffic.blameless, traffic.caller, 0)
 
 

@@ -207,7 +207,7 @@ def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, time
 
 
 def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
-    """Return the cell of one run; the mask is its arm."""
+    """Return the specification of one run; the mask is its arm."""
     return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
 
 

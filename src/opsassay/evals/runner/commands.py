@@ -60,7 +60,7 @@ def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed:
 
 
 def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
-    """Run the command in the sandbox *seal*, or unsealed as a process of this user with a time and output limit.
+    """Run the command in the sandbox *seal*; if not *sealed* as a plain process, limited in time and output only.
 
     Unsealed it is killed with its session at the end, and is free to look around meanwhile. Raises as `Sandbox.run`.
     """

@@ -160,7 +160,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
 
 
 def _require_entry(at: str, key: str, entry: object) -> None:
-    """Raise AnswerError unless *entry*, at path *at* of the answer, has evidence and, as a root cause, a fault kind."""
+    """Raise AnswerError if *entry*, at path *at* in list *key*, lacks evidence or, as a root cause, a fault kind."""
     if not isinstance(entry, dict):
         raise AnswerError(f"{at} is {_describe_kind(entry)} instead of an object")
     evidence = entry.get("evidence")

@@ -259,7 +259,7 @@ def _edit_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
 
 
 def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
-    """Return the trace with *edit* applied to its texts outside of the steps."""
+    """Return the trace with *edit* applied to all of its texts except the steps."""
     texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
     edited = {name: edit(text) for name in texts if (text := getattr(trace, name))}
     return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})

@@ -71,7 +71,7 @@ NAMESPACES = (
 
 
 def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
-    """Make the namespaces and the init in them, tell its pid through *channel*, and wait until all inside is gone."""
+    """Make the namespaces and their first process, send its pid through *channel*, wait until all inside has ended."""
     kernel.die_with_parent(signal.SIGKILL)
     try:
         if plan["outer_uid"] is None:
@@ -333,7 +333,7 @@ def _mount_devices(plan: dict[str, Any]) -> None:
 
 
 def _make_device(name: str) -> None:
-    """Make the device *name* anew, so that a lock on it meets nobody; without root the machine's own is shown."""
+    """Make the device *name* anew, so that locks on it are not shared; without root bind the machine's own."""
     machine, own = Path(HOST, "dev", name), Path(NEW, "dev", name)
     try:
         os.mknod(own, stat.S_IFCHR | 0o666, machine.stat().st_rdev)
@@ -347,7 +347,7 @@ def _make_device(name: str) -> None:
 
 
 def _mount_proc() -> None:
-    """Mount the processes of this pid namespace, each user's own ones only, and take the kernel's knobs away."""
+    """Mount /proc of this pid namespace, each user's own processes only, without the kernel's settings."""
     flags = kernel.NO_SETUID | kernel.NO_DEVICES | kernel.NO_EXEC
     kernel.mount("seal", f"{NEW}/proc", "proc", flags, "hidepid=2")
     for name in ("sys/kernel/shmall", "sys/kernel/msgmni"):

@@ -63,7 +63,7 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def set_dumpable(*, dumpable: bool) -> None:
-    """Let others of the same user look into this process under /proc and with ptrace, or not."""
+    """Let other processes of the same user read this one by /proc and ptrace, or not."""
     _call_prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 

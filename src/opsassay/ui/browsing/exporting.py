@@ -61,6 +61,6 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
 
 
 def _error_page(address: str, error: OpsAssayError) -> Answered:
-    """Return the page that stands where one could not be made."""
+    """Return the page that takes the place of one that could not be made."""
     text = render("browse_error.html", "Nothing to show", text=str(error), home=home_from(address))
     return Answered(text, "html")

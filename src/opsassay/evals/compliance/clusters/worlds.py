@@ -145,7 +145,7 @@ class _WorldDraft:
         return made
 
     def _draw_role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
-        """Return a drawn Role or ClusterRole, whose last rule violates the control or keeps to it."""
+        """Return a drawn role of the kind of *place*, whose last rule violates the control or keeps to it."""
         rules = [self._draw_fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
         if place.kind == "ClusterRole":
             metadata = {key: value for key, value in metadata.items() if key != "namespace"}
@@ -167,7 +167,7 @@ def merge_maps(base: Any, overlay: Any) -> Any:
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
-    """Return *count* compliant and *count* violating worlds, no two of them versions of the same draft."""
+    """Return *count* compliant and *count* violating worlds, all drawn separately."""
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 

@@ -32,7 +32,7 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SandboxLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run the script *fetcher* sealed in the empty *folder*, with an API server that serves the objects of *world*.
+    """Run the script *fetcher* in a sandbox with the empty *folder*, and an API server with the objects of *world*.
 
     Return how it ended and its work folder. Raises StartError when no seal can be made, UserError when there is no kubectl.
     """

@@ -104,7 +104,7 @@ class _Choice:
     compliant: bool
 
     def value(self, control: HostControl) -> str | None:
-        """Return the value in force, a compliant or a violating one, None for unset."""
+        """Return the value in force: a compliant or a violating one, None when it is not set."""
         values = control.compliant if self.compliant else control.violating
         return values[self.chance % len(values)]
 
@@ -282,7 +282,7 @@ def shown_files(world: HostWorld) -> dict[str, str]:
 
 
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
-    """Return *count* compliant and *count* violating hosts, no two of them versions of the same draft."""
+    """Return *count* compliant and *count* violating hosts, all drawn separately."""
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 

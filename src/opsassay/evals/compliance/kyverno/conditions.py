@@ -112,7 +112,7 @@ def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) 
 
 
 def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Whether key and value of the condition stand in its operator's relation; raises UnsupportedError."""
+    """Whether the operator of the condition holds between its key and value; raises UnsupportedError."""
     if not isinstance(condition, Mapping) or not {"key", "operator"} <= set(condition) <= {
         "key",
         "operator",
@@ -194,7 +194,7 @@ def _matches_either_way(first: Any, second: Any) -> bool:
 
 
 def _judge_key_equals(key: str, value: Any) -> bool | None:
-    """Whether a text key equals *value* as duration, amount or wildcard; None for an amount and no amount."""
+    """Whether a text key equals *value* as duration, amount or wildcard; None when only the key is an amount."""
     if both := _parse_durations(key, value):
         return both[0] == both[1]
     if not isinstance(value, str):

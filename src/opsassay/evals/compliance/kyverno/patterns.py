@@ -39,7 +39,7 @@ def satisfies(value: Any, pattern: Any) -> bool:
 
 
 def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
-    """Whether *value* fits *pattern*; raises _SkippedError when an anchor says that it is not meant."""
+    """Whether *value* fits *pattern*; raises _SkippedError when a condition in it does not apply."""
     if isinstance(pattern, Mapping):
         return isinstance(value, Mapping) and _map_satisfies(value, pattern)
     if isinstance(pattern, list):

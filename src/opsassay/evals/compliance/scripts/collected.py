@@ -27,7 +27,7 @@ def right_policy(task: ComplianceTask) -> str:
 
 
 def _submitted_files(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
-    """Return the two files of an answer; the right one stands where none is given."""
+    """Return the two files of an answer; where *collector* or *policy* is None, the right one."""
     assert task.collector is not None
     return {
         task.collector: (right_collector(task) if collector is None else collector).encode(),

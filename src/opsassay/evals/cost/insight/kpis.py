@@ -20,7 +20,7 @@ from opsassay.evals.runner.draws import Draws
 
 
 def _effective_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time, read by EffectiveCost."""
+    """Draw 12 to 26 days of the billed time, whose EffectiveCost is read."""
     _, terms = part_of(draws, billed)
     return Terms("EffectiveCost", terms.first, terms.last)
 
@@ -72,7 +72,7 @@ def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _tag_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time and a time zone; negative rows are left out."""
+    """Draw 12 to 26 days of the billed time and a time zone; rows with a negative cost are left out."""
     _, terms = part_of(draws, billed)
     return Terms(
         "BilledCost", terms.first, terms.last, draws.choice(("Europe/Berlin", "America/New_York")), "leave_out"

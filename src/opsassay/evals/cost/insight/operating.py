@@ -21,7 +21,7 @@ _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category"
 
 
 def _draw_window(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of days within what was billed."""
+    """Draw 12 to 26 days of the billed time."""
     return part_of(draws, billed)[1]
 
 
@@ -75,7 +75,7 @@ def _hours_in(terms: Terms) -> int:
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the capacity at a fixed peak as a percentage of what was used."""
+    """Return per sub-account the capacity if always at its peak, as a percentage of the capacity that there was."""
     each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
         (pl.col("PeakCapacityUnits").max() * _hours_in(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip

@@ -26,7 +26,7 @@ def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tupl
 
 
 def _category_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time and two service categories."""
+    """Draw 12 to 26 days of the billed time and two service categories."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(billed.categories, 2))))
 
@@ -44,7 +44,7 @@ CATEGORY_COST = template("category-cost", _category_terms, _category_frame)
 
 
 def _top_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time, and how many of the largest rows are asked for."""
+    """Draw 12 to 26 days of the billed time, and how many of the largest rows are asked for."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, top=draws.integer(3, 5))
 
@@ -62,7 +62,7 @@ TOP_APPLICATIONS = template("top-applications", _top_terms, _top_frame)
 
 
 def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time; negative rows are left out."""
+    """Draw 12 to 26 days of the billed time; rows with a negative cost are left out."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, negative="leave_out")
 
@@ -80,7 +80,7 @@ ALLOCATION = template("allocation", _allocation_terms, _allocation_frame)
 
 
 def _peak_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a part of the billed time and a time zone; the five largest rows are asked for."""
+    """Draw 12 to 26 days and a time zone; negative costs are left out, the five largest rows are asked for."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
@@ -125,7 +125,7 @@ def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _variance_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 8 to 10 days and a time zone; the five largest rows are asked for."""
+    """Draw 8 to 10 days and a time zone; negative costs are left out, the five largest rows are asked for."""
     _, terms = part_of(draws, billed, 8, 10)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 

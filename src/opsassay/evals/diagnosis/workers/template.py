@@ -101,7 +101,7 @@ class WorkerTemplate:
         os.close(self._wake)
 
     def _reap_jobs(self) -> None:
-        """For each ended worker kill its session and send its exit code to whom the job belongs."""
+        """For each ended worker kill what it left running and send its exit code to the process that sent the job."""
         with suppress(BlockingIOError):
             while os.read(self._woken, 4096):
                 pass

@@ -148,7 +148,7 @@ def _call_of_step(step: OracleStep, task: Assignment, number: int, session: Oper
 
 
 def _start_call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Start the step's call in a thread that continues after the script has ended; return it as begun."""
+    """Start the step's call in a thread that may outlast the script; return it without its output."""
     calls = session.call_count
     threading.Thread(target=_call_of_step, args=(step, task, number, session), name="left", daemon=True).start()
     while session.call_count == calls:
