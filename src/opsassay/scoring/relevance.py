@@ -59,7 +59,7 @@ class Executions:
         return any(self._depends_on_read(read, whole) for read in sorted(set(restricted) & feeding))
 
     def _depends_on_read(self, read: int, whole: Rows) -> bool:
-        """Whether the rows change when what read number *read* sees is changed or halved, and *whole* is repeatable."""
+        """Whether *whole* comes from the subject's rows in read *read* alone, and changes as these change or halve."""
         if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (

@@ -96,7 +96,7 @@ def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
 
 
 def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
-    """Draw the effect of *pair* on each system with intervals, the pooled mean (HKSJ) and the prediction interval."""
+    """Draw the effect of *pair*, number *index*, on each system, the pooled mean (HKSJ) and the prediction interval."""
     m, pooled = audit.matched, pair.pooled
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]

@@ -74,7 +74,7 @@ def _describe_comparison(
 
 
 def _paired_row(definition: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
-    """Return both solvers' means of *metric* over common tasks, and the difference with its interval; None without any."""
+    """Return both solvers' means of *metric* on common tasks and the difference with its interval; None without any."""
     one, two = first.by_task(metric), second.by_task(metric)
     tasks = sorted(one.keys() & two.keys())
     if not tasks:

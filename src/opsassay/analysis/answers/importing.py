@@ -216,7 +216,7 @@ def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
 
 
 def _why_nothing_read(source: Path, report: AnswerReport, form: str | None) -> str:
-    """Return why nothing could be read from *source*: the first problems, or what it holds instead."""
+    """Return why nothing of *source* was read in *form* (None: any): the first problems, or what it holds."""
     if report.problems:
         more = len(report.problems) - 3
         return " ".join(

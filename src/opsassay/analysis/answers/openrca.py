@@ -44,7 +44,7 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
 
 
 def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
-    """Yield the answer of a row for every incident that its question is about; raises UserError without a component."""
+    """Yield a row's answer for every incident that its question is about; raises UserError naming *place*."""
     row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
     about = _find_incidents(asked, document, cases, place)

@@ -173,7 +173,7 @@ def _read_root_cause(value: Any, location: str, notes: list[str]) -> RootCauseCl
 
 
 def _read_propagation(value: Any, location: str, notes: list[str]) -> PropagationClaim:
-    """Return the edge at *location*, its ends under any of the known keys."""
+    """Return the edge at *location*, its ends under any known keys; what is left out goes to *notes*."""
     edge = _require_object(value, location, "an object with from, to and evidence")
     ends = {
         "from": require_text(first_of(edge, ("from", "from_", "source")), f"{location}.from", "the name of a service"),
@@ -190,7 +190,7 @@ def _require_object(value: Any, location: str, expected: str) -> dict[str, Any]:
 
 
 def _read_fault_kind(claim: Mapping[str, Any], location: str, notes: list[str]) -> FaultKind | None:
-    """Return the fault kind under its present name, None for "unknown"; raises UserError for others."""
+    """Return the fault kind, None for "unknown", renamed ones with a note; raises UserError for others."""
     said = require_text(claim.get("fault_kind"), f"{location}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:

@@ -276,7 +276,7 @@ def _regret_intervals(
 
 
 def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
-    """Return how the pooled figures range over all ways to leave *out* systems out."""
+    """Return how the pooled figures, at *level*, range over all ways to leave *out* systems out."""
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2

@@ -146,7 +146,7 @@ def hartung_knapp(effect: Floats, variance: Floats, tau2: Floats) -> tuple[Float
 def hksj_interval(
     mean: Floats, standard_error: Floats, k: NDArray[np.int64], level: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Return mean +- t(k - 1) se, NaN below two systems."""
+    """Return mean +- t(k - 1) se, NaN below two systems; *level* is the confidence."""
     reach = np.where(k > 1, stdtrit(np.maximum(k - 1, 1), (1 + level) / 2), np.nan) * standard_error
     return mean - reach, mean + reach
 

@@ -78,7 +78,7 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    """Return how often the audit finds *gap* when systems deviate by *deviations*, (draws, systems)."""
+    """Return how often the audit, at *level*, finds *gap*; *deviations* (draws, systems), *share*: between families."""
     effect = gap + deviations
     found = random_effects(effect, variance, level)
     regret = leave_one_system_out(effect, sizes).reversed.sum(axis=1) if len(sizes) > 1 else np.zeros(len(effect))
@@ -97,12 +97,12 @@ def _simulate_power(
 
 
 def _share_without_zero(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
-    """Return the share of intervals that exclude 0."""
+    """Return the share of intervals from *low* to *high* that exclude 0."""
     return float(((low > 0) | (high < 0)).mean())
 
 
 def _family_power(effect: NDArray[np.float64], family: NDArray[np.int64], level: float) -> float | None:
-    """Return the share of rows of *effect* (simulations x systems) with |m| > t(F - 1) sd / sqrt(F) of F family means."""
+    """Return the share of simulations (rows) with |m| > t(F - 1) sd / sqrt(F) of F family means, t at *level*."""
     count = int(family.max()) + 1
     if count < 2:
         return None

@@ -52,7 +52,7 @@ def _distinct_rows(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
-    """Return the means of *rows* bootstrap resamples of *scores*, one row each."""
+    """Return the means of *rows* bootstrap resamples of *scores*, one row each, drawn by *draw*."""
     size = len(scores)
     drawn = draw.integers(0, size, (rows, size), dtype=np.int32)
     drawn += (np.arange(rows, dtype=np.int32) * size)[:, None]

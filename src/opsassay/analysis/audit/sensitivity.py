@@ -33,7 +33,7 @@ class WhatIf:
 
 
 def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
-    """Return I2, tau2, prediction interval and leave-one-out reversals of the pair *a*, *b* in *matched*."""
+    """Return I2, tau2, prediction interval (at *level*) and leave-one-out reversals of *a* and *b* in *matched*."""
     return _what_if_left_out(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 
@@ -52,7 +52,7 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
 def _what_if_left_out(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
 ) -> WhatIf:
-    """Return the figures of *a* against *b* without the systems marked in *left_out*."""
+    """Return the figures of *a* against *b*, intervals at *level*, without the systems marked in *left_out*."""
     paired = paired_effects(matched, a, b, ddof)
     pooled = random_effects(paired.effect, leaving_out(paired.variance, left_out), level)
     effect, sizes = paired.effect[~left_out], matched.sizes[~left_out]

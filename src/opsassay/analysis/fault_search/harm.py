@@ -98,7 +98,7 @@ def _describe_losses(trial: ModelledTrial) -> Iterator[str]:
 
 
 def _lost_protection(service: str, before: ModelledSystem, now: ModelledSystem) -> Iterator[str]:
-    """Yield what no longer protects *service*: a password, or a maximum token age."""
+    """Yield what protected *service* in *before* and no longer does: a password, or a maximum token age."""
     own = before.settings[service]
     for values in (one.settings for one in now.replicas[service]):
         for key in (key for key in own if key.endswith("_PASSWORD")):

@@ -44,7 +44,7 @@ def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iter
 
 
 def mutated(parent: Composition, library: Sequence[Block], chance: random.Random) -> Composition:
-    """Return *parent* with one change added, removed or replaced, drawn from *library*."""
+    """Return *parent* with one change added, removed or replaced, drawn from *library* by *chance*."""
     changes = list(parent.changes)
     kind = chance.choice(("add", "remove", "replace")) if changes else "add"
     if kind in ("remove", "replace"):

@@ -60,7 +60,7 @@ def better_than(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, see
 
 
 def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
-    """Return the interval of the mean of *scores* f64[n]: percentiles of a bootstrap over tasks."""
+    """Return the interval of the mean of *scores* f64[n] at *level*: percentiles of a bootstrap over tasks."""
     tasks = len(scores)
     drawn = _cached_counts(tasks, draws, seed) @ scores / tasks
     tail = 100 * (1 - level) / 2

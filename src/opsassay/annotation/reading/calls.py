@@ -48,7 +48,7 @@ def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[
 
 
 def about_gaps(period: str, gaps: tuple[tuple[int, int], ...], window: Window) -> str:
-    """Return a sentence on how much of *window* was observed."""
+    """Return a sentence on how much of *window*, the *period* normal or abnormal, was observed."""
     whole, lost = window.seconds, sum(end - start for start, end in gaps) / 1e9
     seen = f"Of the {whole:.0f} s of the {period} window {whole - lost:.0f} s were observed"
     return f"{seen}: for {lost:.0f} s there are no spans."

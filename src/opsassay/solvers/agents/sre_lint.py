@@ -46,7 +46,7 @@ def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec],
 
 
 def _is_known_name(name: str, names: Collection[str]) -> bool:
-    """Whether *name* is known as it is, or is a known name with "-" and a number."""
+    """Whether *name* is in *names*, or is one of these with "-" and a number after it."""
     stem, _, index = name.rpartition("-")
     return name in names or name in _WHERE_ALSO or (stem in names and index.isdigit())
 

@@ -27,7 +27,7 @@ class Chance:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the salt."""
+        """Return the salt that the random answers are drawn from."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:

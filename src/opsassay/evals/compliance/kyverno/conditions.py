@@ -205,7 +205,7 @@ def _judge_key_equals(key: str, value: Any) -> bool | None:
 
 
 def _equals(key: Any, value: Any) -> bool | None:
-    """Return whether both are equal by Kyverno's rules, None where it neither confirms nor denies it."""
+    """Return whether *key* and value are equal by Kyverno's rules, None where it neither confirms nor denies it."""
     if isinstance(key, str):
         return _judge_key_equals(key, value)
     if key is None:

@@ -234,7 +234,7 @@ def _quote_identifier(name: str) -> str:
 
 
 def _tags_text(quoted: str, kind: str) -> str:
-    """Return the SQL expression for tags as JSON text, from an object or a list of key and value pairs."""
+    """Return the SQL for tags as JSON text, from a column of type *kind*: an object or a list of key and value."""
     return quoted if kind == "VARCHAR" else f"CAST(to_json({quoted}) AS VARCHAR)"
 
 
