@@ -17,6 +17,8 @@ from opsassay.evals.remediation.trial.rehearsal import tools_of
 from opsassay.testbed.apps import compose, compose_copy, load_system
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import level_for
+from opsassay.testbed.workload.runtime.program_telemetry import ProgramTelemetry
+from opsassay.testbed.workload.runtime.stats import Stats
 from test_docs import ROOT, blocks
 from testbed.substrates.local.trials_page import scenario_of_the_page
 
@@ -203,6 +205,32 @@ def test_services_keep_the_names_by_which_others_call_them(tmp_path):
     services["api"]["environment"] = {"DB": "10.9.0.5:5432"}
     with pytest.raises(ConfigError, match=r"api calls db by the address 10.9.0.5.*; call it by its name"):
         system_of(tmp_path, services)
+
+
+def test_calls_by_each_name_of_a_service_are_calls_to_it(tmp_path):
+    services = {
+        "front": {"image": "i", "ports": ["80:80"], "links": ["stock:warehouse", "stock"]},
+        "stock": {
+            "image": "i",
+            "container_name": "the-stock",
+            "hostname": "stock.internal",
+            "networks": {"back": {"aliases": ["shelf"]}},
+        },
+        "plain": {"image": "i"},
+    }
+    found = system_of(tmp_path / "shop", services, networks={"back": None}).services
+    assert found["stock"].program.aliases == ("shelf", "stock.internal", "the-stock", "warehouse")
+    assert found["plain"].program.aliases == ()
+    peers = {called: name for name, one in found.items() for called in (name, *one.program.aliases)}
+    telemetry = ProgramTelemetry(Stats(), "http://localhost", {}, peers, {"db": "sql:db"})
+    asked = {
+        host: telemetry._activity_of(host)
+        for host in ("the-stock", "stock.internal", "stock.shop_default", "db", "api.example")
+    }
+    assert asked == {
+        "the-stock": "call:stock", "stock.internal": "call:stock", "stock.shop_default": "call:stock", "db": "sql:db",
+        "api.example": None,
+    }  # fmt: skip
 
 
 def test_nothing_on_this_machine_takes_the_copy_for_the_project(tmp_path):

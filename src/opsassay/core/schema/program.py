@@ -50,6 +50,7 @@ class Program(Command):
     """A program that a service runs, in a network, a file system and a control group of its own."""
 
     container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
+    aliases: tuple[str, ...] = Field(default=(), description="further names by which others call a container")
     restarts: bool = Field(default=True, description="whether it is started again when it has ended well: a job is not")
     ports: dict[str, int] = Field(default_factory=dict, description="where it listens by name; users call the first")
     ready: Ready | None = None

@@ -10,7 +10,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -154,7 +154,17 @@ def _described(containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "mem_limit": memory_bytes or psutil.virtual_memory().total,
         "restart": first["HostConfig"]["RestartPolicy"]["Name"] or "no",
         "scale": len(containers),
+        "networks": {name: {"aliases": sorted(aliases)} for name, aliases in _aliases(containers).items()},
     }
+
+
+def _aliases(containers: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the names of *containers* in each network that they joined: their own, and those that it knows besides."""
+    found: dict[str, set[str]] = {}
+    for one in containers:
+        for network, joined in (one["NetworkSettings"].get("Networks") or {}).items():
+            found.setdefault(network, set()).update((one["Name"].lstrip("/"), *(joined.get("Aliases") or ())))
+    return found
 
 
 def _bindings(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from opsassay.testbed.apps.compose_copy import ComposeCopy
 from opsassay.testbed.apps.compose_reading import (
     KEYS,
     TRY_S,
+    aliases_of,
     count_of,
     files_of,
     leaves_open,
@@ -213,6 +214,7 @@ class DescribedProject:
             memory_limit_mb=memory_mb,
             program=Program(
                 container=name,
+                aliases=aliases_of(name, self._described),
                 ports={"http": port} if port else {},
                 ready=ready,
                 calls=calls,

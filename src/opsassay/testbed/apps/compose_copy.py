@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opsassay.core.errors import ConfigError
-from opsassay.testbed.apps.compose_reading import count_of, env_files
+from opsassay.testbed.apps.compose_reading import count_of, env_files, own_names
 
 MOST_COPIED_BYTES = 200 * 2**20
 DROPPED = (
@@ -155,7 +155,7 @@ class ComposeCopy:
 
     def _networks(self, service: str, described: Mapping[str, Any]) -> dict[str, Any]:
         """Return the networks that *service*, *described* in the file, joins, with its other names as aliases."""
-        names = {str(described[key]) for key in ("container_name", "hostname") if described.get(key)} - {service}
+        names = own_names(described) - {service}
         given = described.get("networks") or ({"default": None} if names and not described.get("network_mode") else {})
         joined: dict[str, Any] = {}
         for network, how in (dict.fromkeys(given) if isinstance(given, list) else given).items():

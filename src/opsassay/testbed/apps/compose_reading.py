@@ -154,6 +154,23 @@ def env_files(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(one) if isinstance(one, dict) else {"path": one}
 
 
+def own_names(described: Mapping[str, Any]) -> set[str]:
+    """Return the names that the service *described* gives its container, by which others may call it."""
+    return {str(described[key]) for key in ("container_name", "hostname") if described.get(key)}
+
+
+def aliases_of(service: str, services: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the names, sorted, by which others of *services* may call *service* besides its own."""
+    joined = services[service].get("networks")
+    found = own_names(services[service])
+    for how in joined.values() if isinstance(joined, Mapping) else ():
+        found |= set((how or {}).get("aliases") or ())
+    for one in services.values():
+        links = (str(link).partition(":") for link in one.get("links") or ())
+        found |= {alias for called, _, alias in links if called == service and alias}
+    return tuple(sorted(found - {service}))
+
+
 def count_of(described: Mapping[str, Any]) -> int:
     """Return how many containers a service has."""
     counts = ((described.get("deploy") or {}).get("replicas"), described.get("scale"))

@@ -69,7 +69,12 @@ class Orders:
             "variables": system.variables(program),
             "settings": replica.settings,
             "resource": self.fleet.resource(replica),
-            "services": [name for name in system.services if name != replica.service],
+            "services": {
+                called: name
+                for name, service in system.services.items()
+                if name != replica.service
+                for called in (name, *(service.program.aliases if service.program else ()))
+            },
             "stores": {name: ENGINE_ACTIVITY[store.engine] + name for name, store in system.stores.items()},
         }
 

@@ -6,7 +6,7 @@ The endpoint is on the loopback of the program's own network, so that no fault o
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,7 +37,8 @@ METHOD_FIELDS = ("http.request.method", "http.method")
 class ProgramTelemetry:
     """Takes a program's telemetry, counts its spans into *stats*, sends it on to *endpoint* as *resource*'s.
 
-    *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* are the others.
+    *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* each name by which
+    another service is called to that service.
     With a *sidecar*, its spans are those of the service's requests, and the program's own are parts of them.
     """
 
@@ -46,14 +47,14 @@ class ProgramTelemetry:
         stats: Any,
         endpoint: str,
         resource: Mapping[str, str],
-        services: Iterable[str],
+        services: Mapping[str, str],
         stores: Mapping[str, str],
         *,
         sidecar: bool = False,
     ) -> None:
         self._sidecar = SidecarSpans() if sidecar else None
         self._stats, self._endpoint, self._resource = stats, endpoint, dict(resource)
-        self._peers = {name: f"call:{name}" for name in services} | dict(stores)
+        self._peers = {called: f"call:{service}" for called, service in services.items()} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self, listener: socket.socket) -> None:
@@ -117,8 +118,12 @@ class ProgramTelemetry:
                 self._stats.add(activity, took_ns, ok=ok)
         elif span.kind == Span.SPAN_KIND_CONSUMER:
             self._stats.add("consumer", took_ns, ok=ok)
-        elif span.kind == Span.SPAN_KIND_CLIENT and (called := self._peers.get(_peer(fields))) is not None:
+        elif span.kind == Span.SPAN_KIND_CLIENT and (called := self._activity_of(_peer(fields))) is not None:
             self._stats.add(called, took_ns, ok=ok)
+
+    def _activity_of(self, host: str) -> str | None:
+        """Return what calls to *host* are counted under, None for one that is no service or store of the system."""
+        return self._peers.get(host) or self._peers.get(host.partition(".")[0])
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
@@ -134,7 +139,7 @@ def _as_python_value(value: Any) -> Any:
 
 
 def _peer(fields: Mapping[str, Any]) -> str:
-    """Return the first label of the host name that a client span called, '' when it names none."""
+    """Return the host name that a client span called, '' when it names none."""
     host = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), None)
     url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
-    return (host or urlsplit(url).hostname or "").partition(".")[0]
+    return host or urlsplit(url).hostname or ""
