@@ -188,7 +188,7 @@ def _time_metrics(run: Run, metrics_so_far: Metrics) -> Metrics:
 
 
 def _services_of_cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
-    """Return the services of the true cascade; none when there is no cascade."""
+    """Return the services of the annotation's cascade under *profile*; an empty set without a verified cascade."""
     if annotation is None or _why_no_cascade(truth, annotation):
         return frozenset()
     return true_graph(annotation.graph, profile).nodes

@@ -93,7 +93,7 @@ class Tree:
             raise DatapackError(f"{path} cannot be read ({first_line(error)}); record the incident again.") from error
 
     def write_ledger(self, id_: str, ledger: pl.DataFrame) -> None:
-        """Write ledger.parquet of *id_*."""
+        """Write *ledger*, a row per call, as ledger.parquet into the truth folder of the incident *id_*."""
         with whole_file(self._truth_folder(id_) / LEDGER) as partial:
             write_table(partial, ledger)
 

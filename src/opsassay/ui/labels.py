@@ -241,7 +241,7 @@ def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
 def _evidence_rows(
     case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]
 ) -> list[dict[str, Any]]:
-    """Return the evidence rows of *component*: its spans, or the metrics of its service."""
+    """Return the evidence rows of *component*: for an operation its entry in *spans*, else the metrics of *service*."""
     if component.startswith("span|"):
         row = spans.get(component)
         return [_evidence_row(row)] if row else []

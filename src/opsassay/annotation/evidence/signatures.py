@@ -304,10 +304,10 @@ _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRES
 def check_host(
     kind: FaultKind, host_context: EvidenceContext, service_contexts: Sequence[EvidenceContext]
 ) -> Signature:
-    """Check whether the telemetry shows a fault of *kind* at a host: as one unit, and at each of its services.
+    """Return the signature of a fault of *kind* at a host; it is seen when the host or any of its services shows it.
 
-    On links the host is one end. Anything else shows at its services, or in a metric of the host itself; what enters the
-    traffic enters it at them.
+    A fault of links is checked with the host as one end of them. Any other is checked in the host's own metrics and at
+    each of *service_contexts*, where it also enters the traffic.
     """
     rule, root = SIGNATURES[kind], f"node|{host_context.root}"
     parts = tuple(f"{rule.component}|{scene.root}" for scene in service_contexts)

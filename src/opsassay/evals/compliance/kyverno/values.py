@@ -171,7 +171,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def _value_or_zero(value: Any) -> Any:
-    """Return *value* as a text pattern reads it: a missing one as nothing."""
+    """Return *value* as a comparison reads it: a missing one is "0"."""
     return "0" if value is None else value
 
 

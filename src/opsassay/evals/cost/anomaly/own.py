@@ -132,7 +132,10 @@ class OwnAnomalies(AnomalyTask):
 
     @cached_property
     def departing(self) -> list[tuple[str, date]]:
-        """The (slice, day) pairs beyond the `departure`; empty when one is too close to the threshold."""
+        """The (slice, day) pairs, sorted, whose cost is more than `percent` from the usual one.
+
+        Empty when any pair is so near that limit that rounding could decide: the question then has no sure answer.
+        """
         found = []
         for key, (cost, usual) in self.cells.items():
             away, limit = abs(cost - usual), abs(usual) * self.percent / 100

@@ -69,6 +69,7 @@ class ControlWords(Protocol):
 
 
 def _make_step(verb: str, **arguments: object) -> OracleStep:
+    """Return the step of a script that calls the operator's *verb* with *arguments*, unchecked."""
     return OracleStep(verb=verb, arguments=arguments)
 
 

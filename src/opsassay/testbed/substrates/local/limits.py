@@ -38,7 +38,10 @@ class ServiceLimits:
         return key in limits
 
     def change(self, service: str, key: str, value: str | None) -> None:
-        """Set the limit *key* of *service* to *value*, None for that of its file; raises RefusedError, OperationError."""
+        """Set the limit *key* of *service* to *value*, None for that of the system's file, and apply it to all replicas.
+
+        Raises RefusedError for a value out of range or a machine without control groups, OperationError when it fails.
+        """
         system = self._system.system
         most = system.host_cpu_limit if key == CPU_LIMIT else system.host_memory_limit_mb
         try:

@@ -118,7 +118,7 @@ class WatchedWrites:
             self._note_write(kind, "update", item, now_ns)
 
     def _note_removal(self, kind: str, item: Object, now_ns: int) -> None:
-        """Note that *item* was deleted at *now_ns*; of what controllers own only pods."""
+        """Note that *item* of *kind* was deleted at *now_ns*; of objects that a controller owns only pods are noted."""
         if owner_of(item) is None:
             self._note_write(kind, "delete", item, now_ns)
         elif kind == "Pod" and self._open:

@@ -49,7 +49,7 @@ class NodeAgent:
         self._acting = ExitStack()
 
     async def run(self) -> None:
-        """Serve requests until the end."""
+        """Serve HTTP requests until SIGTERM or the deadline of the order, then undo everything that acts."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
         runner = web.AppRunner(self.application())
         await runner.setup()
