@@ -100,7 +100,7 @@ def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict
     Raises NotFoundError for a type that the demo does not draw.
     """
     from opsassay.core.errors import NotFoundError
-    from opsassay.testbed.injection.preconditions import PRESSURE
+    from opsassay.testbed.injection.preconditions import exhausts
 
     known = drawn_faults("own")
     if name is not None and name not in known:
@@ -108,7 +108,7 @@ def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict
     chance = random.Random(seed)  # noqa: S311
     called = sorted({callee for _, callee in app.calls()} or app.services)
     unlimited = app.compose is not None and not set(called).isdisjoint(app.compose.unlimited)
-    fault = name or chance.choice(sorted(known.keys() - PRESSURE if unlimited else known))
+    fault = name or chance.choice(sorted(one for one in known if not (unlimited and exhausts(one))))
     return fault, chance.choice(called), known[fault]
 
 

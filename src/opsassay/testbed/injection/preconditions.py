@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
-from opsassay.core.schema.faults import NO_FAULT, Actuator, fault_type
+from opsassay.core.schema.faults import NO_FAULT, Actuator, Category, fault_type
 from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
 from opsassay.core.schema.system import ENVOY, System
@@ -16,10 +16,13 @@ from opsassay.testbed.core.fleet import Fleet, require_own_rate
 from opsassay.testbed.core.injection import Refusal
 from opsassay.testbed.core.links import affected
 
-PRESSURE = frozenset({"CPUStress", "MemoryStress"})
-"""Faults that use up what a limit leaves."""
 SCOPES = ("operation", "hostname", "peer", "protocol")
 """Parameters that limit a fault to a part of its target."""
+
+
+def exhausts(name: str) -> bool:
+    """Return whether the fault type *name* uses up what the limit of its target leaves, all of the machine without one."""
+    return name != NO_FAULT and fault_type(name).category is Category.STRESS
 
 
 def require(
@@ -108,7 +111,7 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     if index >= service.replicas:
         words = f"{name} has no replica {index}; it has {service.replicas}, counted from 0."
         yield Objection("target.replica", RefusedError(words))
-    if system.compose is not None and name in system.compose.unlimited and fault.fault in PRESSURE:
+    if system.compose is not None and name in system.compose.unlimited and exhausts(fault.fault):
         words = f"nothing limits the containers of {name}, so that it would exhaust this machine"
         yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; give them limits."))
         return
