@@ -83,10 +83,10 @@ def app_of(url: str) -> App:
 class QueueWorker(Worker):
     """procrastinate's worker that ends with ConnectorException as soon as any part of it loses the database.
 
-    Whoever starts it again registers a new worker, so that jobs of the old one are given out anew: those that were
-    taken while the answer was lost, and those whose end could not be written. By itself procrastinate goes on without
-    heartbeats and notifications: it looks no further than the first side task that ends, and that of periodic jobs
-    ends at once where there are none.
+    The worker process then starts another one, which registers anew, so that jobs of the old one are given out again:
+    those that were taken while the answer was lost, and those whose end could not be written. procrastinate by itself
+    goes on without heartbeats and notifications: it watches its side tasks only until the first of them ends, and the
+    one of periodic jobs ends at once where there are none.
     """
 
     _lost: ConnectorException | None = None

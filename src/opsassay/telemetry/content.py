@@ -155,7 +155,7 @@ def file_digest(file: Path) -> str:
 
 
 def _path_of_partial(path: Path) -> Path:
-    """Return a temporary path beside *path*, for its incomplete content."""
+    """Return a temporary path in the folder of *path*, for its incomplete content."""
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 

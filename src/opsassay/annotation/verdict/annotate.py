@@ -211,7 +211,7 @@ def _label(
 def _judge_fault(
     trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> FaultVerdict:
-    """Return the label of one fault, judged by its own *trial* beside all *trials*."""
+    """Return the label of one fault, judged by its own *trial* and all *trials*."""
     label, reason = _label([trial], trials, baseline, observed)
     return FaultVerdict(
         type=trial.fault.type,

@@ -53,7 +53,7 @@ def command(
 
 
 def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
-    """Let *agent* with *model* diagnose a made-up incident; return its name and what came of it."""
+    """Let *agent* with *model* diagnose a made-up incident; return its name and the result."""
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.setups.agents import agent_setup
     from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL
@@ -69,7 +69,7 @@ def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, 
 
 
 def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
-    """Let *agent* try *task* for a few seconds; return its name and what came of it; raises UserError."""
+    """Let *agent* try *task* for a few seconds; return its name and the result; raises UserError."""
     from opsassay.core.errors import NotFoundError, UserError
     from opsassay.evals.runner.domain import DOMAINS, domain_named
     from opsassay.evals.runner.ranking import ORACLE

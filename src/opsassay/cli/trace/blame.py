@@ -259,7 +259,7 @@ def _read_label(label_set: Any) -> tuple[str | None, int | None]:
 
 
 def _settled_as_json(settled: Any) -> dict[str, Any]:
-    """Return the labels that annotators gave one trace, and what came of them, as an item of JSON."""
+    """Return the labels that annotators gave one trace, and their result, as an item of JSON."""
     agent, step = _read_label(settled)
     labels = {name: label.model_dump() for name, label in settled.labels.items()}
     return {

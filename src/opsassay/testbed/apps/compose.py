@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def _load_of(project: DescribedProject) -> Load:
     return Load(mix=tuple(LoadMix(request=f"{name} GET /") for name in sorted(pages)))
 
 
-class DescribedProject:
+class DescribedProject(ABC):
     """A project whose services are *described* as in compose files, with what the user's system file has *stated* of them.
 
     *name* is its name, *shown* what it is called in messages, *key* what names it in a system file.
@@ -181,9 +182,9 @@ class DescribedProject:
             if one.get("ports") and not _store_port(one) and self.ports[name] and self.ports[name][0] not in NOT_HTTP
         }
 
+    @abstractmethod
     def as_run(self) -> ComposeProject:
         """Return the project in the form in which a substrate runs it."""
-        raise NotImplementedError
 
     def services(self) -> dict[str, Service]:
         """Return the services of the system; a job that others wait for is left out, since it ends at the start."""

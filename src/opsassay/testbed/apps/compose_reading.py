@@ -40,14 +40,14 @@ def outline(text: str) -> Any:
 
 
 def own_program(name: str) -> str | None:
-    """Return where the program *name* is: on the `PATH`, or beside this Python; None when it is nowhere."""
+    """Return where the program *name* is: on the `PATH`, or next to this Python; None when it is nowhere."""
     return shutil.which(name) or shutil.which(str(Path(sys.executable).parent / name))
 
 
 def files_of(file: Path) -> list[Path]:
     """Return the files of which the project of *file* consists.
 
-    They are those of COMPOSE_FILE when it names *file*; else *file*, with the override file beside it if compose programs
+    They are those of COMPOSE_FILE when it names *file*; else *file*, with the override file next to it if compose programs
     find *file* by themselves.
     """
     folder = file.parent

@@ -110,7 +110,7 @@ class SystemState:
 
     @property
     def lock(self) -> Path:
-        """The path of the lock file that a supervisor holds while it lives; beside the folder, which comes and goes."""
+        """The path of the lock file that a supervisor holds while it lives; next to the folder, which comes and goes."""
         return self.dir.with_name(f".{self.name}.lock")
 
     def running(self) -> bool:

@@ -154,7 +154,7 @@ def _cost_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
 
 
 def _render_cost(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page of the answer beside the right one."""
+    """Return the page that shows the answer next to the right one."""
     from opsassay.ui.reports import answer_page
 
     del cases

@@ -189,7 +189,7 @@ def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None
 
 
 def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Put the control's line into its file among others, beside a comment that says the opposite."""
+    """Put the control's line into its file among others, next to a comment that says the opposite."""
     assert control.file is not None
     form, value = _SETTINGS[control.file][1], choice.value(control)
     lines = [f"# {control.name}{form.format(choice.other(control))}"]

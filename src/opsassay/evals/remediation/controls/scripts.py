@@ -293,7 +293,7 @@ def _leave_setting(parts: _ControlParts) -> ControlFields:
 
 
 def _scale_beside(parts: _ControlParts) -> ControlFields:
-    """Return a control that leaves the broken replicas and starts more beside them."""
+    """Return a control that leaves the broken replicas and starts more of them."""
     if parts.scenario.no_fault:
         return {"fails": parts.unrepaired, "why_not": RIGHT}
     count = parts.replicas[parts.target]

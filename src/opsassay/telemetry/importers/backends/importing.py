@@ -137,7 +137,7 @@ def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
 
 
 def _path_of_left_pages(out: Path, id_: str) -> Path:
-    """Return the folder beside the tree *out* for pages of an unfinished import."""
+    """Return the folder next to the tree *out* for pages of an unfinished import."""
     return Path(out) / f".importing-{id_}"
 
 
