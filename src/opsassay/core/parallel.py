@@ -59,7 +59,8 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
         return
     heed_interrupts()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
+    workers = min(jobs, len(items))
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(workers,)) as pool:
         try:
             yield from pool.map(partial(_call_unless_given_up, function), items)
         except BaseException:  # interrupted, or nobody wants the rest: what is being done is given up as well
@@ -79,12 +80,13 @@ def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
     return function(item)
 
 
-def _end_with_parent() -> None:
-    """Set this worker process up to end when its parent says so or is killed.
+def _begin_worker(workers: int) -> None:
+    """Set this worker process, one of *workers*, up to use its share of the processors and to end with its parent.
 
     In a group of its own, so that Ctrl-C reaches the parent alone. Of two signals that come at once a thread of a library
     may take in both, and the main thread is not woken.
     """
+    os.environ.setdefault("POLARS_MAX_THREADS", str(max((os.cpu_count() or 1) // workers, 1)))  # before its import
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, interrupt_once)
     if sys.platform == "linux":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from pydantic import ValidationError
@@ -19,6 +20,9 @@ from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 __all__ = ["LOAD_GENERATORS", "Datapack", "content_hash", "opaque_id", "read_object", "write_datapack"]
 
@@ -141,36 +145,54 @@ def require_expandable(*paths: Path) -> None:
     Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression. A file
     that is not there, or is no parquet, is left to whoever reads it.
     """
-    cells: dict[Path, tuple[int, int]] = {}
-    for path in paths:
-        with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-            frame = pl.scan_parquet(path, glob=False)
-            columns = len(frame.collect_schema())
-            cells[path] = int(frame.select(pl.len()).collect().item()), columns
     with suppress(OSError):
-        pages = _page_bytes(tuple((str(path), path.stat().st_mtime_ns) for path in cells))
-        for path, (rows, columns) in cells.items():
+        there = [path for path in paths if path.is_file()]
+        expanded = _expanded_bytes(tuple((str(path), path.stat().st_mtime_ns) for path in there))
+        for path in there:
             most = most_expanded(path.stat().st_size, 512 * 2**20, 64)
-            if max(rows * columns * 16, pages.get(str(path), 0)) > most:
+            size, rows, columns = expanded.get(str(path), (0, 0, 0))
+            if size > most:
                 raise DatapackError(
                     f"{path} expands to more than {most >> 20} MiB ({rows} rows, {columns} columns), the most for its "
                     "size; write it again without what is repeated."
                 )
 
 
+_EXPANDED = """
+    SELECT file_name, max(pages), max(rows), max(columns)
+    FROM (
+        SELECT file_name, num_rows AS rows, 0 AS columns, 0 AS pages FROM parquet_file_metadata($files)
+        UNION ALL
+        SELECT file_name, sum(row_group_num_rows) FILTER (column_id = 0), count(DISTINCT column_id),
+               sum(total_uncompressed_size)
+        FROM parquet_metadata($files) GROUP BY file_name
+    )
+    GROUP BY file_name
+"""
+
+
 @lru_cache(maxsize=1024)
-def _page_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Return the uncompressed bytes of all pages of each of *files* (path, time of change); others are left out."""
+def _expanded_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, int, int]]:
+    """Return what each of *files* (path, time of change) expands to: bytes, rows, columns; no parquet is left out."""
     import duckdb
 
-    found: dict[str, int] = {}
-    with duckdb.connect(":memory:") as connection:
-        for path, _ in files:
-            with suppress(duckdb.Error):
-                metadata = "SELECT sum(total_uncompressed_size) FROM parquet_metadata($path)"
-                row = connection.execute(metadata, {"path": path}).fetchone()
-                found[path] = int(row[0] or 0) if row else 0
+    found: dict[str, tuple[int, int, int]] = {}
+    cursor = _metadata_connection(os.getpid()).cursor()
+    paths = [path for path, _ in files]
+    for some in (paths, *([path] for path in paths)):
+        with suppress(duckdb.Error):
+            for name, pages, rows, columns in cursor.execute(_EXPANDED, {"files": some}).fetchall() if some else ():
+                found[name] = max(int(rows) * int(columns) * 16, int(pages or 0)), int(rows), int(columns)
+            break  # else one of them is no parquet: one by one
     return found
+
+
+@cache
+def _metadata_connection(_process: int) -> DuckDBPyConnection:
+    """Return a connection to read footers by, one for each process, since making one takes longer than the reading."""
+    import duckdb
+
+    return duckdb.connect(":memory:")
 
 
 def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:

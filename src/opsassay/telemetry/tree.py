@@ -170,16 +170,8 @@ def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None =
     folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
     one is raised. Raises UserError when *path* is nothing of this.
     """
-    path = Path(path).resolve()
-    if not path.is_dir():
-        raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
-    readers = _readers(path)
-    if not readers:
-        found = sorted(entry.name for entry in path.iterdir())
-        listed = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-        raise UserError(f"{path} holds {listed or 'nothing'}; {_EXPECTED}")
     cases = []
-    for folder, reader in readers:
+    for folder, reader in _readers(path):
         try:
             cases.append(reader(folder))
         except OpsAssayError as error:
@@ -196,8 +188,26 @@ _EXPECTED = (
 _Reader = Callable[[Path], Case]
 
 
+def find_cases(path: Path) -> list[Path]:
+    """Return the folders of the cases that `resolve` would read in *path*; raises UserError like it."""
+    return [folder for folder, _ in _readers(path)]
+
+
 def _readers(path: Path) -> list[tuple[Path, _Reader]]:
-    """Return the case folders in *path*, each with the function that reads it as a Case."""
+    """Return the case folders in *path*, each with the function that reads it as a Case; raises UserError for none."""
+    path = Path(path).resolve()
+    if not path.is_dir():
+        raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
+    readers = _readers_by_layout(path)
+    if not readers:
+        found = sorted(entry.name for entry in path.iterdir())
+        listed = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise UserError(f"{path} holds {listed or 'nothing'}; {_EXPECTED}")
+    return readers
+
+
+def _readers_by_layout(path: Path) -> list[tuple[Path, _Reader]]:
+    """Return the readers of *path* as a tree, its incidents/, an incident, a datapack, or a folder of datapacks."""
     if (path / "incidents").is_dir():
         return _list_readers(Tree(path))
     if path.name == "incidents":

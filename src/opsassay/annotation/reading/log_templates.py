@@ -7,6 +7,7 @@ something else, breaks off that habit; so does whoever calls it, but later in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,7 +45,9 @@ class StatementThresholds(Written):
 
 _WRAPPED = r'"(?:log|message|msg)"\s*:\s*"((?:[^"\\]|\\.)*)"'
 """The line itself in what a container runtime, and then a logger of JSON, writes around it."""
+_KEY = r'"(?:log|message|msg)"'
 _NESTED = 3
+_TEXT = pl.col("text")
 
 _PLACE = (
     r"([\w.$\[\]/-]+\.(?:py|java|kt|scala|go|js|ts|cs|rb|rs|php|cc|cpp):\d+"  # file:line
@@ -102,9 +105,8 @@ class Statements:
         earlier = others.group_by("period", "trace").agg(first_ns=pl.col("broke_ns").min())
         own = self._followed.filter(pl.col("service") == service).join(earlier, on=["period", "trace"], how="left")
         led = (pl.col("first_ns") < pl.col("broke_ns")).fill_null(value=False)
-        found = _broken_habits(own.filter(~led), self._usual_share(service), self.limits).sort(
-            "p", "statement", "usual"
-        )
+        found = _broken_habits(own.filter(~led), {service: self._usual_share(service)}, self.limits)
+        found = found.sort("p", "statement", "usual")
         if not found.height:
             return None
         row = found.row(0, named=True)
@@ -144,12 +146,9 @@ class Statements:
     def _significant_breaks(self) -> pl.DataFrame:
         """The rows of `_followed` whose usual log line is missing more often than by chance."""
         now = self._followed.filter((pl.col("period") == "abnormal") & ~pl.col("kept"))
-        broken = [
-            _broken_habits(part, self._usual_share(service), self.limits).select(*_HABIT)
-            for (service,), part in self._followed.group_by("service", maintain_order=True)
-            if isinstance(service, str)
-        ]
-        return now.join(pl.concat(broken), on=_HABIT, how="semi") if broken else now
+        services = self._followed.get_column("service").drop_nulls().unique()
+        shares = {service: self._usual_share(service) for service in services}
+        return now.join(_broken_habits(self._followed, shares, self.limits), on=_HABIT, how="semi")
 
 
 def _read_log_lines(pack: Datapack) -> pl.DataFrame:
@@ -159,34 +158,50 @@ def _read_log_lines(pack: Datapack) -> pl.DataFrame:
     """
     logs = pack.both("logs")
     columns = set(logs.collect_schema().names())
-    message = pl.coalesce(pl.col("message").str.extract(_WRAPPED), "message")
-    for _ in range(_NESTED - 1):
-        inner = message.str.replace_all(r'\\(["\\])', "$1").str.extract(_WRAPPED)
-        message = pl.when(message.str.starts_with("{")).then(pl.coalesce(inner, message)).otherwise(message)
-    text = message
-    for pattern, instead in _VALUES:
-        text = text.str.replace_all(pattern, instead)
     located = [
         pl.concat_str(pl.col(file), pl.lit("#"), pl.col(line).cast(pl.String))
         for file, line in _PLACE_COLUMNS
         if {file, line} <= columns
     ]
-    place = message.str.slice(0, 300).str.extract(_PLACE)
     rows = logs.filter(pl.col("trace_id").fill_null("") != "").select(
         pl.col("period").cast(PERIOD),
+        "message",
         service=pl.col("service_name"),
         trace=pl.col("trace_id").hash(1),
         span=pl.col("span_id").fill_null(""),
         time_ns=pl.col("time").dt.epoch("ns"),
-        error=pl.col("level").is_in(ERROR_LEVELS),
-        blames=pl.col("level").is_in(ERROR_LEVELS)
-        & (
-            message.str.extract_many(pack.services(), leftmost=True).list.unique().list.len()
-            > message.str.contains(pl.col("service_name"), literal=True).cast(pl.UInt32)
-        ),
-        statement=pl.coalesce(*located, place, text.str.slice(0, 200)),
+        error=pl.col("level").is_in(ERROR_LEVELS).fill_null(value=False),
+        statement=pl.coalesce(*located, pl.lit(None, dtype=pl.String)),
     )
-    return pack.collect(rows, "logs")
+    lines = pack.collect(rows, "logs")
+    # An expression would run every regular expression on every line: each is for few, and they are slow.
+    message, statement = _unwrapped(lines.get_column("message")), lines.get_column("statement")
+    statement = _replace(statement, statement.is_null(), message, _TEXT.str.slice(0, 300).str.extract(_PLACE))
+    text = _TEXT
+    for pattern, instead in _VALUES:
+        text = text.str.replace_all(pattern, instead)
+    statement = _replace(statement, statement.is_null(), message, text.str.slice(0, 200))
+    error, service = lines.get_column("error"), lines.get_column("service")
+    names = _TEXT.str.extract_many(pack.services(), leftmost=True).list.unique().list.len()
+    others = names > _TEXT.str.contains(pl.lit(service.filter(error)), literal=True).cast(pl.UInt32)
+    return lines.drop("message").with_columns(statement=statement, blames=_replace(error, error, message, others))
+
+
+def _unwrapped(message: pl.Series) -> pl.Series:
+    """Return the log lines without what a container runtime, and then a logger of JSON, wrote around them."""
+    inner = _TEXT.str.extract(_WRAPPED)
+    message = _replace(message, message.str.contains(_KEY), message, pl.coalesce(inner, _TEXT))
+    nested = _TEXT.str.replace_all(r'\\(["\\])', "$1").str.extract(_WRAPPED)
+    for _ in range(_NESTED - 1):
+        message = _replace(message, message.str.starts_with("{"), message, pl.coalesce(nested, _TEXT))
+    return message
+
+
+def _replace(values: pl.Series, rows: pl.Series, texts: pl.Series, change: pl.Expr) -> pl.Series:
+    """Return *values* with what *change* makes of _TEXT, one of *texts*, where *rows* is true."""
+    at = rows.arg_true()
+    changed = texts.gather(at).to_frame("text").select(change).to_series()
+    return values.clone().scatter(at, changed) if at.len() else values
 
 
 def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
@@ -252,14 +267,20 @@ def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFra
     return asked.with_columns(broke_ns=pl.when(~pl.col("kept")).then("broke_ns")).select(_COLUMNS)
 
 
-def _broken_habits(followed: pl.DataFrame, usual_share: float, limits: StatementThresholds) -> pl.DataFrame:
-    """Return the usual log lines that one service lacks more than by chance: _HABIT, before, now (shares), p."""
+def _broken_habits(
+    followed: pl.DataFrame, usual_share: Mapping[str, float], limits: StatementThresholds
+) -> pl.DataFrame:
+    """Return the usual log lines that a service lacks more than by chance: _HABIT, before, now (shares), p.
+
+    *usual_share* has per service how often such lines are missing at the others.
+    """
     normal = pl.col("period") == "normal"
     at = pl.col("at_ns")
     broken = ~normal & ~pl.col("kept")
     meanwhile = ~normal & at.is_between(at.filter(broken).min(), at.filter(broken).max())
     table = (
-        followed.group_by(_HABIT)
+        followed.filter(pl.col("service").is_in(list(usual_share)))
+        .group_by(_HABIT)
         .agg(
             n0=normal.sum(),
             k0=(normal & pl.col("kept")).sum(),
@@ -271,9 +292,9 @@ def _broken_habits(followed: pl.DataFrame, usual_share: float, limits: Statement
         .sort(_HABIT)
     )
     n0, k0, n, k = (table.get_column(c).to_numpy().astype(float) for c in ("n0", "k0", "n", "k"))
-    rate = max(usual_share, limits.least_rate)
+    rate = np.array([max(usual_share[service], limits.least_rate) for service in table.get_column("service")])
     prior = limits.prior_spans
     chance = beta_binomial_at_least(n - k, n, n0 - k0 + prior * rate, k0 + prior * (1 - rate))
     shares = {"before": pl.col("k0") / pl.col("n0"), "now": pl.col("k") / pl.col("n")}
-    beyond = (pl.col("p") * pl.len() < limits.chance) & (pl.col("lasting") >= limits.lasting)
+    beyond = (pl.col("p") * pl.len().over("service") < limits.chance) & (pl.col("lasting") >= limits.lasting)
     return table.with_columns(**shares, p=pl.Series(chance, dtype=pl.Float64)).filter(beyond)

@@ -56,7 +56,7 @@ def command(
     from opsassay.annotation.verdict.settings import load_settings
     from opsassay.core.parallel import map_processes
     from opsassay.core.schema.faults import fault_type
-    from opsassay.telemetry.tree import resolve
+    from opsassay.telemetry.tree import find_cases
 
     chosen = load_settings(settings)
     if compare:
@@ -64,13 +64,7 @@ def command(
         return
     type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
     done: list[Annotated] = []
-    cases = [
-        AnnotateJob(case.datapack.path, root, type_, again, explain, chosen)
-        for path in paths
-        for case in resolve(path, lambda where, error: done.append(Annotated(where.name, where, None, str(error), 0.0)))
-    ]
-    for annotated in done:
-        say(f"opsassay: {annotated.name}: {_format_label(annotated)}")
+    cases = [AnnotateJob(folder, root, type_, again, explain, chosen) for path in paths for folder in find_cases(path)]
     for number, results in enumerate(map_processes(run_job, cases, jobs, ray=ray), 1):
         done += results
         for annotated in results:
