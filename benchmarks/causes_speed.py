@@ -4,7 +4,7 @@ The peer is the PyPI package rcabench-platform (v3.internal.reasoning.runner.run
 its own under ~/.cache/opsassay-bench/rcabench, made on first use. Each measurement is a process of its own; imports, the
 catalogue of faults among them, are not counted, memory is the peak of the process; processor time says most on a busy
 machine. `--sizes` adds a line per size and the exponent with which time grows between them, `--dense` a pack of 200
-services in cycles under a memory cap.
+services in cycles under a memory cap, `--capped 30000000` one of so many spans of which a sample of traces fits.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def main() -> None:
         "--sizes", type=int, nargs="*", default=[10_000, 100_000, 10_000_000], help="further sizes, ours only"
     )
     parser.add_argument("--dense", action="store_true", help="also 200 services that call each other in cycles")
+    parser.add_argument("--capped", type=int, metavar="SPANS", help="also a pack of SPANS within 4000 and 1000 MB")
     parser.add_argument("--repeats", type=int, default=3, help="alternating runs of each on the first pack")
     parser.add_argument("--no-peer", action="store_true")
     given = parser.parse_args()
@@ -153,6 +154,12 @@ def main() -> None:
             make(dense, given.spans, "--services", "200", "--dense")
             held = measure(sys.executable, OURS, dense, str(cap))
             _add(table, f"{given.spans:,} spans, 200 services in cycles, cap {cap:,} MB", "opsassay", held)
+        if given.capped:
+            capped = Path(scratch) / "capped"
+            make(capped, given.capped)
+            for cap in (4000, 1000):
+                held = measure(sys.executable, OURS, capped, str(cap))
+                _add(table, f"{given.capped:,} spans, cap {cap:,} MB", "opsassay", held)
     console = Console(width=130)
     console.print(table)
     for (a, small), (b, large) in pairwise(sorted(grown.items())):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 import pytest
 
 from annotation import systems
 from annotation.cascade import EPOCH, NANO, SECONDS, Effect, fault, frames, incident, make_pack
+from opsassay.annotation.reading import preflight
 from opsassay.annotation.search.paths import SearchLimits
 from opsassay.annotation.verdict.annotate import annotate
 from opsassay.annotation.verdict.settings import AnnotateSettings
@@ -142,6 +145,44 @@ def test_more_spans_than_memory(tmp_path):
     small = AnnotateSettings(limits=SearchLimits(memory_mb=1))
     with pytest.raises(DatapackError, match=r"spans, which need about [\d,]+ MB of memory, and there are 1: use fewer"):
         annotate(pack, [FAULT], settings=small)
+
+
+def test_of_more_spans_than_memory_a_sample_of_traces_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight, "FEWEST_SPANS", 1000)
+    pack = make_pack(tmp_path / "pack", {call: 6 * rate for call, rate in systems.deep().items()}, EFFECT)
+    spans = sum(pack.read(period, "traces").height for period in ("normal", "abnormal"))
+    room_mb = int(spans * preflight.BYTES_PER_SPAN / 2**20 / 2)
+    found = annotate(pack, [FAULT], settings=AnnotateSettings(limits=SearchLimits(memory_mb=room_mb)))
+    assert re.fullmatch(rf"One in [23] traces is read: there are {spans:,} spans, which need .*\.", found.notes[0])
+    assert found.graph.root_services() == {"payment"}
+    assert found.label is Label.ATTRIBUTED
+    whole = annotate(pack, [FAULT])
+    assert {(e.source, e.target) for e in found.graph.edges} == {(e.source, e.target) for e in whole.graph.edges}
+    assert not [note for note in whole.notes if "One in" in note]
+
+
+def test_a_sample_has_whole_traces_and_every_line_without_one(tmp_path):
+    pack = make_pack(tmp_path / "pack", systems.deep(), EFFECT)
+    half = preflight.SampledTraces(pack.path, pack.incident, pack.env, whole=pack, one_of=2)
+    for period in ("normal", "abnormal"):
+        all_, kept = pack.read(period, "traces"), half.read(period, "traces")
+        ids = kept.get_column("trace_id").unique()
+        assert 0.3 < ids.len() / all_.get_column("trace_id").n_unique() < 0.7
+        assert kept.height == all_.filter(pl.col("trace_id").is_in(ids.implode())).height
+        assert set(half.read(period, "logs").get_column("trace_id")) <= {*ids, ""}
+        assert half.read(period, "metrics").equals(pack.read(period, "metrics"))
+
+
+def test_messages_between_traces_are_not_sampled(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight, "FEWEST_SPANS", 10)
+    pack = make_pack(tmp_path / "pack", {call: 6 * rate for call, rate in systems.deep().items()}, EFFECT)
+    file = pack.path / "abnormal_traces.parquet"
+    spans = pl.read_parquet(file)
+    first = f"{spans['trace_id'][0]}:{spans['span_id'][0]}"
+    spans.with_columns(pl.lit(first).alias("attr.links")).write_parquet(file)
+    small = AnnotateSettings(limits=SearchLimits(memory_mb=1))
+    with pytest.raises(DatapackError, match=r"spans, which need about [\d,]+ MB of memory, and there are 1: use fewer"):
+        annotate(Datapack.open(pack.path), [FAULT], settings=small)
 
 
 def test_a_truncated_table(tmp_path):

@@ -1,6 +1,9 @@
-"""Whether a datapack can be judged at all: spans in both windows, and memory to hold them."""
+"""Whether a datapack can be judged at all: spans in both windows, and memory to hold them or a sample of their traces."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import polars as pl
 import psutil
@@ -9,14 +12,38 @@ from opsassay.core.errors import DatapackError
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
 
-BYTES_PER_SPAN = 700
+BYTES_PER_SPAN = 300
 """Peak memory per span, measured from 1 to 10 million spans (benchmarks/causes_speed.py), rounded up."""
 
+FEWEST_SPANS = 200_000
+"""A sample that would hold fewer spans is not taken: the datapack needs more memory."""
 
-def require_readable(pack: Datapack, memory_mb: int | None = None) -> None:
-    """Raise DatapackError when a window of *pack* holds no spans, or when they need more memory than there is.
 
-    *memory_mb* is the cap; without one it is what the machine has free now.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampledTraces(Datapack):
+    """A datapack of which every *one_of*-th trace is read, with its spans and log lines; metrics are read whole.
+
+    Which traces these are follows from their ids alone (the hash of polars).
+    """
+
+    whole: Datapack
+    one_of: int
+
+    def scan(self, period: str, modality: str) -> pl.LazyFrame:
+        """Return the rows of the sampled traces, and those without a trace."""
+        table = self.whole.scan(period, modality)
+        if "trace_id" not in table.collect_schema().names():
+            return table
+        trace = pl.col("trace_id").fill_null("")
+        return table.filter((trace.hash(3) % self.one_of == 0) | (trace == ""))
+
+
+def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapack, tuple[str, ...]]:
+    """Return *pack*, or a sample of its traces where its spans need more memory than there is, and a note that says so.
+
+    *memory_mb* is the cap, without what the program takes before it reads (about 200 MB); else what the machine has free
+    now. Raises DatapackError when a window holds no
+    spans, and when no sample is possible: of fewer than FEWEST_SPANS spans, or of messages between traces.
     """
     spans = {period: pack.scan(period, "traces").select(pl.len()).collect().item() for period in PERIODS}
     for period, count in spans.items():
@@ -24,10 +51,25 @@ def require_readable(pack: Datapack, memory_mb: int | None = None) -> None:
             raise DatapackError(
                 f"{pack.path} has no spans in its {period} window, so nothing can be compared; record it again with load."
             )
-    needed_mb = sum(spans.values()) * BYTES_PER_SPAN / 2**20
-    room_mb = memory_mb if memory_mb is not None else psutil.virtual_memory().available / 2**20
-    if needed_mb > room_mb:
+    total = sum(spans.values())
+    needed = total * BYTES_PER_SPAN
+    room = memory_mb * 2**20 if memory_mb is not None else psutil.virtual_memory().available
+    if needed <= room:
+        return pack, ()
+    one_of = math.ceil(needed / room)
+    about = f"{total:,} spans, which need about {needed / 2**20:,.0f} MB of memory, and there are {room / 2**20:,.0f}"
+    if total / one_of < FEWEST_SPANS or any(_has_links(pack, period) for period in PERIODS):
         raise DatapackError(
-            f"{pack.path} has {sum(spans.values()):,} spans, which need about {needed_mb:,.0f} MB of memory, and there are "
-            f"{room_mb:,.0f}: use fewer processes, a larger machine or a higher limits.memory_mb."
+            f"{pack.path} has {about}: use fewer processes, a larger machine or a higher limits.memory_mb."
         )
+    sample = SampledTraces(pack.path, pack.incident, pack.env, whole=pack, one_of=one_of)
+    return sample, (f"One in {one_of} traces is read: there are {about}.",)
+
+
+def _has_links(pack: Datapack, period: str) -> bool:
+    """Return whether spans of *period* name spans of other traces, as consumers of messages do."""
+    table = pack.scan(period, "traces")
+    if "attr.links" not in table.collect_schema().names():
+        return False
+    links = pl.col("attr.links").cast(pl.String).str.contains(":", literal=True)
+    return bool(table.select(links.any()).collect().item())

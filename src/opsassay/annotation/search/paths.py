@@ -24,7 +24,11 @@ class SearchLimits(Written):
     visits: int = Field(default=2, ge=1, description="states in which a path may come by the same component")
     paths: int = Field(default=200, ge=1, description="paths that are read off; edges are complete regardless")
     places: int = Field(default=20_000, ge=10, description="components in a state that are held in memory")
-    memory_mb: int | None = Field(default=None, ge=1, description="memory for one datapack; what is free when left out")
+    memory_mb: int | None = Field(
+        default=None,
+        ge=1,
+        description="memory for one datapack: of a larger one a sample of traces is read; what is free when left out",
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from opsassay.annotation.evidence.thresholds import Thresholds
 from opsassay.annotation.reading.calls import Calls, read_calls
 from opsassay.annotation.reading.graph import SystemGraph, infer_graph
 from opsassay.annotation.reading.log_templates import Statements
-from opsassay.annotation.reading.preflight import require_readable
+from opsassay.annotation.reading.preflight import fit_in_memory
 from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.search.propagation_gate import find_flows
 from opsassay.annotation.search.rules import RULES_VERSION
@@ -103,12 +103,12 @@ class Opened:
 def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opened:
     """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
     settings = settings or AnnotateSettings()
-    require_readable(pack, settings.limits.memory_mb)
+    pack, sampled = fit_in_memory(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
     lacking = one_sided(
         lambda period, modality: bool(pack.collect(pack.scan(period, modality).head(1), modality).height)
     )
-    calls = replace(calls, notes=(*calls.notes, *lacking))
+    calls = replace(calls, notes=(*sampled, *calls.notes, *lacking))
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
     with ThreadPoolExecutor(1) as beside:
         normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
