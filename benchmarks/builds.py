@@ -118,7 +118,7 @@ def rows(scratch: Path, packs: int) -> dict[str, tuple[Command, Command]]:
         f"annotate of {packs} packs, -j 2": (annotate(many, "annotate"), annotate(many, "incident", "annotate")),
         f"audit of {CASES} x {METHODS} x {SYSTEMS}": (audit, audit),
         "20 starts of the SQL worker, with one statement": (worker, worker),
-        "import of 28 packs": (imports("import"), imports("incident", "import")),
+        "import of nezha-raw, which has spans for a few incidents": (imports("import"), imports("incident", "import")),
     }
 
 

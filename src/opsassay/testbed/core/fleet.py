@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import string
@@ -200,6 +199,8 @@ def require_own_rate(system: System) -> None:
 
 async def sleep_until(condition: Any, timeout_s: float, every_s: float = 0.05) -> bool:
     """Call *condition* every *every_s* seconds until it holds or *timeout_s* is over; return whether it held."""
+    import asyncio  # 30 ms, which each reader of the catalogue would pay
+
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
