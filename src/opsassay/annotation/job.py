@@ -21,7 +21,7 @@ from opsassay.telemetry.tree import Case, resolve, write_annotation
 EVERY_TYPE = "every"
 """A sham of each type that may be at a service."""
 
-CAUSES_VERSION = "6"
+CAUSES_VERSION = "7"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 

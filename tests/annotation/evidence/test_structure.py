@@ -44,6 +44,64 @@ def test_a_service_that_calls_nobody_shows_by_its_inner_spans(tmp_path):
     assert _shown(tmp_path, _with_inner_spans(frames(deep(), Effect(skips={"catalogue": 0.4})))) == {"catalogue"}
 
 
+def _with_methods(tables, share, method="parse"):
+    """Give every request of payment, before its calls, a span "validate" with "parse" in it.
+
+    In *share* of the requests of the abnormal window *method* ends at once: without "parse", or not made at all.
+    """
+    rnd = random.Random(5)
+    for period in ("normal", "abnormal"):
+        traces = tables[period, "traces"]
+        for number, row in enumerate(traces.filter(service_name="payment", **{"attr.span_kind": "Server"}).to_dicts()):
+            ends = period == "abnormal" and rnd.random() < share
+            inner = dict.fromkeys(row) | {k: row[k] for k in ("time", "trace_id", "service_name", "attr.k8s.pod.name")}
+            inner |= {"attr.span_kind": "Internal", "attr.status_code": "Unset"}
+            ms = 0.05 if ends else 2.0
+            made = [("validate", row["span_id"], ms)] + [("parse", f"v{number}", ms / 2)] * (not ends)
+            made = [] if ends and method == "validate" else made
+            rows = [
+                inner
+                | {"span_id": f"{name[0]}{number}", "parent_span_id": parent, "span_name": name}
+                | {"duration": int(each * 1e6)}
+                for name, parent, each in made
+            ]
+            traces = traces.vstack(pl.DataFrame(rows, schema=traces.schema)) if rows else traces
+        tables[period, "traces"] = traces
+    return tables
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_method_inside_a_service_that_ends_early_shows(tmp_path, share):
+    assert _shown(tmp_path, _with_methods(frames(deep()), share)) == {"payment"}
+
+
+def test_methods_that_go_on_as_before_are_no_sign(tmp_path):
+    assert _shown(tmp_path, _with_methods(frames(deep()), 0.0)) == set()
+
+
+def test_a_service_that_stops_after_an_answer_is_not_to_blame(tmp_path):
+    """What its callee answered may be why: a checkout without orders, after the catalogue answered."""
+    tables = frames(deep())
+    traces = tables["abnormal", "traces"]
+    ways = dict(traces.select("span_id", "parent_span_id").iter_rows())
+    checkouts = traces.filter(service_name="gateway", span_name="POST /checkout").get_column("span_id")[::2]
+    calls = traces.filter(service_name="gateway", span_name="POST /orders")
+    gone = set(calls.filter(pl.col("parent_span_id").is_in(checkouts.implode())).get_column("span_id"))
+    assert len(gone) > 20
+    while below := {span for span, parent in ways.items() if parent in gone} - gone:
+        gone |= below
+    tables["abnormal", "traces"] = traces.filter(~pl.col("span_id").is_in(list(gone)))
+    assert _shown(tmp_path, tables) == set()
+
+
+def test_a_service_shows_although_users_come_less_often(tmp_path):
+    tables = frames(deep())
+    fewer = frames({call: rate * 0.4 for call, rate in deep().items()}, Effect(skips={"payment": 0.5}))
+    tables |= {key: table for key, table in fewer.items() if key[0] == "abnormal"}
+    assert _shown(tmp_path, tables) == {"payment"}
+
+
 def test_spans_that_are_lost_or_not_sampled_are_no_sign(tmp_path):
     for share in (0.2, 0.6):
         tables, rnd = frames(deep()), random.Random(3)

@@ -22,6 +22,7 @@ def test_a_call_on_the_step_of_a_moment_is_in_it(start: int, count: int) -> None
     calls = Calls(
         entries=nothing,
         exits=nothing,
+        bare=nothing,
         services=(),
         status_known=True,
         start_ns={"normal": start},

@@ -124,5 +124,6 @@ def since(calls: Calls, start_ns: int | None) -> Calls:
         calls,
         entries=calls.entries.filter(keep),
         exits=calls.exits.filter(keep),
+        bare=calls.bare.filter(keep),
         start_ns={**calls.start_ns, "abnormal": start_ns},
     )

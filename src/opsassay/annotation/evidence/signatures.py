@@ -29,48 +29,63 @@ from opsassay.annotation.evidence.failures import (
 from opsassay.annotation.evidence.metrics import host_raised, raised
 from opsassay.annotation.evidence.times import clock_shift, own_time, starved_time, store_time
 from opsassay.annotation.reading.calls import Calls
-from opsassay.annotation.reading.spans import index_of
 from opsassay.annotation.reading.tails import beta_binomial_at_least, binomial_at_most
 from opsassay.core.schema.faults import FaultKind
 
 _NORMAL = pl.col("period") == "normal"
 MORE, AS_MANY, FEWER = 0.1, 0.75, 0.9
-"""Share of requests by which those without a call grow at least; of the usual rate of requests, and of those that call."""
+"""Share of spans by which bare ones grow at least; of the usual rate of all spans, and of those that are not bare."""
 OTHER_TIME = 2.0
-"""A request that skips its calls takes this many times as long or as short; one whose spans were lost does not."""
+"""A span that skips its calls takes this many times as long or as short; one whose children were lost does not."""
 
 
 def calls_skipped(context: EvidenceContext) -> SignatureCheck:
-    """Return whether an operation of the root answers without calls that its requests always needed.
+    """Return whether spans of the root end without the calls, or inner spans, that their operation always needed.
 
-    No service below can be the cause, since it was not called. Of an operation k0 of n0 requests made no call before, and
-    k of n do now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often calls are missing at
-    other services (spans that are lost or not sampled are missing everywhere), corrected for all operations; when such
-    requests take another time than those that call; and when they came in place of those, not in addition to
-    them, which would be another mix of requests. A service whose calls fail, or show at their callees alone, has none.
+    No service below can be the cause, since it was not called. Of an operation k0 of n0 spans were bare before (see
+    `find_bare`), and k of n are now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often
+    spans are bare at other services (spans that are lost or not sampled are missing everywhere), corrected for all
+    operations; when bare spans take another time than others; and when there were none before, or they came in place of
+    others, not in addition to them, which would be another mix of requests. A service whose calls fail, or show at their
+    callees alone, has none.
     """
-    nodes = _calling_operations(context.calls)
+    nodes = _lacking_operations(context.calls)
     limits = context.thresholds.statements
     more = _sum_share("k", "n") - _sum_share("k0", "n0")
-    others = nodes.filter(pl.col("service") != context.root).group_by("service").agg(more=more).get_column("more")
-    rate = max(float(np.median(others.to_list() or [0.0])), limits.least_rate)
+    elsewhere = dict(nodes.group_by("service").agg(more=more).iter_rows())
+    others = [elsewhere.get(service, 0.0) for service in context.calls.services if service != context.root]
+    rate = max(float(np.median(others or [0.0])), limits.least_rate)
+    tried = max(nodes.height, context.calls.entries.get_column("node").n_unique())
     mine = nodes.filter(pl.col("service") == context.root)
     n0, k0, n, k = (mine.get_column(name).to_numpy().astype(float) for name in ("n0", "k0", "n", "k"))
     chance = beta_binomial_at_least(k, n, k0 + limits.prior_spans * rate, n0 - k0 + limits.prior_spans * (1 - rate))
-    longer = context.calls.seconds("abnormal") / context.calls.seconds("normal")
+    longer = _traffic_ratio(context.calls)
     fewer = binomial_at_most(n - k, n - k + n0 - k0, longer / (1 + longer)) < context.thresholds.chance
-    replaced = fewer & (n >= AS_MANY * n0 * longer) & (n - k < FEWER * (n0 - k0) * longer)
+    replaced = (k0 == 0) | (fewer & (n >= AS_MANY * n0 * longer) & (n - k < FEWER * (n0 - k0) * longer))
     ratio = pl.col("bare_ms") / pl.col("usual_ms")
     found = mine.filter(
-        pl.Series((chance * nodes.height < limits.chance) & (k / n - k0 / n0 > MORE) & replaced, dtype=pl.Boolean)
+        pl.Series((chance * tried < limits.chance) & (k / n - k0 / n0 > MORE) & replaced, dtype=pl.Boolean)
         & ((ratio > OTHER_TIME) | (ratio * OTHER_TIME < 1))
     )
     if not found.height or _blames_others(context):
         return SignatureCheck(passed=False, sentence=f"requests of {context.root} make the calls that they did")
-    skipped = found.join(_bare_requests(context.calls).filter(~_NORMAL & pl.col("bare")), on="node").get_column("entry")
+    now = context.calls.bare.filter(~_NORMAL & pl.col("bare"))
+    skipped = now.join(found, on=["service", "operation"], how="semi").get_column("entry")
     worst = found.sort(pl.col("k") / pl.col("n"), descending=True).row(0, named=True)
-    words = f"{worst['k'] / worst['n']:.0%} of {worst['node']} make no call, before {worst['k0'] / worst['n0']:.0%}"
+    what = f"{context.root}::{worst['operation']}"
+    words = f"{worst['k'] / worst['n']:.0%} of {what} lack what they usually do, before {worst['k0'] / worst['n0']:.0%}"
     return SignatureCheck(passed=True, sentence=words, sources=Sources(entries=frozenset(skipped)))
+
+
+def _traffic_ratio(calls: Calls) -> float:
+    """Return how many requests are due now for each one before: by the lengths of the windows, or by those of users.
+
+    The lower of both counts: users may have stopped, and quick requests of another kind may have come in addition.
+    """
+    surface = dict(calls.entries.filter("surface").group_by("period").len().iter_rows())
+    now, before = (surface.get(period, 0) for period in ("abnormal", "normal"))
+    longer = calls.seconds("abnormal") / calls.seconds("normal")
+    return min(now / before, longer) if min(now, before) >= 20 else longer
 
 
 def _sum_share(part: str, total: str) -> pl.Expr:
@@ -78,38 +93,11 @@ def _sum_share(part: str, total: str) -> pl.Expr:
     return pl.col(part).sum() / pl.col(total).sum()
 
 
-def _bare_requests(calls: Calls) -> pl.DataFrame:
-    """Return the entries with *bare*: whether no call is made, or no span is below it."""
-    entries, callers = calls.entries, index_of(calls.exits.get_column("caller_entry"))
-    ids, callees = entries.get_column("entry").to_numpy(), index_of(calls.exits.get_column("callee_entry"))
-    size = int(max(ids.max(initial=-1), callers.max(initial=-1), callees.max(initial=-1))) + 1
-    calling, bare, odd = (np.zeros(size, dtype=bool) for _ in range(3))
-    calling[callers[callers >= 0]] = True
-    table = entries.select(
-        "period",
-        "service",
-        "node",
-        "entry",
-        "duration_ms",
-        "failed",
-        calls=pl.Series(calling[ids]),
-        alone=pl.col("spans") == 1,
-    )
-    calls_often, alone_often = (pl.col(c).filter(_NORMAL).mean().over("node") > 0.5 for c in ("calls", "alone"))
-    lacks = pl.when(calls_often).then(~pl.col("calls")).otherwise(pl.col("alone") & ~alone_often)
-    table = table.with_columns(bare=lacks.fill_null(value=False))
-    bare[ids] = (table.get_column("bare") | table.get_column("failed")).to_numpy()
-    inner = (callers >= 0) & (callees >= 0)
-    odd[callers[inner][bare[callees[inner]]]] = True
-    return table.filter(~pl.Series(odd[ids]))
-
-
-def _calling_operations(calls: Calls) -> pl.DataFrame:
-    """Return the operations most of whose requests made calls before: counts n0, k0, n, k and median times."""
-    bare, ms = pl.col("bare"), pl.col("duration_ms")
+def _lacking_operations(calls: Calls) -> pl.DataFrame:
+    """Return the operations with bare spans, which were few before: counts n0, k0, n, k and median times."""
+    bare, ms = pl.col("bare"), (pl.col("end_ns") - pl.col("time_ns")) / 1e6
     return (
-        _bare_requests(calls)
-        .group_by("service", "node")
+        calls.bare.group_by("service", "operation")
         .agg(
             n0=_NORMAL.sum(),
             k0=(_NORMAL & bare).sum(),
@@ -119,7 +107,7 @@ def _calling_operations(calls: Calls) -> pl.DataFrame:
             bare_ms=ms.filter(~_NORMAL & bare).median(),
         )
         .filter((pl.col("n") > 0) & (pl.col("k0") * 2 < pl.col("n0")))
-        .sort("service", "node")
+        .sort("service", "operation")
     )
 
 

@@ -18,6 +18,7 @@ from opsassay.annotation.reading.exits import find_exits
 from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names
 from opsassay.annotation.reading.parents import Index
 from opsassay.annotation.reading.spans import Spans, index_of, nullable, read_spans, take_or_missing
+from opsassay.annotation.reading.structure import find_bare
 from opsassay.annotation.reading.waits import with_waits
 from opsassay.core.schema.incident import Window
 from opsassay.telemetry.datapack import Datapack
@@ -69,20 +70,22 @@ class Calls:
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
     exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
     blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
-    node's usual time), any_failed_exit, logged_error, spans (how many it has), response_bytes,
-    caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
+    node's usual time), any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface (bool),
+    shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     from_generator, virtual (no span of its own: the callee's stands in), name, time_ns, end_ns, duration_ms, failed,
     asynchronous, callee_entry, callee_node and callee_service (the expected ones when absent), usual_service (that of
     the baseline, where it had one), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
     lag_ms (the same of messages), callee_ms (while the exit lasted), overrun (the callee worked on when the exit
     ended), critical (the share of it that the caller waited for nothing else: parallel calls wait for the last).
-    *notes*: what was odd about the spans, in sentences. *gaps*: (from, to) in ns, by period, that were not observed.
+    *bare*: as `find_bare` returns it. *notes*: what was odd about the spans, in sentences. *gaps*: (from, to) in ns, by
+    period, that were not observed.
     *start_ns* and *end_ns*: of the windows by period, UTC. Dense ids count rows from 0 on, before any are filtered out.
     """
 
     entries: pl.DataFrame
     exits: pl.DataFrame
+    bare: pl.DataFrame
     services: tuple[str, ...]
     status_known: bool
     start_ns: dict[str, int]
@@ -106,6 +109,7 @@ def read_calls(pack: Datapack) -> Calls:
     spans = read_spans(pack)
     entries, entry_of = _read_entries(spans)
     exits = find_exits(spans, entries, entry_of)
+    bare = find_bare(spans, entry_of)
     status_known = spans.status_known
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     gaps = {period: unobserved(spans.frame, period, window) for period, window in windows.items()}
@@ -123,6 +127,7 @@ def read_calls(pack: Datapack) -> Calls:
     return Calls(
         entries=_with_outer_spans(entries, exits, status_known=status_known),
         exits=exits,
+        bare=bare,
         services=tuple(s for s in services if s and s not in generators),
         status_known=status_known,
         start_ns={p: w.start_ns for p, w in windows.items()},
@@ -155,9 +160,6 @@ def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
         node=join_names(begun.get_column("service"), "::", begun.get_column("operation")),
         duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
         logged_error=inside("logged_error", also_exits=True),
-        spans=pl.Series(
-            np.bincount(spans.entry[spans.entry >= 0], minlength=spans.parent.size)[rows].astype(np.uint32)
-        ),
         failed=pl.col("error") | (unknown & inside("error")),
         own_error=pl.col("own_error") | (unknown & inside("own_error")),
         surface=pl.Series((parent < 0) | take_or_missing(spans.generator, parent, 0)),
