@@ -81,9 +81,9 @@ def _lacks_children(code: Index, normal: Flags, parent: Index, child: Index, siz
     """Return for each span whether it lacks a child (of code *child* under *parent*) that nearly all had before."""
     parents, children = distinct_pairs(parent, child)
     served = np.bincount(code[normal], minlength=size)
-    way = code[parents] * size + children
-    ways, had = np.unique(way[normal[parents]], return_counts=True)
-    usual = ways[(served[ways // size] >= ALWAYS_OF) & (had >= ALWAYS * served[ways // size])]
+    pair = code[parents] * size + children
+    pairs, had = np.unique(pair[normal[parents]], return_counts=True)
+    usual = pairs[(served[pairs // size] >= ALWAYS_OF) & (had >= ALWAYS * served[pairs // size])]
     needed = np.bincount(usual // size, minlength=size)
-    has = np.bincount(parents[np.isin(way, usual)], minlength=code.size)
+    has = np.bincount(parents[np.isin(pair, usual)], minlength=code.size)
     return has < needed.take(code)
