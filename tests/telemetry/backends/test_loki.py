@@ -276,6 +276,7 @@ def test_counts_at_random_times_against_a_loop(tmp_path):
         ('{a="b"} |> "x"', "|> is not served here"),
         ('{a="b"} | x="1" or x="2"', "or is not served here"),
         ('{a="b"} | (x="1")', "| ( is not served here"),
+        ('({a="b"})', "parentheses around a query of logs are not served here"),
         ('{a="b"} |= ip("1.2.3.4")', "ip() is not served here"),
         ('count_over_time({a="b"}[1m]) by (a)', "by is not served here"),
         ("{}", "queries require at least one regexp or equality matcher that does not have an empty-compatible value"),

@@ -143,3 +143,30 @@ def test_names_in_quotes_are_names(url):
                   'hits{route="plain"} * on("route") group_left() hits'):  # fmt: skip
         (one,) = got(url, "/api/v1/query", query=query, time=START_S)["data"]["result"]
         assert one["metric"]["route"] == "plain", query
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ('count_over_time({service_name="front"}[1h])', len(ROUTES)),
+        ('(count_over_time({service_name="front"}[1h]))', len(ROUTES)),
+        ('count_over_time({service_name="front"}[1h] |= "plain")', 1),
+        ('count_over_time({service_name="front"}[1h] offset 1s |= "plain" | level="INFO")', 1),
+        ('count_over_time({service_name="front"} | level="INFO" and service_name="front" [1h])', len(ROUTES)),
+        ('count_over_time({service_name="front"} | level="INFO", service_name="cart" [1h])', 0),
+    ],
+)
+def test_one_count_of_logs_in_every_way_to_write_it(url, query, count):
+    found = got(url, "/loki/api/v1/query", query=f"sum({query})", time=START_S + 1800)["data"]["result"]
+    assert [float(one["value"][1]) for one in found] == [float(count)] * bool(count)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_longer"), [("1e3", True), (".5", True), ("999", True), ("1e10", False), ("2.", True)]
+)
+def test_a_number_in_traceql_in_every_form(url, value, is_longer):
+    """A number beside a duration counts nanoseconds; the spans take one millisecond."""
+    found = got(
+        url, "/tempo/api/search", q=f'{{ name = "plain" && duration > {value} }}', start=START_S, end=START_S + 3600
+    )
+    assert bool(found["traces"]) == is_longer

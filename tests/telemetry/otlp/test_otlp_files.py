@@ -328,3 +328,23 @@ def test_what_a_datapack_has_no_place_for_is_counted(tmp_path: Path, kind: str, 
         report = imported(tmp_path / str(kept), f"{signal}.{form}", content)[2]
         assert (f"abnormal: {LOSSES[kind]}" in said(report)) is not kept
         assert not kept or "not kept" not in said(report)
+
+
+def test_messages_of_a_collector_after_their_lengths_are_read(tmp_path: Path) -> None:
+    """The collector's file exporter writes them so with ``format: proto``."""
+    made = [ExportTraceServiceRequest() for _ in range(2)]
+    for number, request in enumerate(made):
+        one = request.resource_spans.add().scope_spans.add().spans.add()
+        one.name, one.start_time_unix_nano, one.end_time_unix_nano = f"s{number}", AT_NS, AT_NS + 5
+    bodies = [request.SerializeToString() for request in made]
+    tree, id_, _ = imported(tmp_path, "traces.pb", b"".join(len(one).to_bytes(4, "big") + one for one in bodies))
+    assert names_of(tree, id_) == ["s0", "s1"]
+
+
+def test_a_metric_whose_growth_is_not_known_is_named_beside_one_that_is(tmp_path: Path) -> None:
+    point = {"timeUnixNano": str(AT_NS), "count": "3", "sum": 4.5}
+    lone = {"name": "lone", "histogram": {"aggregationTemporality": 2, "dataPoints": [point]}}
+    known = {"name": "known", "histogram": {"aggregationTemporality": 1, "dataPoints": [point]}}
+    content = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [lone, known]}]}]}
+    _, _, report = imported(tmp_path, "m.json", json.dumps(content))
+    assert "abnormal: 1 metric without a second point to count from the first: lone" in said(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
@@ -16,15 +17,13 @@ def is_sse(data: bytes) -> bool:
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects of all complete events in *stream*.
+    """Return the JSON objects of all whole events in *stream*; some servers leave out the empty lines between events.
 
     An event that is torn, no JSON object, or the closing ``[DONE]`` is left out; bytes that are no UTF-8 become
     replacement characters, the recorded bytes stay as they were.
     """
     text = stream.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    blocks = text.split("\n\n")
-    found = (_read_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
-    return [value for value in found if value is not None]
+    return [value for block in text.split("\n\n") for value in _read_data(block)]
 
 
 def array_events(body: bytes) -> list[dict[str, Any]]:
@@ -46,11 +45,17 @@ def is_closed(stream: bytes) -> bool:
     return stream.rstrip().endswith(b"[DONE]") or any(str(event.get("type")) in _LAST for event in last)
 
 
-def _read_data(block: str) -> dict[str, Any] | None:
-    """Return the JSON object of an event's `data:` lines, None when it is none."""
+def _read_data(block: str) -> list[dict[str, Any]]:
+    """Return the JSON object of an event's `data:` lines, or of each line where they are none together."""
     lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
-    try:
-        value = json.loads("\n".join(lines))
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    whole = _parse_objects(["\n".join(lines)])
+    return whole or _parse_objects(lines)
+
+
+def _parse_objects(texts: list[str]) -> list[dict[str, Any]]:
+    """Return the JSON objects among *texts*."""
+    found = []
+    for text in texts:
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(text))
+    return [value for value in found if isinstance(value, dict)]

@@ -87,7 +87,7 @@ def plain_text(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(filter(None, (plain_text(part) for part in content)))
     if isinstance(content, dict):
-        for key in ("text", "content", "output", "refusal", "thinking"):
+        for key in ("text", "content", "output", "refusal", "thinking", "logs"):
             if isinstance(content.get(key), str | list):
                 return plain_text(content[key])
         return f"[{content['type']}]" if content.get("type") else json.dumps(content, ensure_ascii=False)

@@ -75,8 +75,15 @@ class _RecordedCall(ModelCall):
         if self.exchange.status is not None and self.exchange.status >= 400:
             return f"HTTP {self.exchange.status}" + (f": {said}" if said else "")
         broken = self.exchange.error or (None if self.exchange.outcome == "complete" else self.exchange.outcome)
-        empty = "the answer is empty" if not self.exchange.answer_body else None
-        return said or broken or empty or ("the stream was cut short" if self.exchange.is_cut() else None)
+        if said or broken or not self.exchange.answer_body:
+            return said or broken or "the answer is empty"
+        if self.exchange.is_cut():
+            return "the stream was cut short"
+        answer = self.answer
+        if answer is None:
+            return "the answer is neither a JSON object nor a stream of events"
+        is_blank = not (answer.text or answer.tool_uses or answer.results or answer.finish_reason)
+        return "the answer has no text, no call and no reason why the model stopped" if is_blank else None
 
 
 def _agent_names(calls: Sequence[_RecordedCall]) -> list[str]:

@@ -28,14 +28,15 @@ _SCOPED = {
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
+_ARITHMETIC = ("+", "-", "*", "/", "%", "^")
 _TOKEN = re.compile(
     rf"""(?P<space>\s+)
       | (?P<quoted>[a-z]*\.{DOUBLE})
       | (?P<text>{DOUBLE}|{RAW})
       | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)
-      | (?P<number>-?\d+(?:\.\d+)?)
+      | (?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
       | (?P<name>\.?[a-zA-Z_][a-zA-Z0-9_.:/-]*)
-      | (?P<sign>&&|\|\||!=|=~|!~|>=|<=|[{{}}()=<>|!&+*])""",
+      | (?P<sign>&&|\|\||!=|=~|!~|>=|<=|[{{}}()=<>|!&~+*/^%-])""",
     re.VERBOSE,
 )
 
@@ -58,6 +59,8 @@ class _TraceqlReader(TokenReader):
 
     def read_query(self) -> pl.Expr:
         """Parse the whole query, "{ conditions }", into an expression over columns of spans; raises TraceqlError."""
+        if self.sees("("):
+            self.fail(0, "parentheses around sets of spans are not served here; there is one set of conditions")
         self.sign("{")
         found = pl.lit(value=True) if self.sees("}") else self._any_of(0)
         self.sign("}")
@@ -91,13 +94,22 @@ class _TraceqlReader(TokenReader):
         if self.sees("!"):
             self.step()
             return ~self._read_term(depth + 1)
+        if self.peek().kind in {"number", "duration", "text"} or self.sees("-"):
+            self.fail(self.peek().at, "a value or a sign before a field is not served here; write the field first")
         name = self.step() if self.peek().kind == "quoted" else self.take("name", "a field")
         if name.text in {"true", "false"} and self.sees("}", "&&", "||", ")"):
             return pl.lit(value=name.text == "true")
+        if self.sees("}", "&&", "||", ")"):
+            self.fail(name.at, f"{name.text} without a comparison is not served here; write {name.text} = true")
         op = self.take("sign", "a comparison")
+        if op.text in _ARITHMETIC:
+            self.fail(op.at, "arithmetic is not served here")
         if op.text not in {*_ORDERS, "=~", "!~"}:
             self.fail(op.at, f"unexpected {op.text}, expecting a comparison")
-        return self._compare_field(name, op.text).fill_null(value=False)
+        found = self._compare_field(name, op.text).fill_null(value=False)
+        if self.sees(*_ARITHMETIC):
+            self.fail(self.peek().at, "arithmetic is not served here")
+        return found
 
     def _compare_field(self, name: Token, op: str) -> pl.Expr:
         """Return the condition that the field *name* fulfils *op* with the value that comes next."""
@@ -181,7 +193,9 @@ class _TraceqlReader(TokenReader):
         return found
 
     def _read_nanoseconds(self, value: Token) -> int:
-        """Return the duration *value* in ns; raises TraceqlError for any other token."""
+        """Return the duration *value* in ns, as which a number counts; raises TraceqlError for any other token."""
+        if value.kind == "number":
+            return round(float(value.text))
         if value.kind != "duration":
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a duration")
         return duration_ns(value.text)

@@ -53,7 +53,7 @@ from opsassay.telemetry.otlp.json_form import REQUESTS, requests_in, with_bytes
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.losses import Losses
 from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
-from opsassay.telemetry.otlp.requests import parse
+from opsassay.telemetry.otlp.requests import parse, split_messages
 from opsassay.telemetry.otlp.traces import TraceColumns
 from opsassay.telemetry.schema import PERIODS, empty
 
@@ -224,8 +224,10 @@ def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
         points = tables["metrics_histogram"]
         opened = points.get_column("time").drop_nulls().dt.epoch("ns").min()
         tables["metrics_histogram"] = histogram_deltas(points, int(str(opened or 0)))
-        if tables["metrics_histogram"].is_empty():
-            notes.append(f"{folder.name}: no series of metrics_histogram has a second point to count from its first")
+        lost = points.join(tables["metrics_histogram"], on=["metric", "service_name"], how="anti")
+        if names := sorted(set(lost.get_column("metric"))):
+            what = f"{plural(len(names), 'metric')} without a second point to count from the first"
+            notes.append(f"{folder.name}: {what}: {', '.join(names[:5])}")
     notes += [f"{folder.name}: {note}" for note in losses.notes()]
     for modality, frame in tables.items():
         notes += [f"{folder.name}: {note}" for note in _odd_rows(modality, frame)]
@@ -264,7 +266,7 @@ def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
                 if signal is None:
                     notes.append(f"{name} is protobuf, whose name has to begin with {', '.join(_SIGNALS)}; rename it")
                 else:
-                    yield signal, parse(signal, stream.read())
+                    yield from ((signal, parse(signal, body)) for body in split_messages(stream.read()))
                 return
             for number, payload in _objects(stream):
                 yield from _requests_of_json(payload, f"{name}:{number}", notes)

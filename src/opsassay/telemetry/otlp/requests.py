@@ -52,6 +52,16 @@ _MESSAGES: dict[str, Any] = {
 }
 
 
+def split_messages(data: bytes) -> list[bytes]:
+    """Return the messages of a file: those after lengths of 4 bytes, as a collector's exporter writes, or all of it."""
+    found, at = [], 0
+    while at + 4 <= len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        found.append(data[at + 4 : end])
+        at = end
+    return found if found and at == len(data) else [data]
+
+
 def parse(signal: str, body: bytes) -> Any:
     """Return the export request message of *signal*; raises BrokenBodyError when *body* is not one."""
     message = _MESSAGES[signal]

@@ -110,10 +110,10 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
         _add_text(message.setdefault("audio", {}), audio)
     if function := fields(delta.get("function_call")):
         _add_text(message.setdefault("function_call", {"name": "", "arguments": ""}), function)
-    for part in list_objects(delta.get("tool_calls")):
+    for number, part in enumerate(list_objects(delta.get("tool_calls"))):
         calls = message.setdefault("tool_calls", [])
         kind = str(part.get("type") or next((key for key in ("function", "custom") if key in part), ""))
-        call = _find_continued_call(calls, part, fields(part.get(kind)))
+        call = _find_continued_call(calls, part, fields(part.get(kind)), number > 0)
         if call is None:
             call = {"index": _index_of_part(part), "id": "", "type": kind or "function"}
             calls.append(call)
@@ -129,20 +129,20 @@ def _without_thoughts(content: Any) -> Any:
 
 
 def _find_continued_call(
-    calls: list[dict[str, Any]], part: dict[str, Any], arguments: dict[str, Any]
+    calls: list[dict[str, Any]], part: dict[str, Any], arguments: dict[str, Any], is_further: bool
 ) -> dict[str, Any] | None:
     """Return the call that *part* of a stream goes on with, None where it begins another.
 
     Servers leave indexes out or number every call 0, repeat a name with every part, or give every part an id of its own.
     So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
-    call is whole or of another name.
+    call is whole or of another name. A named part without an index that *is_further* in its list begins a call.
     """
     id_, index, name = part.get("id"), _index_of_part(part), arguments.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):
         return same[-1]
     last = next((call for call in reversed(calls) if index is None or call["index"] == index), None)
-    if last is None or not name:
-        return last
+    if last is None or not name or (is_further and index is None):
+        return last if not name else None
     begun = fields(last.get(last["type"]))
     so_far = str(begun.get("arguments") or begun.get("input") or "")
     other_id = bool(id_ and last["id"])

@@ -29,10 +29,10 @@ GENERATE, STREAM = ":generateContent", ":streamGenerateContent"
 _RAN = "OUTCOME_OK"
 _SAID = frozenset({
     "text", "thought", "thoughtSignature", "inlineData", "fileData", "videoMetadata", "mediaResolution", "partMetadata",
-    "functionResponse", "codeExecutionResult",
+    "functionResponse", "codeExecutionResult", "toolResponse",
 })  # fmt: skip
 """Fields of parts that call nothing."""
-_STEP = re.compile(r"\.([^.\[\]]+)|\['([^']*)'\]|\[(\d+)\]")
+_STEP = re.compile(r"""\.([^.\[\]]+)|\[(?:'([^']*)'|"([^"]*)")\]|\[(\d+)\]""")
 _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
 
 
@@ -76,7 +76,8 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
         results=tuple(
             ToolResult(str(ran.get("id") or "executableCode"), str(ran.get("output", "")), ran.get("outcome") != _RAN)
             for ran in _list_parts_of_kind(content, "codeExecutionResult")
-        ),
+        )
+        + tuple(map(_read_tool_result, _list_parts_of_kind(content, "toolResponse"))),
         usage=usage_of("gemini", body.get("usageMetadata")),
         finish_reason=text_or_none(
             candidate.get("finishReason") or fields(body.get("promptFeedback")).get("blockReason")
@@ -173,7 +174,7 @@ def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
                 arguments = arguments_of(call.get("args")) | _streamed_arguments(list_objects(call.get("partialArgs")))
                 uses.append(ToolUse(_id_of_call(call), str(call.get("name", "")), arguments))
             else:
-                uses.append(raw_use(kind, part, call.get("id")))
+                uses.append(raw_use(kind, part, call.get("id") or call.get("toolType")))
     return tuple(uses)
 
 
@@ -182,7 +183,7 @@ def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[tuple[str | int, ...], Any] = {}
     for one in partial:
         steps = _STEP.findall(str(one.get("jsonPath", "")))
-        path = tuple(int(number) if number else quoted or name for name, quoted, number in steps)
+        path = tuple(int(number) if number else "".join(names) for *names, number in steps)
         value = next((one[key] for key in ("stringValue", "numberValue", "boolValue") if key in one), None)
         found[path] = found[path] + value if isinstance(found.get(path), str) and isinstance(value, str) else value
     return fields(_nest_by_path(found)) if found else {}
@@ -225,7 +226,7 @@ def _role_of_content(content: dict[str, Any]) -> str:
 
 def _id_of_call(call: dict[str, Any]) -> str:
     """Return the id of a call or its result, else the tool's name."""
-    return str(call.get("id") or call.get("name", ""))
+    return str(call.get("id") or call.get("name") or call.get("toolType", ""))
 
 
 def _list_parts(content: dict[str, Any]) -> list[dict[str, Any]]:

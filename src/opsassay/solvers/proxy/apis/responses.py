@@ -39,7 +39,8 @@ _TEXTS = {
     "custom_tool_call_input": "input",
     "code_interpreter_call_code": "code",
 }
-"""Which field of an item the texts of a kind of event make."""
+"""Which field of an item the texts of a kind of event make; those of other kinds make a field of the kind's name."""
+_PARTS = ("output_item", "content_part", "reasoning_summary_part")
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -69,7 +70,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return the parsed response: text of its messages and function calls."""
     output = list_objects(body.get("output"))
     return ModelAnswer(
-        text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
+        text="\n".join(plain_text(item.get("content")) for item in output if item.get("type", "message") == "message"),
         tool_uses=tuple(_tool_use(item) for item in output if _is_use(item)),
         results=tuple(
             _hosted_result(item) for item in output if _is_use(item) and "call_id" not in item and _has_run(item)
@@ -103,7 +104,7 @@ def _stream_items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for event in events:
         item = fields(event.get("item"))
         name, _, stage = str(event.get("type")).removeprefix("response.").rpartition(".")
-        field = _TEXTS.get(name) if stage in ("delta", "done") else None
+        field = _TEXTS.get(name, None if name in _PARTS else name) if stage in ("delta", "done") else None
         if not field and (name != "output_item" or stage not in ("added", "done")):
             continue
         id_, index = text_or_none(event.get("item_id") or item.get("id")), index_of(event.get("output_index"), -1)
@@ -112,7 +113,8 @@ def _stream_items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             known = places.get(index, -1 if id_ else len(items) - 1)
             known = -1 if known in whole else known
         if known < 0 or stage == "added":
-            items.append({"type": "message", "role": "assistant"})
+            is_said = field in ("text", "refusal") or name.startswith(("output", "reasoning", "audio"))
+            items.append({"type": "message" if is_said else name, "role": "assistant"})
             known = len(items) - 1
             places |= {key: known for key in (id_, index) if key not in (None, -1)}
         if field:

@@ -69,9 +69,18 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
         raise UserError(f"There is no {path}; give a recorded session or the file of a trace.")
     if path.suffix == ".eval":
         return read_inspect(path)
-    if path.suffix == ".jsonl":
+    return _read_lines(path, skipped) if path.suffix == ".jsonl" else _read_file(path, skipped)
+
+
+def _read_file(path: Path, skipped: list[str]) -> list[Trace]:
+    """Return the traces of one JSON value, or of lines as a collector's file exporter writes, whatever the name."""
+    try:
+        payload = read_json(path)
+    except DatapackError as error:
+        if getattr(error.__cause__, "msg", "") != "Extra data":
+            raise
         return _read_lines(path, skipped)
-    return _read_payload(read_json(path), path, skipped)
+    return _read_payload(payload, path, skipped)
 
 
 def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
@@ -92,7 +101,7 @@ def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
 def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
     """Return the traces of a file of JSON lines by what the lines hold; raises DatapackError for unknown ones."""
     lines = list(read_json_lines(path))
-    if lines and all(is_otlp(line) for line in lines):
+    if is_otlp(lines):
         return traces_of_spans(lines, path, skipped)
     if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
         return [_read_run_trace(lines, path)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects
 from opsassay.solvers.proxy.apis.counts import COUNTS, named_usage, usage_of
 from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
 from opsassay.solvers.proxy.formats.gen_ai_messages import answer_of, as_text, asked_of
+from opsassay.solvers.proxy.formats.gen_ai_values import Events, read_attributes, read_record_events
 from opsassay.solvers.proxy.steps import AgentIds, render_messages
 from opsassay.telemetry.otlp.json_form import requests_in
 
@@ -42,7 +43,7 @@ class _Span:
     start_ns: int
     end_ns: int
     attributes: dict[str, Any]
-    events: tuple[tuple[str, dict[str, Any]], ...]
+    events: Events
     error: str | None
 
     @property
@@ -54,11 +55,11 @@ class _Span:
 
 
 def is_otlp(payload: Any) -> bool:
-    """Return whether *payload* is an export of spans in OTLP JSON, in whichever spelling."""
-    found = payload if isinstance(payload, list) else [payload]
-    inner = [fields(one.get("trace")) or one for one in list_objects(found)]
-    names = ("resourceSpans", "resource_spans", "batches")
-    return bool(inner) and all(any(isinstance(one.get(name), list) for name in names) for one in inner)
+    """Return whether *payload* is OTLP JSON with spans, in whichever spelling, or a list of which each is OTLP."""
+    inner = [fields(one.get("trace")) or one for one in list_objects(payload)]
+    spans, others = ("resourceSpans", "resource_spans", "batches"), ("resourceLogs", "resource_logs", "resourceMetrics")
+    kinds = [{name for name in spans + others if isinstance(one.get(name), list)} for one in inner]
+    return all(kinds) and any(kind & {*spans} for kind in kinds)
 
 
 def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> list[Trace]:
@@ -68,9 +69,9 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
     """
     by_trace: dict[str, list[_Span]] = defaultdict(list)
     try:
-        for span in (
-            span for export in exports for request in requests_in(export, skipped) for span in _read_spans(request)
-        ):
+        requests = [request for export in exports for request in requests_in(export, skipped)]
+        events, others = read_record_events(requests)
+        for span in (span for request in requests for span in _read_spans(request, events)):
             by_trace[span.trace].append(span)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DatapackError(f"{path}: a span is not in the form of OTLP JSON ({reason(error)}).") from error
@@ -86,6 +87,8 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
         for span in spans
         if span.operation not in _KNOWN or not any(spans is known for known in of_agents)
     )
+    if others:
+        skipped.append(f"{plural(others, 'log record')} of no gen_ai event")
     if strange:
         named = ", ".join(f"{name} ({count})" for name, count in strange.most_common(5))
         skipped.append(f"{plural(strange.total(), 'span')} of nothing that an agent's trace has: {named}")
@@ -145,13 +148,13 @@ def _root_span(trace: Trace, trace_id: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _read_spans(export: dict[str, Any]) -> Iterator[_Span]:
+def _read_spans(export: dict[str, Any], records: dict[str, Events]) -> Iterator[_Span]:
     for group in export.get("resourceSpans", ()):
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
-                status, attributes = span.get("status") or {}, _read_attributes(span.get("attributes", ()))
+                status, attributes = span.get("status") or {}, read_attributes(span.get("attributes", ()))
                 events = tuple(
-                    (e.get("name", ""), _read_attributes(e.get("attributes", ()))) for e in span.get("events", ())
+                    (e.get("name", ""), read_attributes(e.get("attributes", ()))) for e in span.get("events", ())
                 )
                 said = [given.get("exception.message") for name, given in events if name == "exception"]
                 failed = status.get("code") in {2, "STATUS_CODE_ERROR"} or attributes.get("error.type")
@@ -163,7 +166,7 @@ def _read_spans(export: dict[str, Any]) -> Iterator[_Span]:
                     start_ns=int(span.get("startTimeUnixNano") or 0),
                     end_ns=int(span.get("endTimeUnixNano") or 0),
                     attributes=attributes,
-                    events=events,
+                    events=(*events, *records.get(span["spanId"], ())),
                     error=str(next(filter(None, (status.get("message"), *said, attributes.get("error.type"))), "error"))
                     if failed
                     else None,
@@ -376,22 +379,6 @@ def _as_any_value(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_as_any_value(one) for one in value]}}
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
-
-
-def _read_attributes(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {pair["key"]: _read_value(pair.get("value") or {}) for pair in attributes}
-
-
-def _read_value(value: dict[str, Any]) -> Any:
-    inner: Any
-    kind, inner = next(iter(value.items()), ("", None))
-    if kind == "intValue":
-        return int(inner)
-    if kind == "arrayValue":
-        return [_read_value(item) for item in (inner or {}).get("values", ())]
-    if kind == "kvlistValue":
-        return _read_attributes(inner.get("values", ()))
-    return inner
 
 
 def _hash_text(text: str, digits: int) -> str:

@@ -32,12 +32,9 @@ def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
         messages.insert(0, {"role": "system", "content": _text_parts(list_objects(instructions))})
     messages = messages or _read_numbered_messages(attributes, "prompt")
     if not messages:
-        messages = [
-            one
-            for name, given in events
-            if name == "gen_ai.content.prompt"
-            for one in _messages_of_event(given, "user")
-        ]
+        logged = [given for name, given in events if name == "gen_ai.content.prompt"]
+        logged += [attributes] if "gen_ai.prompt" in attributes else []
+        messages = [one for given in logged for one in _messages_of_event(given, "user", "gen_ai.prompt")]
         messages += [_message_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
     return read_request({"messages": messages})
 
@@ -51,9 +48,11 @@ def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
     )
     if not messages:
         logged = [given for name, given in events if name == "gen_ai.content.completion"]
-        messages = [one for given in logged for one in _messages_of_event(given, "assistant")]
+        logged += [attributes] if "gen_ai.completion" in attributes else []
+        messages = [one for given in logged for one in _messages_of_event(given, "assistant", "gen_ai.completion")]
         messages += [_message_of_choice(one) for name, one in events if name == "gen_ai.choice"]
     reasons = _parse_json(attributes.get("gen_ai.response.finish_reasons"))
+    reasons = [reasons] if isinstance(reasons, str) else reasons
     stopped = next((one.get("content") if isinstance(one, dict) else one for one in reasons or ()), None)
     said = [one for one in messages if one.get("role") != "tool"]
     whole = {
@@ -93,9 +92,9 @@ def _as_chat_call(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": part.get("id"), "function": {"name": part.get("name", ""), "arguments": arguments}}
 
 
-def _messages_of_event(event: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
-    """Return the messages of an event that holds them as JSON or as text."""
-    text = str(event.get("gen_ai.prompt", event.get("gen_ai.completion", "")))
+def _messages_of_event(event: Mapping[str, Any], role: str, field: str) -> list[dict[str, Any]]:
+    """Return the messages that *field* of an event, or of the span itself, holds as JSON or as text."""
+    text = str(event.get(field, ""))
     found = _parse_objects(text)
     return found if found and all("role" in one for one in found) else [{"role": role, "content": text}]
 

@@ -131,9 +131,16 @@ class _LogqlReader(TokenReader):
         """Parse a count over time, an aggregation of one, or vector(); *depth* counts the aggregations around it."""
         if self.peek().kind == "number":
             self.fail(self.peek().at, "numbers alone are not served here")
-        name = self.take("word", "a stream selector, a function or an aggregation")
         if depth > MOST_DEEP:
-            self.fail(name.at, "the query is nested too deeply")
+            self.fail(self.peek().at, "the query is nested too deeply")
+        if self.sees("("):
+            self.step()
+            if self.sees("{"):
+                self.fail(self.peek().at, "parentheses around a query of logs are not served here")
+            inner = self._read_metric_query(depth + 1)
+            self.sign(")")
+            return inner
+        name = self.take("word", "a stream selector, a function or an aggregation")
         if name.text in RANGES:
             return self._read_range(name.text)
         if name.text == "vector":
@@ -172,7 +179,7 @@ class _LogqlReader(TokenReader):
         return tuple(names), by
 
     def _read_range(self, function: str) -> RangeCount:
-        """Parse "(log query[range] offset duration)" after the name *function*."""
+        """Parse "(log query[range] offset duration)" after *function*; filters may stand after the range instead."""
         self.sign("(")
         logs = self._read_log_query()
         self.sign("[")
@@ -182,18 +189,26 @@ class _LogqlReader(TokenReader):
         if self.sees("offset"):
             self.step()
             offset_ns = self._read_duration()
+        if not logs.lines and not logs.labels:
+            logs = self._read_filters(logs.selector)
         self.sign(")")
         return RangeCount(function, logs, range_ns, offset_ns)
 
     def _read_log_query(self) -> LogQuery:
         """Parse {matchers}, then any line filters and label filters."""
-        selector = self._read_selector()
+        return self._read_filters(self._read_selector())
+
+    def _read_filters(self, selector: tuple[Matcher, ...]) -> LogQuery:
+        """Parse line filters and label filters, which "and" or a comma may join, and return the query with *selector*."""
         lines: list[LineFilter] = []
         labels: list[Matcher] = []
         while self.sees("|=", "|~", "!=", "!~", "|"):
             op = self.step().text
             if op == "|":
                 labels.append(self._label_filter())
+                while self.sees("and", ","):
+                    self.step()
+                    labels.append(self._label_filter())
             else:
                 values = [self._read_value(regex=op.endswith("~"))]
                 while self.sees("or"):

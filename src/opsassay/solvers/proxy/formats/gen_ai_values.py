@@ -1,0 +1,53 @@
+"""Values of OTLP JSON as Python has them, and the events of a span that are log records of their own.
+
+Conventions 1.28 to 1.36 have a record for every message, later ones one record with all of them
+(``gen_ai.client.inference.operation.details``); both say their span by its id.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from opsassay.solvers.proxy.apis.base import fields
+
+Events = tuple[tuple[str, dict[str, Any]], ...]
+
+
+def read_attributes(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return OTLP's list of attributes as an object."""
+    return {pair["key"]: read_value(pair.get("value") or {}) for pair in attributes}
+
+
+def read_value(value: dict[str, Any]) -> Any:
+    """Return what an AnyValue holds."""
+    inner: Any
+    kind, inner = next(iter(value.items()), ("", None))
+    if kind == "intValue":
+        return int(inner)
+    if kind == "arrayValue":
+        return [read_value(item) for item in (inner or {}).get("values", ())]
+    if kind == "kvlistValue":
+        return read_attributes(inner.get("values", ()))
+    return inner
+
+
+def read_record_events(requests: Sequence[dict[str, Any]]) -> tuple[dict[str, Events], int]:
+    """Return the gen_ai events among the log records of *requests* by span id, in order of time, and how many are none."""
+    records = [
+        record
+        for request in requests
+        for group in request.get("resourceLogs", ())
+        for scope in group.get("scopeLogs", ())
+        for record in scope.get("logRecords", ())
+    ]
+    found: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for record in sorted(records, key=lambda one: int(one.get("timeUnixNano") or one.get("observedTimeUnixNano") or 0)):
+        attributes, body = read_attributes(record.get("attributes", ())), read_value(record.get("body") or {})
+        name = str(record.get("eventName") or attributes.get("event.name", ""))
+        if name.startswith("gen_ai.") and record.get("spanId"):
+            content = {} if body is None else {"gen_ai.event.content": body}
+            found[record["spanId"]].append((name, {**attributes, **fields(body), **content}))
+    events = {span: tuple(given) for span, given in found.items()}
+    return events, len(records) - sum(map(len, events.values()))
