@@ -24,6 +24,7 @@ from opsassay.core.errors import NotFoundError, UserError, nearest
 from opsassay.core.text import first_line
 from opsassay.evals.cost.focus.schema import COSTS, TABLES, own_schema
 from opsassay.evals.cost.insight.reading import sql_literals
+from opsassay.telemetry.content import file_digest
 
 MOST_ROWS = 10_000_000
 """Rows of an export that are read; they are held in memory."""
@@ -68,8 +69,7 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
     The only currency and the most frequent key are taken where none is given. Raises UserError for a file that is no
     export by FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
     """
-    if twice := [str(one) for one, count in Counter(one.resolve() for one in files).items() if count > 1]:
-        raise UserError(f"{twice[0]} is given twice, so that its charges would count twice; give each file once.")
+    _require_different(files)
     with TemporaryDirectory(prefix="opsassay-export-") as folder:
         made = [Path(folder) / str(number) for number in range(len(files))]
         parts = [_convert_file(path, at) for path, at in zip(files, made, strict=True)]
@@ -95,6 +95,17 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
     )  # fmt: skip
 
 
+def _require_different(files: Sequence[Path]) -> None:
+    """Raise UserError when a file is given twice, by its name or as a copy."""
+    sizes = Counter(one.stat().st_size for one in files)
+    seen: dict[str, Path] = {}
+    for file in (one for one in files if sizes[one.stat().st_size] > 1):
+        if known := seen.get(digest := file_digest(file)):
+            same = f"{file} is given twice" if file.resolve() == known.resolve() else f"{file} is a copy of {known}"
+            raise UserError(f"{same}, so that its charges would count twice; give each file once.")
+        seen[digest] = file
+
+
 def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
     """Write the FOCUS 1.2 columns of *path* into *folder*; return the new file and the columns left out."""
     import duckdb
@@ -114,6 +125,7 @@ def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
             raise UserError(f"{path} {_describe_unreadable(error, link)}") from error
         if count > MOST_ROWS:
             raise UserError(f"{path} has {count} rows, more than {MOST_ROWS}; export fewer days.")
+        source = source.project(", ".join(_filled_columns(given, names)))
         for column in _FILLED:
             if missing := _count_rows(source.filter(f"{_quote_identifier(names[column])} IS NULL")):
                 raise UserError(
@@ -121,7 +133,7 @@ def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
                 )
         chosen = [_column_expression(source, path, one, names.get(one), given) for one in TABLES[COSTS]]
         source.project(", ".join(chosen)).write_parquet(str(part))
-    return part, sorted(set(given) - set(names.values()))
+    return part, sorted(set(given) - {*names.values(), *_newer_columns(given, names).values()})
 
 
 def _file_format(path: Path) -> str:
@@ -190,13 +202,35 @@ def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
                     raise UserError(f"{path} has two columns for {column}: {found[column]} and {name}; leave one out.")
                 found[column] = name
     for column, newer in _SINCE.items():
-        if column not in found and newer in source_columns:
-            found[column] = newer
+        if column not in found and (same := _find_column(newer, source_columns)):
+            found[column] = same
     if lacking := [one for one in NEEDED if one not in found]:
         near = nearest(lacking[0], set(source_columns) - set(found.values()))
         hint = f"; is it {near}?" if near else "; export the data by FOCUS 1.0 to 1.3."
         raise UserError(f"{path} has no column {', '.join(lacking)}{hint}")
     return found
+
+
+def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> Iterator[str]:
+    """Yield the SQL of every source column: empty texts are NULL, as in a CSV, and NULL is what a newer column says."""
+    newer = _newer_columns(source_columns, names)
+    for name, kind in source_columns.items():
+        quoted = _quote_identifier(name)
+        value = f"nullif({quoted}, '')" if kind == "VARCHAR" else quoted
+        if name in newer:
+            value = f"coalesce({value}, {_quote_identifier(newer[name])})"
+        yield f"{value} AS {quoted}"
+
+
+def _newer_columns(source_columns: dict[str, str], names: dict[str, str]) -> dict[str, str]:
+    """Return the column of FOCUS 1.3 beside each older one that the file has too."""
+    found = {names[column]: _find_column(name, source_columns) for column, name in _SINCE.items()}
+    return {older: newer for older, newer in found.items() if newer and newer != older}
+
+
+def _find_column(column: str, source_columns: Iterable[str]) -> str | None:
+    """Return the name in *source_columns* of *column*, whatever its case, None without one."""
+    return next((one for one in source_columns if one.replace("_", "").casefold() == column.casefold()), None)
 
 
 def _column_expression(source: Any, path: Path, column: str, name: str | None, source_columns: dict[str, str]) -> str:
