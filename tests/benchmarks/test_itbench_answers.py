@@ -341,3 +341,12 @@ def test_every_public_ground_truth_is_whole_against_itself(real_data):
         assert (found.fl, found.fpc, found.found) == (pytest.approx(1.0), pytest.approx(1.0), True), folder.name
         count += 1
     assert count >= 20
+
+
+def test_a_filter_that_python_would_try_for_ever_is_answered_and_one_that_looks_around_is_named(tmp_path):
+    text = "groups:\n- {id: a, kind: Pod, filter: ['(x+)+y'], root_cause: true}\n- {id: b, filter: ['(?!x)b']}\n"
+    made = ItbenchTruth.read(_made(tmp_path / "scenario_1", text))
+    assert made.group_of(f"n/Pod/{'x' * 200}") is None
+    assert made.group_of(f"n/Pod/{'x' * 200}y") == "a"
+    (note,) = made.notes
+    assert "RE2 has no lookaround" in note

@@ -15,11 +15,11 @@ WHEEL = f"opsassay-{__version__}-py3-none-any.whl"
 """The name of the wheel. OpsAssay is on no package index: it is installed from this file or from a checkout."""
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "rustworkx", "scipy"),
+    "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "re2", "rustworkx", "scipy"),
     "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
     "a2a": ("a2a", "httpx"),
     "agents": ("mcp", "openai"),
-    "apis": ("promql_parser", "re2"),
+    "apis": ("promql_parser",),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
     "ciso": ("ansible", "jmespath", "opa_bindings", "regopy", "regorus", "semver"),
     "discover": ("openevolve",),

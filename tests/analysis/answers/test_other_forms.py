@@ -90,6 +90,7 @@ def test_a_prediction_of_openrca_is_an_answer_about_the_incident_of_its_half_hou
         ("```json\n" + causes("cart-0") + "\n```", 1, ""),
         (json.dumps({"Root Cause Component": "cart-0"}), 1, ""),
         (json.dumps([{"root cause component": "cart-0", "root cause reason": "odd weather"}]), 1, "is no fault kind"),
+        (json.dumps({"root causes": [{"root cause component": "cart-0"}]}), 1, "read one by one"),
         ('{"1": {"root cause component": "cart-0", "root cause reason": "high CPU',  1, "no JSON"),
         (json.dumps({"2": {"root cause component": "cart-0"}, "1": {"root cause component": 4}}), 1, "is int"),
         (causes("nothing-at-all"), 0, "no service 'nothing-at-all'"),

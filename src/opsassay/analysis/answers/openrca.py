@@ -123,6 +123,9 @@ def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
         payload = {"1": payload}
     entries = _in_number_order(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
     causes = [_read_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
+    if not any(causes) and (deeper := _ELEMENT.findall(text)):  # OpenRCA's own evaluator looks for them at any depth
+        odd.append("the root causes are not numbered: their elements are read one by one")
+        causes = [_read_elements(entry, odd) for entry in _group_elements(deeper).values()]
     if not any(causes):
         odd.append(f"the prediction holds no root cause ({text[:60]!r})")
     return [cause for cause in causes if cause], odd

@@ -23,6 +23,7 @@ from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalEdge,
 from opsassay.core.schema.files import require_small
 from opsassay.core.schema.incident import Label, RootLabel, Truth
 from opsassay.core.text import first_line
+from opsassay.telemetry.backends.matching import RegexError, compile_regex
 from opsassay.telemetry.importers.cases import (
     ImportReport,
     OnCase,
@@ -166,9 +167,9 @@ def _read_groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[s
         found[name] = group
         for pattern in filters_of(group):
             try:
-                re.compile(pattern)
-            except re.error as error:
-                notes.append(f"{file}: the filter {pattern!r} of {name} is no regular expression ({error})")
+                compile_regex(pattern)
+            except RegexError as error:
+                notes.append(f"{file}: of the group {name!r} the filter {error}")
         if not filters_of(group):
             notes.append(f"{file}: the group {name!r} has no filter, so no name matches it")
     return found
@@ -260,15 +261,18 @@ def stem_of(pattern: str) -> str:
     return re.sub(r"\\(.)", r"\1", bare)
 
 
-def compiled_filter(pattern: str) -> re.Pattern[str] | None:
-    """Compile the filter *pattern* with ``-.*`` optional and without a leading ``*``; None when it is not valid."""
+def compiled_filter(pattern: str) -> Any:
+    """Compile the filter *pattern*, with ``-.*`` optional and without a leading ``*``, by RE2; None when it is not valid.
+
+    RE2 takes time in proportion to the name, whatever the filter is; it has no lookaround and no backreferences.
+    """
     try:
-        return re.compile(re.sub(r"(?<=\w)-\.\*", "(?:-.*)?", pattern.lstrip("*+?")))
-    except re.error:
+        return compile_regex(re.sub(r"(?<=\w)-\.\*", "(?:-.*)?", pattern.lstrip("*+?")))
+    except RegexError:
         return None
 
 
-def fits_filter(pattern: re.Pattern[str], name: str) -> bool:
+def fits_filter(pattern: Any, name: str) -> bool:
     """Return whether *pattern* matches the whole of *name*, or of a pod's name without its suffix."""
     return any(pattern.fullmatch(f"{name}{end}") for end in ("", "-0", "-5d9c7f6b8-x2x4z"))
 
