@@ -175,6 +175,7 @@ UNSURE_OF = {
     "a word of YAML": ('compliant if yaml.unmarshal("yes") == "yes"', "yaml.unmarshal"),
     "parts of other kinds": ("compliant if object.subset({}, []) == false", "object.subset"),
     "replaced one after another": ('compliant if strings.replace_n({"a": "b", "b": "c"}, "a") == "c"', "strings.replace_n"),
+    "a day that a month has not": ("compliant if time.add_date(1769817600000000000, 0, 1, 0) != 1", "time.add_date"),
     "a wildcard that nothing binds": ("compliant if { not input.list[_] == 1 }", "a variable under `not`"),
     "a variable that nothing binds": ("compliant if { some x; not x == 1 }", "a variable under `not`"),
     "a difference of decimals": ("compliant if input.y - 0.1 == 0.6", "numbers that are not whole"),
