@@ -335,6 +335,35 @@ def test_a_case_that_is_there_with_another_truth_is_a_conflict(tmp_path: Path, f
         assert all("is in conflict with" in item["detail"] for item in items if item["status"] == "failed")
 
 
+def test_a_failure_with_another_component_than_before_is_a_conflict(tmp_path: Path) -> None:
+    system = openrca(tmp_path / "Market")
+    imported("openrca", system, tmp_path / "out")
+    record = system / "record.csv"
+    again, _ = imported("openrca", system, tmp_path / "out")
+    assert len(again.skipped) == 1
+    record.write_text(record.read_text().replace("pod,cart-0", "pod,ad-0"))
+    changed, _ = imported("openrca", system, tmp_path / "out")
+    assert changed.skipped == ()
+    assert "openrca: ad-0: container CPU load" in changed.failed[0][1]
+    assert "is in conflict with" in changed.failed[0][1]
+
+
+def test_an_issue_of_petshop_with_another_target_than_before_is_a_conflict(real_data: Path, tmp_path: Path) -> None:
+    source = real_data / "petshop"
+    system = next(one for one in sorted(source.rglob("*")) if (one / "noissue" / "metrics.csv").exists())
+    shutil.copytree(system / "noissue", tmp_path / "in" / "shop" / "noissue")
+    shutil.copytree(system / "test" / "issue_0", tmp_path / "in" / "shop" / "test" / "issue_0")
+    imported("petshop", tmp_path / "in", tmp_path / "out")
+    target = tmp_path / "in" / "shop" / "test" / "issue_0" / "target.json"
+    target.chmod(0o644)
+    said = json.loads(target.read_text())
+    said["root_cause"]["node"] = "another"
+    target.write_text(json.dumps(said))
+    report, _ = imported("petshop", tmp_path / "in", tmp_path / "out")
+    assert [name for name, _ in report.failed] == ["shop/test/issue_0"]
+    assert "is in conflict with" in report.failed[0][1]
+
+
 # OTLP
 
 

@@ -129,6 +129,8 @@ def _check_scores(long: pl.DataFrame, name: str) -> None:
     if len(outside):
         row = int(outside[0])
         more = f" ({len(outside)} rows in all)" if len(outside) > 1 else ""
+        if score[row] != score[row]:
+            raise UserError(f"{name}, row {row + 1}: the score is NaN{more}; leave the cell empty where there is none.")
         raise UserError(
             f"{name}, row {row + 1}: the score {score[row]:g} lies outside [0, 1]{more}; divide percentages by 100."
         )

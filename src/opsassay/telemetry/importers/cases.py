@@ -60,6 +60,7 @@ class ReadCase:
 class Source:
     """A case that can be read: its *name* in the source, the *id* it gets, and how it is read.
 
+    *truth_notes* returns what its truth notes, without reading telemetry: one that is there already may have another.
     The id must follow from nothing that names the fault: who knows the rule could otherwise try all faults.
     """
 
@@ -67,6 +68,7 @@ class Source:
     id: str
     read: Callable[[], ReadCase]
     by_content: bool = False  # the id follows from the recording, so that a case of another truth may have it
+    truth_notes: Callable[[], tuple[str, ...]] | None = None
 
 
 def import_sources(
@@ -75,8 +77,9 @@ def import_sources(
     """Import each of *sources* into the tree *out*, truth before telemetry, and return a report.
 
     A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
-    where it stopped; where its id is *by_content* it is read, and fails as a conflict if it has another truth, unless
-    *update_truth* says that the new one counts; its annotation goes then. One that cannot be read is reported, and the
+    where it stopped, and fails as a conflict where its truth notes something else; where its id is *by_content* it is
+    read, and fails as a conflict if it has another truth, unless *update_truth* says that the new one counts; its
+    annotation goes then. One that cannot be read is reported, and the
     rest goes on.
     """
     tree = Tree(out)
@@ -104,6 +107,7 @@ def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str,
     """Import one *source* into *tree*; return the outcome and the case that was read."""
     there = tree.incident_path(source.id).exists()
     if there and not source.by_content:
+        _require_same_notes(source, tree)
         return "skipped", ReadCase(None, None)
     made = source.read()
     if there or (made.incident is None and (tree.truth_path(source.id) / TRUTH).exists()):
@@ -132,6 +136,23 @@ def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str,
     return "imported", made
 
 
+def _require_same_notes(source: Source, tree: Tree) -> None:
+    """Raise DatapackError when the truth of the case that is there notes something else than that of *source*."""
+    if source.truth_notes is None or not (tree.truth_path(source.id) / TRUTH).exists():
+        return
+    kept = tuple(note for note in tree.truth(source.id).notes if not note.startswith(SOURCE_NOTE))
+    if kept != (said := source.truth_notes()):
+        raise _conflict(source.name, source.id, "; ".join(said) or "none", "; ".join(kept) or "none")
+
+
+def _conflict(name: str, id_: str, said: str, kept: str) -> DatapackError:
+    """Return the error that the truth of *name* says something else than that of the case *id_*, which is there."""
+    return DatapackError(
+        f"{name} is in conflict with {id_}, which is there already: its truth differs ({said[:200]}, there {kept[:200]}); "
+        "correct one of them, or import it into another tree."
+    )
+
+
 def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
     """Replace the truth in *tree* by *truth* and delete annotation and graph; nothing changes for an equal one."""
     folder = tree.truth_path(truth.id)
@@ -157,10 +178,7 @@ def require_same_truth(tree: Tree, id_: str, truth: Truth | None, name: str) -> 
         said = [
             ", ".join(dict.fromkeys(n for root in one.roots for n in root.service)) or "none" for one in (kept, truth)
         ]
-        raise DatapackError(
-            f"{name} is in conflict with {id_}, which is there already: its truth differs (root causes {said[1]}, there "
-            f"{said[0]}); correct one of them, or import it into another tree."
-        )
+        raise _conflict(name, id_, f"root causes {said[1]}", said[0])
 
 
 def case_id(*parts: object) -> str:

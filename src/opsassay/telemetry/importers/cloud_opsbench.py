@@ -67,7 +67,8 @@ def _source_of_folder(folder: Path) -> Source:
     recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
     known = f"{folder.parent.name}/{folder.name}" if recorded is None else file_digest(recorded)
     id_ = case_id("cloud-opsbench", system, known)
-    return Source("/".join(folder.parts[-3:]), id_, partial(_read_case, folder, id_, f"cloud-opsbench-{system}"))
+    read = partial(_read_case, folder, id_, f"cloud-opsbench-{system}")
+    return Source("/".join(folder.parts[-3:]), id_, read, by_content=True)
 
 
 def _read_case(folder: Path, id_: str, system: str) -> ReadCase:

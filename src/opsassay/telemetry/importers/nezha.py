@@ -102,10 +102,16 @@ def _list_sources(fault_list: Path) -> Iterator[Source]:
         raise DatapackError(f"{fault_list} is no list of faults ({first_line(error)}); restore it.") from error
     for fault in faults:
         name = f"{day.name} {fault['inject_time'][11:]}"
-        yield Source(name, case_id("nezha", name), partial(_read_case, name, day, fault, normal, _disturbed(faults)))
+        read = partial(_read_case, name, day, fault, normal, _disturbed(faults))
+        yield Source(name, case_id("nezha", name), read, truth_notes=partial(_truth_notes, fault))
     if usual.is_dir():
         name = f"{day.name} without a fault"
         yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
+
+
+def _truth_notes(fault: dict[str, str]) -> tuple[str, ...]:
+    """Return what the truth of *fault* notes: its entry in the list of faults."""
+    return (f"nezha: {json.dumps(fault, sort_keys=True)}",)
 
 
 def _time_of_injection(fault: dict[str, str]) -> datetime:
@@ -151,13 +157,7 @@ def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturb
         [] if known else [f"inject_type {fault['inject_type']} has no type in the catalogue: no fault kind is graded"]
     )
     notes += [] if after["logs"].height else ["there are no logs of these minutes"]
-    truth = Truth(
-        id=incident.id,
-        system=system,
-        faults=known,
-        roots=(label,),
-        notes=(f"nezha: {json.dumps(fault, sort_keys=True)}",),
-    )
+    truth = Truth(id=incident.id, system=system, faults=known, roots=(label,), notes=_truth_notes(fault))
     frames = _split_frames(day, incident, normal(), after)
     at, metrics, ends_ns = pl.col("time").dt.epoch("ns"), _metrics(day, _entrance(normal())), incident.abnormal.end_ns
     before = at.is_between(begun_ns - QUIET_MINUTES * _MINUTE_NS, begun_ns, closed="left") & ~disturbed

@@ -83,7 +83,13 @@ def _list_sources(system: Path) -> Iterator[Source]:
         together = [other for other in rows if row["at_s"] <= other["at_s"] < until]
         moment = datetime.fromtimestamp(row["at_s"], UTC)
         case = f"{name} {moment:%Y-%m-%d %H:%M:%S}"
-        yield Source(case, case_id("openrca", case), partial(_read_case, system, name, case, together))
+        read = partial(_read_case, system, name, case, together)
+        yield Source(case, case_id("openrca", case), read, truth_notes=partial(_truth_notes, together))
+
+
+def _truth_notes(records: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return what the truth of *records* notes: component and reason of each."""
+    return tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
 
 
 def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
@@ -105,13 +111,12 @@ def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]
         raise DatapackError(f"{day} has no rows around the failure of {case}; restore it from the source.")
     faults = [_make_fault(row, incident.abnormal.end_ns) for row in records]
     notes += [f"the reason {row['reason']!r} has no type" for row, f in zip(records, faults, strict=True) if f is None]
-    reasons = tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
     truth = Truth(
         id=id_,
         system=name,
         faults=tuple(f for f in faults if f) if all(faults) else (),
         roots=tuple(root_label(row["component"]) for row in records),
-        notes=reasons,
+        notes=_truth_notes(records),
     )
     return ReadCase(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
 

@@ -62,7 +62,8 @@ def _list_sources(system: Path) -> Iterator[Source]:
     usual = cache(lambda: _read_metrics_without_issue(system))
     for issue in sorted(system.glob("t*/issue_*"), key=lambda p: (p.parent.name, int(p.name.removeprefix("issue_")))):
         where = f"{system.name}/{issue.parent.name}/{issue.name}"
-        yield Source(where, case_id("petshop", where), partial(_read_case, issue, name, usual))
+        read, notes = partial(_read_case, issue, name, usual), partial(_truth_notes, issue)
+        yield Source(where, case_id("petshop", where), read, truth_notes=notes)
     if (system / _NO_ISSUE).exists():
         where = f"{system.name}/noissue"
         yield Source(where, case_id("petshop", where), partial(_without_fault, where, name, usual))
@@ -91,9 +92,13 @@ def _read_case(issue: Path, system: str, load_normal: Callable[[], pl.DataFrame]
         raise DatapackError(f"{issue / 'target.json'} lacks {error}; restore it from the source.") from error
     normal, abnormal = load_normal(), read_metrics(issue / "metrics.csv")
     incident = _make_incident(id_, system, normal, abnormal, description)
-    notes = (f"target.json: {json.dumps(target, sort_keys=True)}",)
-    truth = Truth(id=id_, system=system, roots=(label,), notes=notes)
+    truth = Truth(id=id_, system=system, roots=(label,), notes=_truth_notes(issue))
     return ReadCase(incident, truth, _frames_of_windows(normal, abnormal), {"namespace": system})
+
+
+def _truth_notes(issue: Path) -> tuple[str, ...]:
+    """Return what the truth of *issue* notes: its target.json."""
+    return (f"target.json: {json.dumps(read_object(issue / 'target.json'), sort_keys=True)}",)
 
 
 def _without_fault(folder_name: str, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:

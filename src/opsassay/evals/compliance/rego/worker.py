@@ -30,7 +30,7 @@ UNSURE = (
     "object.subset", "regex.is_valid", "semver.is_valid", "strings.replace_n", "time.add_date", "to_number",
     "yaml.unmarshal",
 )  # fmt: skip
-"""Functions of which, for some arguments, regorus and rego-cpp have the same value, or a wrong one and none; OPA another."""
+"""Functions of which regorus and rego-cpp have the same value for some arguments, or a wrong one and none."""
 _SURE_VERB = re.compile(r"%[vd%]")
 OPA_PLACE = "/opt/opsassay-rego/opa"
 UNDEFINED = object()
