@@ -91,6 +91,22 @@ def test_the_plain_prompt_and_completion_of_a_span_are_read() -> None:
     assert (step.input_context, step.output_content, step.finish_reason) == ("[user]\nhi", "yo", "length")
 
 
+def test_events_that_a_span_lists_in_an_attribute_are_read() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "ls", "arguments": '{"p":1}'}}
+    events = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "hi"},
+        {
+            "event.name": "gen_ai.choice",
+            "index": 0,
+            "message": {"role": "assistant", "content": "yo", "tool_calls": [call]},
+        },
+    ]
+    step = step_of_span({"events": json.dumps(events)})
+    assert (step.input_context, step.output_content) == ("[user]\nhi", "yo")
+    assert [(one.tool, one.arguments) for one in step.tool_logs] == [("ls", {"p": 1})]
+    assert step_of_span({"events": "no JSON", "gen_ai.completion": "yo"}).output_content == "yo"
+
+
 def test_events_that_are_log_records_belong_to_their_span(tmp_path: Path) -> None:
     """Conventions 1.28 to 1.36; the lines are those of a collector's file exporter, in a file of any name."""
     where = {"traceId": "a" * 32, "spanId": "b" * 16}

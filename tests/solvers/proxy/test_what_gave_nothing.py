@@ -11,7 +11,7 @@ import pytest
 from opsassay.cli import main
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.solvers.proxy.formats import read_one
+from opsassay.solvers.proxy.formats import read_one, read_traces
 from opsassay.solvers.proxy.formats.export import write_trace
 
 CALL = {"type": "tool_call", "id": "c1", "name": "ls", "arguments": {"p": 1}}
@@ -213,3 +213,40 @@ def test_a_call_in_a_log_of_inspect_ai_is_one_with_or_without_its_event(has_even
     (tmp_path / "log.json").write_text(json.dumps(log))
     one, two = read_one(tmp_path / "log.json").steps
     assert (one.tool_logs, two.tool_logs, two.finish_reason) == ((LS,), (), "max_tokens")
+
+
+def inspect_sample(number: int, content: Any, **more: Any) -> dict[str, Any]:
+    """Return a sample of inspect_ai with one answer of *content*, none where it is None."""
+    output = {"choices": [{"message": {"role": "assistant", "content": content}, "stop_reason": "stop"}]}
+    events = [] if content is None else [{"event": "model", "model": "m", "input": [], "output": output}]
+    return {"id": number, "epoch": 1, "input": "hi", "target": "", "events": events, **more}
+
+
+def inspect_log(tmp_path: Path, **content: Any) -> Path:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"version": 2, "status": "success", "eval": {"task": "t"}, **content}))
+    return path
+
+
+@pytest.mark.parametrize("content", [{"samples": [inspect_sample(1, None)]}, {"samples": []}, {}])
+def test_a_log_of_inspect_ai_without_a_model_event_is_an_error(content: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DatapackError, match="and no model event"):
+        read_traces(inspect_log(tmp_path, **content))
+
+
+def test_a_sample_without_a_model_event_is_named_beside_others(tmp_path: Path) -> None:
+    skipped: list[str] = []
+    found = read_traces(inspect_log(tmp_path, samples=[inspect_sample(1, "yo"), inspect_sample(2, None)]), skipped)
+    assert [len(trace.steps) for trace in found] == [1, 0]
+    assert skipped == ["1 sample without a model event: t/2/1"]
+
+
+def test_thoughts_are_no_text_in_a_log_of_inspect_ai_and_hosted_tools_are_calls(tmp_path: Path) -> None:
+    hosted = {"tool_type": "web_search", "id": "w", "name": "search", "arguments": '{"q": "attachment://a1"}'}
+    parts = [
+        {"type": "reasoning", "reasoning": "hm"}, {"type": "tool_use", **hosted, "result": "found"},
+        {"type": "text", "text": "attachment://a1"}, {"type": "text", "text": "yo"},
+    ]  # fmt: skip
+    step = read_one(inspect_log(tmp_path, samples=[inspect_sample(1, parts, attachments={"a1": "long"})])).steps[0]
+    assert step.output_content == "long\nyo"
+    assert step.tool_logs == (ToolCall(tool="search", arguments={"q": "long"}, output="found"),)

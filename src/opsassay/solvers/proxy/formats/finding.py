@@ -68,7 +68,7 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     if not path.exists():
         raise UserError(f"There is no {path}; give a recorded session or the file of a trace.")
     if path.suffix == ".eval":
-        return read_inspect(path)
+        return _with_model_events(read_inspect(path), path, skipped)
     return _read_lines(path, skipped) if path.suffix == ".jsonl" else _read_file(path, skipped)
 
 
@@ -115,7 +115,7 @@ def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
 _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], list[Trace]]], ...] = (
     (lambda of: is_whoandwhen(of) and not is_elephant(of), lambda of, path, _: [labelled(of, path).trace]),
     (is_otlp, lambda of, path, skipped: traces_of_spans([of], path, skipped)),
-    (is_inspect, lambda of, path, _: inspect_traces(of, path)),
+    (is_inspect, lambda of, path, skipped: _with_model_events(inspect_traces(of, path), path, skipped)),
     (is_atif, lambda of, path, _: atif_traces(of, path)),
     (
         lambda of: isinstance(of, dict) and {"schema_version", "steps"} <= of.keys(),
@@ -125,6 +125,18 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
     (is_trajectory, lambda of, path, _: [trajectory_trace(of, path)]),
 )
 """What tells a format, and its reader, in the order in which they are asked."""
+
+
+def _with_model_events(traces: list[Trace], path: Path, skipped: list[str]) -> list[Trace]:
+    """Return the *traces* of samples; one without a model event is named, and where none has any DatapackError raised."""
+    empty = [trace.task_id for trace in traces if not trace.steps]
+    if len(empty) == len(traces):
+        raise DatapackError(
+            f"{path} is a log of inspect_ai with {plural(len(traces), 'sample')} and no model event; nothing is in it."
+        )
+    if empty:
+        skipped.append(f"{plural(len(empty), 'sample')} without a model event: {', '.join(empty[:5])}")
+    return traces
 
 
 def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:

@@ -23,7 +23,7 @@ from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects
 from opsassay.solvers.proxy.apis.counts import COUNTS, named_usage, usage_of
 from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
 from opsassay.solvers.proxy.formats.gen_ai_messages import answer_of, as_text, asked_of
-from opsassay.solvers.proxy.formats.gen_ai_values import Events, read_attributes, read_record_events
+from opsassay.solvers.proxy.formats.gen_ai_values import Events, listed_events, read_attributes, read_record_events
 from opsassay.solvers.proxy.steps import AgentIds, render_messages
 from opsassay.telemetry.otlp.json_form import requests_in
 
@@ -166,7 +166,7 @@ def _read_spans(export: dict[str, Any], records: dict[str, Events]) -> Iterator[
                     start_ns=int(span.get("startTimeUnixNano") or 0),
                     end_ns=int(span.get("endTimeUnixNano") or 0),
                     attributes=attributes,
-                    events=(*events, *records.get(span["spanId"], ())),
+                    events=(*events, *listed_events(attributes), *records.get(span["spanId"], ())),
                     error=str(next(filter(None, (status.get("message"), *said, attributes.get("error.type"))), "error"))
                     if failed
                     else None,

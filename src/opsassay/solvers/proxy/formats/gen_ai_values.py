@@ -6,11 +6,12 @@ Conventions 1.28 to 1.36 have a record for every message, later ones one record 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opsassay.solvers.proxy.apis.base import fields
+from opsassay.solvers.proxy.apis.base import fields, list_objects
 
 Events = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -31,6 +32,15 @@ def read_value(value: dict[str, Any]) -> Any:
     if kind == "kvlistValue":
         return read_attributes(inner.get("values", ()))
     return inner
+
+
+def listed_events(attributes: Mapping[str, Any]) -> Events:
+    """Return the events that a span lists as JSON in its attribute ``events``, as Pydantic AI writes them."""
+    try:
+        listed = json.loads(str(attributes.get("events") or "[]"))
+    except (ValueError, RecursionError):
+        return ()
+    return tuple((str(one.get("event.name", "")), one) for one in list_objects(listed))
 
 
 def read_record_events(requests: Sequence[dict[str, Any]]) -> tuple[dict[str, Events], int]:

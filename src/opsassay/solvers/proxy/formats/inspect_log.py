@@ -5,6 +5,7 @@ A model event is a step; the tool events that follow belong to it; the agent is 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,10 +21,16 @@ from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects,
 from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
+_ATTACHMENT = re.compile(r"attachment://\w+")
+_NO_TEXT = frozenset({"reasoning", "tool_use"})
+"""Types of content that are no text of an answer."""
+
 
 def is_inspect(payload: Any) -> bool:
     """Return whether *payload* looks like a log of inspect_ai."""
-    return isinstance(payload, dict) and "eval" in payload and "version" in payload and "samples" in payload
+    return (
+        isinstance(payload, dict) and {"eval", "version"} <= payload.keys() and bool({"samples", "status"} & {*payload})
+    )
 
 
 def read_inspect(path: Path) -> list[Trace]:
@@ -112,7 +119,10 @@ def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -
     models = [event for event in events if event.get("event") == "model"]
     given = {str(m.get("tool_call_id")): m for event in models for m in list_objects(event.get("input"))}
     for event, called in zip(models, logs, strict=True):
-        for call in list_objects(_message_of_event(event).get("tool_calls")):
+        message = _message_of_event(event)
+        for part in (one for one in list_objects(message.get("content")) if one.get("type") == "tool_use"):
+            called.setdefault(str(part.get("id")), _hosted_call(part, attachments))
+        for call in list_objects(message.get("tool_calls")):
             id_ = str(call.get("id"))
             called.setdefault(id_, _call_in_messages(call, given.get(id_), attachments))
     return [
@@ -125,6 +135,20 @@ def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
     """Return the message of the first choice of a model event, {} when there is none."""
     choice = next(iter(list_objects(fields(event.get("output")).get("choices"))), {})
     return fields(choice.get("message"))
+
+
+def _hosted_call(part: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
+    """Return the call of a tool that the provider ran, which stands in the content of the answer."""
+    error = {"message": part["error"]} if part.get("error") else None
+    return _read_tool_call({**part, "function": part.get("name") or part.get("tool_type"), "error": error}, attachments)
+
+
+def _text_of_content(content: Any) -> str:
+    """Return the text of a message without thoughts and calls."""
+    parts = (
+        [one for one in content if fields(one).get("type") not in _NO_TEXT] if isinstance(content, list) else content
+    )
+    return plain_text(parts)
 
 
 def _call_in_messages(
@@ -147,7 +171,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
     message = choice.get("message") or {}
     ours = fields(fields(output.get("metadata")).get("opsassay"))
     shown = [
-        (str(m.get("role", "user")), _restore_attachments(plain_text(m.get("content")), attachments))
+        (str(m.get("role", "user")), _restore_attachments(_text_of_content(m.get("content")), attachments))
         for m in list_objects(event.get("input"))
     ]
     return TraceStep(
@@ -155,7 +179,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
         agent_id=agent_id,
         agent_name=name,
         input_context=render_messages(shown),
-        output_content=_restore_attachments(plain_text(message.get("content")), attachments),
+        output_content=_restore_attachments(_text_of_content(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),
         usage=usage_by_total("inspect", output.get("usage")),
@@ -172,7 +196,7 @@ def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolC
     output = plain_text(error.get("message")) if isinstance(error, dict) else plain_text(event.get("result"))
     return ToolCall(
         tool=str(event.get("function", "")),
-        arguments=arguments_of(event.get("arguments")),
+        arguments=_restore_arguments(arguments_of(event.get("arguments")), attachments),
         output=_restore_attachments(output, attachments),
         status="error" if error else "ok",
     )
@@ -197,7 +221,16 @@ def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
 
 def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
     """Return *text* with the parts restored that inspect_ai moved to attachments."""
-    return attachments.get(text, text)
+    return _ATTACHMENT.sub(lambda found: attachments.get(found[0], found[0]), text)
+
+
+def _restore_arguments(value: Any, attachments: dict[str, str]) -> Any:
+    """Return the arguments of a call with the texts in them restored, at any depth."""
+    if isinstance(value, dict):
+        return {key: _restore_arguments(inner, attachments) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_restore_arguments(inner, attachments) for inner in value]
+    return _restore_attachments(value, attachments) if isinstance(value, str) else value
 
 
 def _read_outcome(sample: dict[str, Any]) -> str | None:
