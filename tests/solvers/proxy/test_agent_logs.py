@@ -155,3 +155,16 @@ def test_events_of_autogen_in_the_order_in_which_calls_ended_belong_to_the_calls
 def test_another_form_is_refused_in_a_sentence(tmp_path, payload):
     with pytest.raises(DatapackError, match=r"not in the form|no known format"):
         read_one(written(tmp_path, "x.json", payload))
+
+
+def test_what_swe_agent_observed_without_an_action_is_kept(tmp_path):
+    turn = {"action": "", "observation": "no command was found", "response": "I think"}
+    (tmp_path / "a.traj").write_text(json.dumps({"trajectory": [turn], "info": {}}))
+    (call,) = read_one(tmp_path / "a.traj").steps[0].tool_logs
+    assert (call.tool, call.arguments, call.output) == ("observation", {}, "no command was found")
+
+
+def test_one_event_of_autogen_is_a_trace_whatever_its_file_is_called(tmp_path):
+    event = {"type": "LLMCall", "messages": [{"role": "user", "content": "hi"}], "response": {"content": "yo"}}
+    (tmp_path / "events.log").write_text(json.dumps(event) + "\n")
+    assert [step.output_content for step in read_one(tmp_path / "events.log").steps] == ["yo"]

@@ -250,3 +250,20 @@ def test_thoughts_are_no_text_in_a_log_of_inspect_ai_and_hosted_tools_are_calls(
     step = read_one(inspect_log(tmp_path, samples=[inspect_sample(1, parts, attachments={"a1": "long"})])).steps[0]
     assert step.output_content == "long\nyo"
     assert step.tool_logs == (ToolCall(tool="search", arguments={"q": "long"}, output="found"),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"trajectory": [], "history": [], "info": {}},
+        {"trajectory_format": "mini-swe-agent-1", "messages": [{"role": "user", "content": "hi"}], "info": {}},
+        {"schema_version": "ATIF-v1.7", "session_id": "s", "agent": {"name": "a", "version": "1"}, "steps": []},
+    ],
+)
+def test_a_file_without_a_step_is_not_converted(content: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "in.json").write_text(json.dumps(content))
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", "convert", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json")])
+    assert ended.value.code == 2
+    assert "holds no step of an agent" in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table
+from opsassay.core.errors import UserError
 
 if TYPE_CHECKING:
     from opsassay.core.schema.trajectory import Trace
@@ -38,6 +39,8 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
 
     skipped: list[str] = []
     found = hashed(read_one(path, skipped)) if hashes else read_one(path, skipped)
+    if not found.steps:
+        raise UserError(f"{path} holds no step of an agent, so there is no trace to convert; give another file.")
     if output is not None:
         write_trace(found, output, form)
     if as_json:

@@ -48,17 +48,26 @@ def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
 
 
 def _read_swe_agent(payload: dict[str, Any]) -> Trace:
-    """Return the trace of a SWE-agent trajectory: each turn is a step, its action the tool call."""
+    """Return the trace of a SWE-agent trajectory: each turn is a step, its action the tool call.
+
+    What was observed without an action is a call of `observation`.
+    """
     steps = []
     for number, turn in enumerate(list_objects(payload["trajectory"]), 1):
         shown = list_objects(turn.get("query") or turn.get("messages"))
         action, observed = str(turn.get("action") or "").strip(), turn.get("observation")
         call = ToolCall(
-            tool=action.split()[0] if action else "", arguments={"command": action}, output=plain_text(observed),
+            tool=action.split()[0] if action else "observation", arguments={"command": action} if action else {},
+            output=plain_text(observed),
             status="unanswered" if observed is None else "ok",
         )  # fmt: skip
         steps.append(
-            _make_step(number, "SWE-agent", CHAT.read_request({"messages": shown}).messages, (call,) if action else ())
+            _make_step(
+                number,
+                "SWE-agent",
+                CHAT.read_request({"messages": shown}).messages,
+                (call,) if action or call.output else (),
+            )
             | {"output_content": str(turn.get("response") or turn.get("thought") or "")}
         )
     given = fields(next(iter(list_objects(payload["trajectory"])), {})).get("query") or payload.get("history")
@@ -71,7 +80,8 @@ def _read_mini_swe_agent(payload: dict[str, Any]) -> Trace:
     said = [at for at, message in enumerate(messages) if message.get("role") == "assistant" or _is_response(message)]
     calls = [ModelCall(_parse_messages(messages[:at]), _read_answer(messages[at])) for at in said]
     later, steps = LaterRequests(calls), []
-    for number, (at, end, call) in enumerate(zip(said, [*said[1:], len(messages)], calls, strict=True), 1):
+    ends = [*said[1:], len(messages)][: len(said)]
+    for number, (at, end, call) in enumerate(zip(said, ends, calls, strict=True), 1):
         logs = _commands_of_step(fields(messages[at].get("extra")), messages[at + 1 : end]) or call.logs_in_text(later)
         step = _make_step(number, "mini-swe-agent", call.asked.messages, logs)
         seconds = fields(messages[at].get("extra")).get("timestamp")

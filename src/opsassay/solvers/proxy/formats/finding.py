@@ -123,6 +123,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
     ),
     (is_elephant, lambda of, path, _: [elephant_trace(of, path)]),
     (is_trajectory, lambda of, path, _: [trajectory_trace(of, path)]),
+    (lambda of: is_autogen([of]), lambda of, path, skipped: [autogen_trace([of], path, skipped)]),
 )
 """What tells a format, and its reader, in the order in which they are asked."""
 
