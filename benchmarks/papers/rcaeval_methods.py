@@ -264,7 +264,7 @@ class CircaPc:
 
 def pc_parents(both: Matrix, alpha: float) -> list[list[int]]:
     """Return the parents of each column of *both* (bins x columns) in the graph that PC finds; see `CircaPc`."""
-    from causallearn.search.ConstraintBased.PC import pc  # type: ignore[import-not-found]
+    from causallearn.search.ConstraintBased.PC import pc
 
     if both.shape[1] < 2:
         return [[] for _ in range(both.shape[1])]
