@@ -52,7 +52,7 @@ def check_no_nan_reaches_a_reader(frame, settings=QUICK):
             r"row 2: the score 1.5 lies outside \[0, 1\]; divide percentages by 100",
         ),
         (HEADER + "f,s,1,a,-0.1\n", "row 1: the score -0.1 lies outside"),
-        (HEADER + "f,s,1,a,nan\n", "row 1: the score nan lies outside"),
+        (HEADER + "f,s,1,a,nan\n", "row 1: the score is NaN"),
         (HEADER + "f,s,1,a,inf\n", "row 1: the score inf lies outside"),
         (HEADER + ROWS + "f,s,2,b,0.25\n", "row 4: this cell occurs more than once .*'2'.*'b'"),
         (HEADER + "f,,1,a,0.5\n", "row 1: the system is empty"),
