@@ -176,6 +176,7 @@ UNSURE_OF = {
     "parts of other kinds": ("compliant if object.subset({}, []) == false", "object.subset"),
     "replaced one after another": ('compliant if strings.replace_n({"a": "b", "b": "c"}, "a") == "c"', "strings.replace_n"),
     "a day that a month has not": ("compliant if time.add_date(1769817600000000000, 0, 1, 0) != 1", "time.add_date"),
+    "a time that ends with Z": ('compliant if time.parse_rfc3339_ns("2026-03-03T00:00:00Z") > 1', "time.parse_rfc3339_ns"),
     "a wildcard that nothing binds": ("compliant if { not input.list[_] == 1 }", "a variable under `not`"),
     "a variable that nothing binds": ("compliant if { some x; not x == 1 }", "a variable under `not`"),
     "a difference of decimals": ("compliant if input.y - 0.1 == 0.6", "numbers that are not whole"),

@@ -27,8 +27,8 @@ UNSTEADY = (
 """Functions whose value does not follow from the input: the same evidence has to be judged the same wherever it is."""
 UNSURE = (
     "base64.is_valid", "ceil", "floor", "glob.match", "indexof", "json.filter", "json.marshal", "json.remove",
-    "object.subset", "regex.is_valid", "semver.is_valid", "strings.replace_n", "time.add_date", "to_number",
-    "yaml.unmarshal",
+    "object.subset", "regex.is_valid", "semver.is_valid", "strings.replace_n", "time.add_date",
+    "time.parse_rfc3339_ns", "to_number", "yaml.unmarshal",
 )  # fmt: skip
 """Functions of which regorus and rego-cpp have the same value for some arguments, or a wrong one and none."""
 _SURE_VERB = re.compile(r"%[vd%]")
