@@ -176,3 +176,10 @@ def test_labels_given_as_predictions_are_all_right(tmp_path, imports):
     code, items, problems, _ = imports(tmp_path / "labels.txt", cases=WHO_AND_WHEN / "hand-crafted")
     assert (code, len(items), problems) == (0, 29, [])
     assert all(item["agent_right"] and item["step_right"] for item in items)
+
+
+def test_one_object_by_trace_is_a_prediction_for_each(tmp_path, imports):
+    said = {"generated/1": {"agent": "Coder", "step": 1}, "crafted/1.json": {"agent": "Planner", "step": 0}}
+    code, items, problems, err = imports(put(tmp_path / "answers.json", said), "--form", "whoandwhen")
+    assert (code, problems) == (0, []), err
+    assert [(one["agent"], one["step"]) for one in items] == [("Coder", 2), ("Planner", 1)]

@@ -76,7 +76,9 @@ def holds_predictions(source: Path) -> bool:
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve())
         try:
-            if document.suffix in SUFFIXES and (_is_text(document) or document.has_row(_is_prediction)):
+            if document.suffix in SUFFIXES and (
+                _is_text(document) or _is_by_trace(document) or document.has_row(_is_prediction)
+            ):
                 return True
         except OpsAssayError:
             continue
@@ -163,6 +165,13 @@ def _is_text(document: Document) -> bool:
     return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_require_text_of(document)) is not None
 
 
+def _is_by_trace(document: Document) -> bool:
+    """Whether the document is one object whose keys are traces and whose values name an agent and a step."""
+    content = document.content if document.suffix == ".json" else None
+    rows = list(content.values()) if isinstance(content, dict) else []
+    return bool(rows) and all(isinstance(row, dict) and _is_prediction({**row, "trace": "x"}) for row in rows)
+
+
 def _require_text_of(document: Document) -> str:
     """Return the document's text, "" when it holds data."""
     return document.content if isinstance(document.content, str) else ""
@@ -175,6 +184,10 @@ def _is_prediction(row: Any) -> bool:
 
 def _list_rows(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (place, function that reads the row) of each answer, from blocks of text or from data."""
+    if _is_by_trace(document):
+        for name, row in document.content.items():
+            yield f"{document.name} {name}", partial(dict, row, trace=name)
+        return
     if not _is_text(document):
         yield from document.rows()
         return
