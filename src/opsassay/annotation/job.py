@@ -16,6 +16,7 @@ from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph, FaultVerdict
 from opsassay.core.schema.faults import CATALOGUE, fault_type
 from opsassay.core.schema.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
+from opsassay.core.text import number_text
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
 EVERY_TYPE = "every"
@@ -216,13 +217,13 @@ def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> An
     if acting:
         return annotation.model_copy(update={"faults": (*annotation.faults, *idle)})
     none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": (), "faults": idle}
-    seen = "; ".join(f"{e.signature} {e.after:.3g} against {e.threshold:.3g}" for e in truth.effects)
+    seen = "; ".join(f"{e.signature} {number_text(e.after)} against {number_text(e.threshold)}" for e in truth.effects)
     return annotation.model_copy(update={**none, "reason": f"The fault did not bite: {seen}."})
 
 
 def _verdict_without_effect(fault: Fault, effect: EffectCheck) -> FaultVerdict:
     """Return the verdict that the fault had no effect, with what its effect check measured."""
-    seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
+    seen = f"{effect.signature} {number_text(effect.after)} against {number_text(effect.threshold)}"
     return FaultVerdict(
         type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.tree import RENAMED
+from opsassay.core.text import number_text
 from opsassay.core.untrusted import safe_text
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def print_tables(tables: Iterable[ResultTable]) -> None:
         shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
         print_table(f"{number}{shown.title}", shown.columns, shown.rows)
         for name, value in shown.statistics.items():
-            echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else f'{value:.3g}'}")
+            echo(f"{name.replace('_', ' ')}: {'not defined' if value is None else number_text(value)}")
 
 
 def say(message: str) -> None:

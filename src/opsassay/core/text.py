@@ -12,6 +12,12 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def number_text(value: float, digits: int = 3) -> str:
+    """Return *value* with *digits* significant digits, from a thousand to 10^15 as a whole number: 1,170, not 1.17e+03."""
+    whole = math.isfinite(value) and float(f"{abs(value):.{digits}g}") >= 1000 and abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:.{digits}g}"
+
+
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Return *value* as standard JSON; what JSON cannot express, such as NaN and Infinity, becomes a string."""
     return json.dumps(_with_finite(value), ensure_ascii=False, indent=indent, default=str, allow_nan=False)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opsassay.core.schema.diagnosis import Expectation
+from opsassay.core.text import number_text
 from opsassay.scoring.budget import TimeBudget
 from opsassay.scoring.statements import Statement
 from opsassay.telemetry.sql import LockedSql
@@ -111,7 +112,7 @@ def _pick_controls(names: Sequence[str]) -> list[str]:
 
 
 def _format_means(means: tuple[float, float]) -> str:
-    return f"{means[0]:.4g} normal, {means[1]:.4g} abnormal"
+    return f"{number_text(means[0], 4)} normal, {number_text(means[1], 4)} abnormal"
 
 
 def _format_expectation(expectation: Expectation) -> str:

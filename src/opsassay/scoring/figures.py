@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opsassay.core.text import number_text
+
 
 @dataclass(frozen=True)
 class MeanFigure:
@@ -18,7 +20,7 @@ class MeanFigure:
     @property
     def text(self) -> str:
         """The mean with its interval: ``15.4% [6.2, 33.5]`` for a share, else ``2.5 [1.9, 3.1]``."""
-        write = _format_percent_number if self.share else _format_number
+        write = _format_percent_number if self.share else number_text
         ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
         return f"{write(self.value)}{'%' if self.share else ''}{ends}"
 
@@ -30,7 +32,9 @@ class MeanFigure:
 
 def difference_text(value: float, low: float | None, high: float | None, *, share: bool) -> str:
     """Return a difference with its interval: ``-8.3 pp [-20.0, +4.1]`` (percentage points) of a *share*, else plain."""
-    shown = [None if one is None else f"{100 * one:+.1f}" if share else f"{one:+,.3g}" for one in (value, low, high)]
+    shown = [
+        None if one is None else f"{100 * one:+.1f}" if share else _format_signed(one) for one in (value, low, high)
+    ]
     ends = f" [{shown[1]}, {shown[2]}]" if low is not None and high is not None else ""
     return f"{shown[0]}{' pp' if share else ''}{ends}"
 
@@ -45,5 +49,5 @@ def _format_percent_number(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def _format_number(value: float) -> str:
-    return f"{value:,.3g}"
+def _format_signed(value: float) -> str:
+    return f"{'+' if value >= 0 else ''}{number_text(value)}"

@@ -6,6 +6,7 @@ import re
 
 from opsassay.core.schema.incident import Label
 from opsassay.core.schema.metric_words import word
+from opsassay.core.text import number_text
 from opsassay.scoring.figures import percent
 
 BASELINES = frozenset({"constant", "chance", "random", "loudest", "gap", "row_count_gap", "row-count-gap"})
@@ -35,5 +36,5 @@ def format_value(value: float, unit: str) -> str:
     """Return *value* as text: a share in percent, anything else with up to four digits and its *unit*."""
     if unit == "share":
         return str(percent(value))
-    number = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    number = number_text(value, 4)
     return f"{number} {unit}".rstrip()

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from opsassay.annotation.suites.agreement import CRITERIA, CaseVerdict, edge_name, read_verdicts, save_verdict
+from opsassay.core.text import number_text
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.severity import ERROR_LEVELS
 from opsassay.telemetry.tree import Case, Tree
@@ -118,7 +119,9 @@ def service_evidence(pack: Datapack, service: str) -> list[LabelEvidence]:
             continue
         (before, spread), (after, _) = by_period["normal"], by_period["abnormal"]
         change = abs(after - before) / max(spread or 0.0, abs(before) * 0.05, 1e-9)
-        rows.append(LabelEvidence(f"service|{service}", str(metric), f"{before:.4g}", f"{after:.4g}", change))
+        rows.append(
+            LabelEvidence(f"service|{service}", str(metric), number_text(before, 4), number_text(after, 4), change)
+        )
     logs = pack.both("logs").filter((pl.col("service_name") == service) & pl.col("level").is_in(ERROR_LEVELS))
     errors = dict(logs.group_by("period").len().collect().iter_rows())
     before_, after_ = (str(errors.get(period, 0)) for period in ("normal", "abnormal"))

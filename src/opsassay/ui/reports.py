@@ -16,7 +16,7 @@ from urllib.parse import quote
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.registry import Registry
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import plural
+from opsassay.core.text import number_text, plural
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.grading import GradedRun, GradeSettings, problem_lines
 from opsassay.evals.runner.results import ResultRow
@@ -233,7 +233,7 @@ def answer_page(graded: GradedRun, task: ShownTask) -> str:
         "Grades",
         ("metric", "value", "why"),
         tuple(
-            (name, "–" if m.value is None else f"{m.value:.4g}", m.reason or m.status.value)
+            (name, "–" if m.value is None else number_text(m.value, 4), m.reason or m.status.value)
             for name, m in metrics.items()
         ),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from opsassay.core.schema.diagnosis import Evidence
 from opsassay.core.schema.metric_words import METRICS, word
 from opsassay.core.schema.run import EvidenceResult, Metric, MetricStatus, RunStatus
-from opsassay.core.text import plural
+from opsassay.core.text import number_text, plural
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, calmest, share_titles, shown_shares, success
 from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.scoring.figures import MeanFigure, percent
@@ -167,7 +167,11 @@ def answer_view(answer: AnswerPayload) -> View:
         for e in diagnosis.propagation
     ]
     view["ranking"] = [
-        {"service": plain(r.service, 200), "score": f"{r.score:.4g}", "share": abs(r.score) / top if top else 0.0}
+        {
+            "service": plain(r.service, 200),
+            "score": number_text(r.score, 4),
+            "share": abs(r.score) / top if top else 0.0,
+        }
         for r in diagnosis.ranking[:RANKS_SHOWN]
     ]
     view["rankedInAll"] = len(diagnosis.ranking)

@@ -13,7 +13,7 @@ from opsassay.annotation.verdict.explain import GATES, explain
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.causal_graph import Annotation
 from opsassay.core.schema.incident import EffectCheck, Fault, Incident, Label
-from opsassay.core.text import plural
+from opsassay.core.text import number_text, plural
 from opsassay.scoring.void import void_reason
 from opsassay.ui.glossary import LABELS
 from opsassay.ui.overlay import Overlay, OverlayMark, answer_overlay, root_groups, truth_overlay
@@ -136,9 +136,10 @@ def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
 
 def _describe_effect(effect: EffectCheck) -> str:
     """Return what the effect check measured."""
+    before, after, threshold = (number_text(one, 4) for one in (effect.before, effect.after, effect.threshold))
     return (
-        f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {effect.before:.4g} to "
-        f"{effect.after:.4g} (threshold {effect.threshold:.4g}, seen after {effect.seconds:.1f} s)"
+        f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {before} to {after} "
+        f"(threshold {threshold}, seen after {effect.seconds:.1f} s)"
     )
 
 
@@ -266,8 +267,8 @@ def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
             "x": axis_seconds(incident, a.time_ns),
             "service": index[a.service],
             "signal": plain(a.signal, 80),
-            "value": f"{a.value:.4g}",
-            "threshold": f"{a.threshold:.4g}",
+            "value": number_text(a.value, 4),
+            "threshold": number_text(a.threshold, 4),
             "message": plain(a.message, 600),
         }
         for a in sorted(incident.alerts, key=lambda a: (a.time_ns, a.service))

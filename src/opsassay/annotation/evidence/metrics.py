@@ -9,6 +9,7 @@ import polars as pl
 from opsassay.annotation.evidence.detectors import Severity, z_severity
 from opsassay.annotation.evidence.states import NANO, NodeState
 from opsassay.annotation.evidence.thresholds import ResourceThresholds
+from opsassay.core.text import number_text
 
 WINDOW_S = 5.0
 """Windows of pods, containers and hosts; wider where samples are farther apart."""
@@ -141,7 +142,8 @@ def _judge_level(
     much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
     first = row["rise"] >= limits.dominance * levels.item(0, "rise")
     severity = int(z_severity(row["now"], row["before"], row["deviation"], limits.z_levels))
-    words = f"{family} of {name} went from {row['before']:.3g} to {row['now']:.3g} {FAMILIES[family].unit}"
+    before, now = number_text(row["before"]), number_text(row["now"])
+    words = f"{family} of {name} went from {before} to {now} {FAMILIES[family].unit}"
     certain = severity == Severity.CRITICAL
     return Raised(passed=much and first and certain, sentence=words, used_up=used_up and first)
 

@@ -10,6 +10,7 @@ import click
 from opsassay.cli.completion import RUNNING
 from opsassay.cli.output import NumberRange, json_option, print_json, say
 from opsassay.cli.substrates import substrate_of, substrate_option
+from opsassay.core.text import number_text
 
 if TYPE_CHECKING:
     from opsassay.testbed.core.event import InjectionEvent
@@ -66,5 +67,6 @@ def _describe_event(event: InjectionEvent) -> str:
     whose = event["fault"] + (f" on {place}" if place else "")
     if event["event"] == "effect":
         verb = "bites" if event["passed"] else "shows no effect"
-        return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+        before, after = number_text(event["before"]), number_text(event["after"])
+        return f"{whose} {verb}: {event['signature']} before {before}, now {after}"
     return f"{whose} {event['event']}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opsassay.core.text import number_text
 from opsassay.ui.browsing.catalogue import Catalogue, StoredRun, place_key, slug, status_of
 from opsassay.ui.browsing.stored_incidents import task_name
 from opsassay.ui.browsing.verdicts import StoredVerdicts
@@ -117,7 +118,7 @@ def seconds_of(stored: StoredRun) -> float | None:
 def spent_words(amounts: Mapping[str, float]) -> str:
     """Return the usage, given by unit, as text."""
     some = sorted((name, value) for name, value in amounts.items() if value)
-    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:,.4g}" for name, value in some)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 
 
 def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:
