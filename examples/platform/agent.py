@@ -17,8 +17,10 @@ def answer(entry: PlatformEntry) -> dict:
     print(f"{entry.task}: {len(entry.tools())} tools, {rows.splitlines()[0][:60]}")
     if "anomalies" in entry.prompt:
         return {"anomalies": []}
-    fields = re.findall(r"^- (\w+): (\w+)", entry.prompt, re.MULTILINE)
-    return {"rows": [{name: 0 if kind == "number" else "unknown" for name, kind in fields}]}
+    fields = re.findall(r"^- (\w+): ([^,]+)", entry.prompt, re.MULTILINE)
+    return {
+        "rows": [{name: {"number": 0, "text YYYY-MM-DD": "2026-01-01"}.get(kind, "unknown") for name, kind in fields}]
+    }
 
 
 def main(server: str, agent: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
+
 import pytest
 
-from .conftest import finished
+from .conftest import BILL, finished
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "platform"
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -27,6 +32,7 @@ def test_an_owner_registers_an_agent_asks_and_watches_it_run(browser, platform, 
     tab.on("console", lambda message: problems.append(message.text))
     sign_in(tab, platform, token)
     tab.get_by_label("Name", exact=True).fill("by the page")
+    tab.get_by_label("Kind").select_option("built in")
     tab.get_by_label("Name of the built-in agent or method").fill("chance")
     tab.get_by_label("finops").check()
     tab.get_by_role("button", name="Register").click()
@@ -39,6 +45,46 @@ def test_an_owner_registers_an_agent_asks_and_watches_it_run(browser, platform, 
     tab.get_by_role("rowheader", name="chance").wait_for()
     assert "Nobody is ranked on 3 tasks" in tab.content()
     assert problems == []
+    tab.close()
+
+
+def test_a_bundle_and_a_task_set_are_uploaded_in_the_page_and_refused_in_a_sentence(browser, platform, token, tmp_path):
+    for name, folder in (("agent", EXAMPLES / "bundle"), ("tasks", tmp_path / "tasks")):
+        if name == "tasks":
+            folder.mkdir()
+            (folder / "task_set.yaml").write_text(BILL)
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as archive:
+            archive.add(folder, arcname=".")
+    tab = browser.new_page()
+    sign_in(tab, platform, token)
+
+    def register(name, upload=None):
+        tab.goto(f"{platform.url}/agents")
+        tab.get_by_label("Name", exact=True).fill(name)
+        tab.get_by_label("finops").check()
+        if upload:
+            tab.get_by_label("Bundle, of an agent").set_input_files(upload)
+        tab.get_by_role("button", name="Register").click()
+
+    register("of files", tmp_path / "agent.tar")
+    tab.get_by_role("heading", name="of files").wait_for()
+    register("without files")
+    tab.get_by_text("A bundle has to be uploaded").wait_for()
+    tab.get_by_role("button", name="Sign out").wait_for()  # the page of an error knows who has signed in
+    register("of tasks", tmp_path / "tasks.tar")
+    tab.get_by_text("agent.yaml").wait_for()
+    assert tab.goto(f"{platform.url}/nowhere").status == 404
+    tab.get_by_role("heading", name="There is no such page").wait_for()
+    tab.goto(platform.url)
+    assert tab.get_by_role("button", name="Hand in").count() == 0  # an owner is no author
+    sign_in(tab, platform, platform.admin)
+    tab.get_by_role("link", name="OpsAssay").click()
+    tab.get_by_label("Name of the task set").fill("by-the-page")
+    tab.get_by_label("Tar").set_input_files(tmp_path / "tasks.tar")
+    tab.get_by_role("button", name="Hand in").click()
+    tab.get_by_role("heading", name="Leaderboard: by-the-page").wait_for()
+    tab.get_by_role("link", name="This page as JSON").click()
+    assert '"domain":"finops"' in tab.content()
     tab.close()
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, HOUR_S, MACHINES, TransitionError, route
+from opsassay.ui.platform.cell_words import AGENT_WORDS, BENCHMARK_WORDS, BUNDLE_WORDS
 
 ITBENCH = {
     "benchmark": "NotRegistered NotStarted Queued Running PendingResultUpload Finished Error",
@@ -81,6 +82,14 @@ def walk_of(machine):
 TestBenchmarkWalk = walk_of(BENCHMARK)
 TestBundleWalk = walk_of(BUNDLE)
 TestAgentWalk = walk_of(AGENT)
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"), [(BENCHMARK, BENCHMARK_WORDS), (BUNDLE, BUNDLE_WORDS), (AGENT, AGENT_WORDS)]
+)
+def test_every_state_has_a_word_of_its_own_for_people(machine, words):
+    assert set(words) == set(machine.following)
+    assert len(set(words.values())) == len(words)
 
 
 def test_nothing_follows_an_end():

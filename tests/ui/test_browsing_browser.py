@@ -74,6 +74,37 @@ def serving(*roots):
         thread.join()
 
 
+def test_a_leaderboard_is_searched_and_its_columns_are_chosen_and_both_stand_in_the_address(browser, address):
+    tab = browser.new_page()
+    tab.goto(f"{address}/boards/finops.html?key={PASS}")
+    rows = tab.locator("table.board tbody tr")
+    everybody = rows.count()
+    tab.get_by_label("Solver has").fill("POOR")
+    expect(rows.locator("visible=true")).to_have_count(1)
+    expect(tab.locator("output")).to_have_text(f"1 of {everybody} solvers")
+    tab.get_by_text("Columns").click()
+    tab.get_by_role("checkbox", name="last run").uncheck()
+    expect(tab.get_by_role("columnheader", name="last run")).to_have_count(0)
+    tab.goto("about:blank")
+    tab.go_back()
+    expect(rows.locator("visible=true")).to_have_count(1)
+    expect(tab.get_by_role("columnheader", name="last run")).to_have_count(0)
+    tab.get_by_label("Solver has").fill("")
+    expect(rows.locator("visible=true")).to_have_count(everybody)
+    assert tab.locator("table.board svg.interval").count() >= 2
+    tab.get_by_role("link", name="OpsAssay").click()
+    tab.wait_for_url(f"{address}/index.html")
+    tab.close()
+
+
+def test_on_a_phone_the_solver_stays_while_its_figures_are_scrolled(browser, address):
+    tab = browser.new_page(viewport={"width": 390, "height": 900})
+    tab.goto(f"{address}/boards/finops.html?key={PASS}")
+    tab.locator("table.board").evaluate("table => { table.parentElement.scrollLeft = 4000; }")
+    assert 0 <= tab.locator("table.board tbody th").first.bounding_box()["x"] < 40
+    tab.close()
+
+
 @pytest.fixture(scope="module")
 def address(store):
     with serving(store) as address:

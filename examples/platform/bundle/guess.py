@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 prompt, work = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
-fields = re.findall(r"^- (\w+): (\w+)", prompt, re.MULTILINE)
-row = {name: 0 if kind == "number" else "unknown" for name, kind in fields}
+fields = re.findall(r"^- (\w+): ([^,]+)", prompt, re.MULTILINE)
+row = {name: {"number": 0, "text YYYY-MM-DD": "2026-01-01"}.get(kind, "unknown") for name, kind in fields}
 answer = "anomalies=[]" if "anomalies" in prompt else f"rows={json.dumps([row])}"
 subprocess.run([sys.executable, work / "opsassay_tool.py", "submit", answer], check=True)

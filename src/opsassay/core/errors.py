@@ -42,8 +42,9 @@ class NotFoundError(UserError):
         self.kind, self.name, self.valid = kind, name, sorted(valid)
         near = nearest(name, self.valid)
         listed = ", ".join(self.valid[:12]) + (", ..." if len(self.valid) > 12 else ".")
-        way_out = f"did you mean {near!r}?" if near else f"known: {listed if self.valid else 'none.'}"
-        super().__init__(f"There is no {kind} {name!r}; {way_out}" + (f" {hint}" if hint else ""))
+        way_out = f"; did you mean {near!r}?" if near else f"; known: {listed if self.valid else 'none.'}"
+        said = "." if hint and not self.valid else way_out
+        super().__init__(f"There is no {kind} {name!r}{said}" + (f" {hint}" if hint else ""))
 
 
 class ConfigError(UserError):

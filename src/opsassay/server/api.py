@@ -58,8 +58,8 @@ class Call:
 class ApiOperation:
     """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
 
-    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* has to wait. *work* runs in a thread,
-    in a transaction that its return commits.
+    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* is given the last answer again. *work*
+    runs in a thread, in a transaction that its return commits.
     """
 
     method: str
@@ -82,19 +82,29 @@ class BodyError(Exception):
         self.status = status
 
 
-class RateLimit:
-    """How often each token asks for one address in a second, *most* times at most."""
+class RecentAnswers:
+    """The last answer to each token and address, given again to a token that asks more than *most* times in a second."""
 
     def __init__(self, most: int) -> None:
         self._most, self._second = most, 0
         self._asked: Counter[tuple[str, str]] = Counter()
+        self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
 
-    def allows(self, token: str, address: str) -> bool:
-        """Return whether the user with *token* at *address* may make one more request in this second."""
-        if (second := int(time.monotonic())) != self._second:
+    def again(self, token: str, address: str) -> bytes | None:
+        """Return the answer of a second ago at most where *token* has asked for *address* often enough, else None."""
+        now = time.monotonic()
+        if (second := int(now)) != self._second:
             self._second, self._asked = second, Counter()
+            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < 1}
         self._asked[token, address] += 1
-        return self._asked[token, address] <= self._most
+        if self._asked[token, address] <= self._most:
+            return None
+        at, content = self._kept.get((token, address), (0.0, b""))
+        return content if now - at < 1 and content else None
+
+    def keep(self, token: str, address: str, content: bytes) -> None:
+        """Note that *content* has just been answered."""
+        self._kept[token, address] = time.monotonic(), content
 
 
 def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Route]:
@@ -109,43 +119,48 @@ def _make_endpoint(
     operations: Mapping[str, ApiOperation], platform: Platform
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return the HTTP endpoint of one path; *operations* are its operations by method."""
-    paces = {
-        method: RateLimit(operation.most_per_s) for method, operation in operations.items() if operation.most_per_s
-    }
+    recent = {method: RecentAnswers(of.most_per_s) for method, of in operations.items() if of.most_per_s}
 
     async def endpoint(request: Request) -> Response:
         operation = operations.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
-        pace = paces.get(operation.method)
+        answers, asked = recent.get(operation.method), (bearer(request), request.url.path)
+        if answers is not None and (content := answers.again(*asked)) is not None:
+            return Response(content, media_type="application/json")
         try:
-            if pace is not None and not pace.allows(bearer(request), request.url.path):
-                said = f"This is answered {operation.most_per_s} times a second to one token; ask again in a second."
-                raise BodyError(429, said)
             if operation.raw:  # nobody keeps fifty megabytes of somebody unknown
                 await run_in_threadpool(_require_known, operation, platform, bearer(request))
             body = await _read_body(request, operation)
             found = await run_in_threadpool(_run_operation, operation, platform, request, body)
-        except BodyError as error:
-            return refusal(error.status, str(error))
-        except OpsAssayError as error:
-            return refusal(status_of(error), platform.hide_folders(error))
-        except DataError:
-            return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            return refusal(507, "The disk of the platform is full; try again when there is room.")
-        except (OperationalError, NoConnectionError):
-            return refusal(503, "The database does not answer now; try again.")
-        return found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)
+        except (BodyError, OpsAssayError, DataError, OSError, OperationalError, NoConnectionError) as error:
+            return _refusal_of(error, platform)
+        response = found if isinstance(found, Response) else JSONResponse(found, status_code=operation.status)
+        if answers is not None:
+            answers.keep(*asked, bytes(response.body))
+        return response
 
     return endpoint
+
+
+def _refusal_of(error: Exception, platform: Platform) -> JSONResponse:
+    """Return the response to a request that failed with *error*; raises it when it is an error of the platform."""
+    match error:
+        case BodyError():
+            return refusal(error.status, str(error))
+        case OpsAssayError():
+            return refusal(status_of(error), platform.hide_folders(error))
+        case DataError():
+            return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
+        case OperationalError() | NoConnectionError():
+            return refusal(503, "The database does not answer now; try again.")
+        case OSError() if error.errno in DISK_FULL:
+            return refusal(507, "The disk of the platform is full; try again when there is room.")
+    raise error
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:
     """Return an error response with *status* and one *sentence* that says why."""
     headers = {"Connection": "close"} if status in (401, 413) else {}  # what else comes of its body is not read
-    headers |= {"Retry-After": "1"} if status == 429 else {}
     return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
@@ -189,9 +204,9 @@ async def read_bounded(request: Request, most_bytes: int) -> bytes:
 
 
 def _run_operation(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
-    """Carry out *operation* as the user of the request's token, in a transaction unless it is a GET."""
+    """Carry out *operation* as the user of the request's token, in a transaction; all but GETs one after the other."""
     reads = operation.method == "GET"
-    with platform.engine.connect() if reads else platform.asking() as connection:
+    with platform.engine.begin() if reads else platform.asking() as connection:
         token = bearer(request)
         user = _who(operation, connection, token)
         call = Call(platform, connection, user, request.path_params, request.query_params, body, token)
@@ -272,8 +287,6 @@ def _describe_refusals(operation: ApiOperation) -> dict[str, Any]:
         codes["409"] = "It may not follow what is."
     if operation.form is not None or operation.raw:
         codes |= {"413": "The body is too large.", "422": "The body is not as described.", "507": "The disk is full."}
-    if operation.most_per_s:
-        codes["429"] = f"It was asked for more than {operation.most_per_s} times in a second."
     schema = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     content = {"application/json": {"schema": schema}}
     return {code: {"description": said, "content": content} for code, said in codes.items()}

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from email.parser import BytesParser
-from email.policy import HTTP
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.validation_errors import problem
@@ -23,9 +21,10 @@ from opsassay.server.api import ApiOperation, Call
 from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
 from opsassay.server.database import AGENTS, BENCHMARKS, CELLS
 from opsassay.server.operations import ACCESS_STATES, MANIFEST_PER_S
-from opsassay.server.presence import NOW_NS
+from opsassay.server.presence import note_presence
 from opsassay.server.states import BENCHMARK, TransitionError
 from opsassay.server.task_sets import load_task_set, task_set_names
+from opsassay.ui.platform.forms import form_parts
 
 ROOT = "/itbench"
 AGENT_STATUS = f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}/status"
@@ -144,7 +143,7 @@ def put_benchmark_entry(call: Call) -> View:
 def get_bundles(call: Call) -> Sequence[View]:
     """Show the bundles of a benchmark with their status (get_bstatus)."""
     agent, cells = _cells(call)
-    _note_presence(call, agent)
+    note_presence(call.connection, agent["id"])
     return [_bundle(call, agent, cell) for cell in cells]
 
 
@@ -152,7 +151,7 @@ def get_bundles(call: Call) -> Sequence[View]:
 def get_bstatus(call: Call) -> View:
     """Show one bundle with its status, and, when it is Ready, the data that an agent works on it with (get_bstatus)."""
     agent, cells = _cells(call, call.path["bundle"])
-    _note_presence(call, agent)
+    note_presence(call.connection, agent["id"])
     return _bundle(call, agent, cells[0])
 
 
@@ -221,13 +220,8 @@ def ended_bundles(connection: Connection, benchmark: str) -> list[tuple[str, str
 
 def uploaded(content: bytes, content_type: str) -> tuple[str, bytes] | None:
     """Return (name, content) of the first file in a multipart form; None without a file."""
-    form = BytesParser(policy=HTTP).parsebytes(
-        f"Content-Type: {content_type}\r\n\r\n".encode("utf-8", "replace") + content
-    )
-    for part in form.iter_parts() if form.is_multipart() else ():
-        if (name := part.get_filename()) and isinstance(held := part.get_payload(decode=True), bytes):
-            return name, held
-    return None
+    parts = form_parts(content, content_type)
+    return next(((name, held) for _, name, held in parts if name), None)
 
 
 def submission(answer: Any) -> list[View]:
@@ -257,15 +251,9 @@ def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], li
     return agent_of(call.connection, call.user, agent), cells
 
 
-def _note_presence(call: Call, agent: Mapping[str, Any]) -> None:
-    """Record that *agent* has just asked for work."""
-    with call.platform.engine.begin() as connection:
-        connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
-
-
 def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
     """Note that *agent* is present; return its access info and its benchmarks with their bundles and states."""
-    _note_presence(call, agent)
+    note_presence(call.connection, agent["id"])
     query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"]).order_by(BENCHMARKS.c.created_ns)
     entries = []
     for row in call.connection.execute(query).mappings().all():

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,6 +33,15 @@ _CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(R
 """What a result says, as one number: another run or another grade in its place has another."""
 
 
+class AgentCells(NamedTuple):
+    """A registered agent, and the hashes of its *cells*."""
+
+    name: str
+    kind: str
+    source: str
+    cells: Sequence[str]
+
+
 class LeaderboardCache:
     """Leaderboards by task set; one is made again when the results, or the cells that have none, change."""
 
@@ -40,6 +49,7 @@ class LeaderboardCache:
         self._platform, self._lock = platform, threading.Lock()
         self._kept: dict[tuple[str, str, bool], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
         self._runs: dict[tuple[str, str, int], GradedRun] = {}
+        self._renamed: dict[tuple[str, str], tuple[GradedRun, GradedRun]] = {}
         self._levels: dict[TaskKey, str | None] = {}
 
     def prepare(self, task_set: str) -> None:
@@ -79,9 +89,10 @@ class LeaderboardCache:
         """
         every = self._grade_runs(connection, task_set, condition)
         level_of = {key: self._level_of_task(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
-        registered, self_hosted, baselines = _registered(connection, tasks, condition)
+        agents = _agents(connection, condition)
+        registered, self_hosted, baselines = _registered(agents, tasks)
         chosen = [
-            _as_registered(one, registered)
+            self._as_registered(one, registered)
             for one in every
             if not level or level_of[one.run.item, one.run.item_hash] == level
             if not hosted or one.run.cell in self_hosted | baselines
@@ -93,7 +104,19 @@ class LeaderboardCache:
         graded = GradedRuns(domain, tuple(chosen), aborted=aborted, baselines=hashes, ranks_unsealed=hosted)
         board = make_board(graded)
         levels = tuple(one for one in LEVELS if one in level_of.values())
-        return TaskSetLeaderboard(board, _agents(connection, condition, runs), levels, level_of)
+        return TaskSetLeaderboard(board, _agents_by_solver(agents, graded), levels, level_of)
+
+    def _as_registered(self, graded: GradedRun, agent_names: Mapping[str, str]) -> GradedRun:
+        """Return *graded* under the registered name of its agent, not the name that the agent reports; made only once."""
+        if (name := agent_names.get(graded.run.cell)) is None:
+            return graded
+        key = graded.run.cell, name
+        known, renamed = self._renamed.get(key, (None, graded))
+        if known is not graded:
+            solver = graded.run.solver.model_copy(update={"name": name})
+            renamed = replace(graded, run=graded.run.model_copy(update={"solver": solver}))
+            self._renamed[key] = graded, renamed
+        return renamed
 
     def _level_of_task(self, key: TaskKey) -> str | None:
         """Return the level of the task with *key*, None where it is unknown."""
@@ -105,14 +128,17 @@ class LeaderboardCache:
     def _grade_runs(self, connection: Connection, task_set: str, condition: Any) -> list[GradedRun]:
         """Return the runs on *task_set* whose cells meet *condition*, with verdicts; an ended run is read only once."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
-        query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(condition)
-        runs = {row.hash: (task_set, row.run, row.content) for row in connection.execute(query)}
+        columns = (func.array_agg(one) for one in (CELLS.c.hash, RESULTS.c.run, _CONTENT))
+        found = connection.execute(select(*columns).select_from(joined).where(condition)).one()
+        runs = {
+            cell: (task_set, run, content) for cell, run, content in zip(*(one or () for one in found), strict=True)
+        }
         unknown = [run for _, run, _ in set(runs.values()) - self._runs.keys()]
         if unknown:
             store = self._platform.store(task_set)
-            columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
+            said = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
             of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
-            for row in connection.execute(select(*columns).select_from(joined).where(condition, of)):
+            for row in connection.execute(select(*said).select_from(joined).where(condition, of)):
                 self._runs[task_set, row.run, row.content] = _read_graded_run(store / row.run, row)
         return [self._runs[key] for key in runs.values()]
 
@@ -133,6 +159,8 @@ class LeaderboardCache:
             for row in connection.execute(lost)
             if tasks is None or (row.task, row.task_digest) in shown or (row.task, row.task_digest) not in tasks
         )
+        if not lost_of:
+            return {}
         name = solver_names(runs)
         of_cell = {run.cell: name(run) for run in runs}
         counts: Counter[str] = Counter()
@@ -150,40 +178,32 @@ def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     return GradedRun(folder, run, verdict_of(run, metrics))
 
 
-def _registered(
-    connection: Connection, tasks: TaskSet, condition: Any
-) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
+def _agents(connection: Connection, condition: Any) -> list[AgentCells]:
+    """Return the agents of the cells that meet *condition* with the hashes of these, the one registered last first."""
+    columns = AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source, func.array_agg(CELLS.c.hash)
+    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition).group_by(AGENTS.c.id)
+    return [AgentCells(*row) for row in connection.execute(query.order_by(AGENTS.c.created_ns.desc()))]
+
+
+def _registered(agents: Sequence[AgentCells], tasks: TaskSet) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
     """Return cell to the first owner's agent that ran it, the cells of self-hosted agents, and those of baselines.
 
-    A baseline is what the platform runs itself under its usual name, or what *tasks* lists; *condition* chooses cells.
+    A baseline is what the platform runs itself under its usual name, or what *tasks* lists.
     """
-    columns = CELLS.c.hash, AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
-    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)
-    rows = list(connection.execute(query.order_by(AGENTS.c.created_ns.desc())))
     known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
-    brought = {row.hash: row.name for row in rows if row.kind != "built_in"}
-    hosted = frozenset(row.hash for row in rows if row.kind == "self_hosted")
-    return brought, hosted, frozenset(row.hash for row in rows if row.kind == "built_in" and row.source in known)
+    brought = {cell: one.name for one in agents if one.kind != "built_in" for cell in one.cells}
+    hosted = frozenset(cell for one in agents if one.kind == "self_hosted" for cell in one.cells)
+    usual = (one for one in agents if one.kind == "built_in" and one.source in known)
+    return brought, hosted, frozenset(cell for one in usual for cell in one.cells)
 
 
-def _as_registered(graded: GradedRun, agent_names: Mapping[str, str]) -> GradedRun:
-    """Return *graded* under the registered name of its agent, not the name that the agent reports."""
-    if (name := agent_names.get(graded.run.cell)) is None:
-        return graded
-    return replace(
-        graded, run=graded.run.model_copy(update={"solver": graded.run.solver.model_copy(update={"name": name})})
-    )
-
-
-def _agents(connection: Connection, condition: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    """Return the name of each solver of *runs* to its registered agents, over cells that meet *condition*."""
-    name = solver_names(runs)
-    solvers = {run.cell: name(run) for run in runs}
-    query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition)
+def _agents_by_solver(agents: Sequence[AgentCells], graded: GradedRuns) -> dict[str, tuple[str, ...]]:
+    """Return the name of each solver of *graded* to its registered agents."""
+    solvers = graded.solver_of_cell
     found: dict[str, set[str]] = {}
-    for row in connection.execute(query.distinct()):
-        if row.hash in solvers:
-            found.setdefault(solvers[row.hash], set()).add(row.name)
+    for agent in agents:
+        for solver in {solvers[cell] for cell in agent.cells if cell in solvers}:
+            found.setdefault(solver, set()).add(agent.name)
     return {solver: tuple(sorted(names)) for solver, names in found.items()}
 
 

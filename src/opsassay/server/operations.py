@@ -21,13 +21,13 @@ from opsassay.server.events import append, last_event, read_events
 from opsassay.server.forms import BenchmarkForm, PromptForm, ReportForm, StatusForm, UserForm
 from opsassay.server.handed_in import close_task_set, hand_in, opened_upload
 from opsassay.server.index import note
-from opsassay.server.presence import NOW_NS
+from opsassay.server.presence import note_presence
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names
 
 Work = Callable[[Call], Any]
 MANIFEST_PER_S = 50
-"""How often an agent may look what there is to do; more would be taken from the others and tell it nothing new."""
+"""How often in a second what an agent has to do is looked up; who asks more often gets the last answer again."""
 ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
 """States of a bundle in which its entry can be worked on."""
 OPERATIONS: list[ApiOperation] = []
@@ -191,8 +191,7 @@ def get_benchmark(call: Call) -> dict[str, Any]:
 def manifest(call: Call) -> dict[str, Any]:
     """Show what a self-hosted agent has to do: its open entries, each with a token of its own."""
     agent = agent_of(call.connection, call.user, call.path["agent"])
-    with call.platform.engine.begin() as connection:
-        connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
+    note_presence(call.connection, agent["id"])
     query = select(CELLS).join_from(CELLS, BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"])
     query = query.where(CELLS.c.bundle.not_in(BUNDLE.ends)).order_by(CELLS.c.since_ns)
     entries = []

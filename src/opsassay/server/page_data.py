@@ -20,10 +20,12 @@ from opsassay.server import access
 from opsassay.server.access import User, user_of
 from opsassay.server.agents import LEVELS, AgentForm, agent_of, register
 from opsassay.server.api import status_of
+from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform, benchmark_of, cell_counts, request_benchmark, without_reasons
 from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, EVENTS, RESULTS, USERS
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
+from opsassay.server.handed_in import hand_in
 from opsassay.server.leaderboards import LeaderboardCache, self_reported
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_info import read_head
@@ -52,6 +54,7 @@ def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
         access.ROLES,
         LEVELS,
         platform.hide_folders,
+        MOST_BYTES,
     )
 
 
@@ -137,11 +140,16 @@ class PageData:
         visitor.require()
         return self._select_rows(select(USERS).order_by(USERS.c.name))
 
-    def register(self, visitor: User, form: Row) -> None:
-        """Register the agent that *visitor* described in *form*."""
+    def register(self, visitor: User, form: Row, bundle: bytes | None) -> None:
+        """Register the agent that *visitor* described in *form*, one of files with its *bundle*."""
         visitor.require("owner")
         agent = _as_form(AgentForm, form)
-        register(self._connection, self._platform.state, self._platform.artefacts, visitor, agent, None)
+        register(self._connection, self._platform.state, self._platform.artefacts, visitor, agent, bundle)
+
+    def hand_in(self, visitor: User, name: str, content: bytes) -> None:
+        """Take the task set *name* in the tar *content* for *visitor*."""
+        visitor.require("author")
+        hand_in(self._platform, self._connection, visitor, name, content)
 
     def request(self, visitor: User, agent: str, task_set: str) -> str:
         """Request a benchmark of *agent* on *task_set*; return its id."""

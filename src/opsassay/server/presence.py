@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, and_, cast, exists, extract, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    cast,
+    exists,
+    extract,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from opsassay.server.database import AGENTS, BENCHMARKS, CELLS
 
@@ -20,6 +33,12 @@ def is_present() -> ColumnElement[bool]:
     here = or_(AGENTS.c.kind != "self_hosted", AGENTS.c.polled_ns > NOW_NS - int(AWAY_S * 1e9))
     of_present = select(BENCHMARKS.c.id).join_from(BENCHMARKS, AGENTS).where(here)
     return CELLS.c.benchmark_id.in_(of_present)
+
+
+def note_presence(connection: Connection, agent: str) -> None:
+    """Note that *agent* has asked for work, unless that was noted in the last second: requests do not wait for others."""
+    earlier = or_(AGENTS.c.polled_ns.is_(None), AGENTS.c.polled_ns < NOW_NS - 1_000_000_000)
+    connection.execute(update(AGENTS).where(AGENTS.c.id == agent, earlier).values(polled_ns=NOW_NS))
 
 
 def is_free(cell: str) -> ColumnElement[bool]:

@@ -6,12 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -34,10 +37,12 @@ from opsassay.server.relaying import Switchboard
 from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
 from opsassay.ui.loopback import SafeHeaders
-from opsassay.ui.platform.routes import platform_routes
+from opsassay.ui.plain import plain
+from opsassay.ui.platform.routes import error_page, platform_routes
 
-LOOK_S, TEND_S, KEEP_ALIVE_S = 0.5, 15.0, 15.0
+LOOK_S, TEND_S, KEEP_ALIVE_S, PREPARE_S = 0.5, 15.0, 15.0, 5.0
 MESSAGE_BYTES = 4 * 2**20
+NO_DATABASE = (OperationalError, NoConnectionError)
 
 
 class News:
@@ -87,15 +92,32 @@ def platform_app(platform: Platform, url: str) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - starlette's signature
-        background = news.follow(), _tend(platform, url), _prepare(platform, boards)
+        background = news.follow(), _tend(platform, url), prepare_boards(platform.state, boards, news)
         tending = [asyncio.create_task(work) for work in background]
         yield
         for task in tending:
             task.cancel()
 
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SafeHeaders)])
+    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, *NO_DATABASE, Exception), _refuse)
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SafeHeaders)], exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer where nothing is, or where something failed: as JSON to programs, as a page to people."""
+    status = error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, NO_DATABASE) else 500
+    sentences = {
+        404: f"There is no {plain(request.url.path, 200)!r} here.",
+        405: f"{plain(request.url.path, 200)} does not take {plain(request.method, 20)}; /openapi.json says what it takes.",
+        500: "This failed, which is an error of the platform; its log says what. Tell its operator.",
+        503: "The database does not answer now; try again.",
+    }
+    said = sentences.get(status, "This cannot be answered.")
+    programs = request.url.path.startswith(("/api/", f"{itbench.ROOT}/"))
+    found = refusal(status, said) if programs else error_page(status, said)
+    found.headers.update(getattr(error, "headers", None) or {})
+    return found
 
 
 def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Route]:
@@ -294,10 +316,18 @@ def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 
 
-async def _prepare(platform: Platform, boards: LeaderboardCache) -> None:
-    """Compute the leaderboards of all task sets, one after the other."""
-    for name in task_set_names(platform.state):
-        await run_in_threadpool(boards.prepare, name)
+async def prepare_boards(state: Path, boards: LeaderboardCache, news: News, pause_s: float = PREPARE_S) -> None:
+    """Compute the leaderboards of all task sets one after the other, and again when something has happened.
+
+    So a visitor waits for one only within *pause_s* seconds of a new result.
+    """
+    seen = -1
+    while True:
+        if news.last != seen:
+            seen = news.last
+            for name in task_set_names(state):
+                await run_in_threadpool(boards.prepare, name)
+        await asyncio.sleep(pause_s)
 
 
 async def _tend(platform: Platform, url: str) -> None:

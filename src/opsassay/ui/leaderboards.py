@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def boards_page(boards: Sequence[Leaderboard]) -> str:
     """Return the page of *boards* as HTML."""
     tables = [table for table in board_tables(boards) if table.title == "Leaderboard, overall"]
     view = {"boards": [board_view(board) for board in boards], "overall": tables}
-    return render("boards.html", "Leaderboards", view=view)
+    return render("boards.html", "Leaderboards", ["board"], view=view)
 
 
 def board_view(board: Leaderboard) -> dict[str, Any]:
@@ -34,13 +34,15 @@ def board_view(board: Leaderboard) -> dict[str, Any]:
     systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
     metrics = [m for m in board.metrics if any(m.name in row.metrics for row in board.rows)]
     costs = [name for name in COSTS if any(name in row.spent for row in board.rows)]
+    rows = [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows]
     return {
         "domain": board.domain,
         "tasks": board.tasks,
         "metrics": [plain(m.title, 60) for m in metrics],
         "costs": [f"{'USD' if name == 'usd' else name} per run" for name in costs],
         "systems": [plain(system, 60) for system in systems],
-        "rows": [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows],
+        "rows": rows,
+        "band": band_of([row for row in rows if row["kind"] == "baseline"], "solver"),
         "warnings": [plain(warning, 500) for warning in board.warnings],
         "answer": board_answer(board),
     }
@@ -76,6 +78,7 @@ def _row_view(
         "agents": "",
         "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
         "success": _figure_text(row.success, tasks),
+        "bar": bar_of_share(row.success),
         "metrics": [_figure_text(row.metrics.get(name), tasks) for name in metrics],
         "systems": [_figure_text(row.systems.get(system), 0) for system in systems],
         "runs": len(row.entry.runs),
@@ -94,3 +97,23 @@ def _figure_text(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None
     if figure is None:
         return None
     return {"text": figure.text, "tasks": figure.n, "fewer": f"of {figure.n}" if figure.n < tasks else ""}
+
+
+def bar_of_share(figure: MeanFigure | None) -> dict[str, Any] | None:
+    """Return the positions, 0 to 100, of a share and its interval; None without a share."""
+    if figure is None:
+        return None
+    low, high = (
+        figure.low if figure.low is not None else figure.value,
+        figure.high if figure.high is not None else figure.value,
+    )
+    return {name: round(100 * at, 1) for name, at in (("low", low), ("value", figure.value), ("high", high))}
+
+
+def band_of(references: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return the interval of the best of *references*, rows with a ``bar``, and what it has under *name*; None of none."""
+    best = max((one for one in references if one["bar"]), key=lambda one: float(one["bar"]["value"]), default=None)
+    if best is None:
+        return None
+    low, high = best["bar"]["low"], best["bar"]["high"]
+    return {"name": best[name], "low": low, "width": round(high - low, 1)}

@@ -31,6 +31,7 @@ STYLES = ("vendor/uPlot.min.css", "static/style.css")
 
 _GRAPHS = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js")
 SCRIPTS: Mapping[str, Sequence[str]] = {
+    "board": ("static/board.js",),
     "clock": ("static/clock.js",),
     "live": ("static/live.js",),
     "report": (
@@ -157,7 +158,7 @@ def _make_environment() -> Environment:
     environment.filters.update(plain=plain, counted=plural, cell=_format_cell)
     environment.globals.update(
         version=__version__, mark=_mark_address(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
-        user=None, sorry=False,
+        user=None, sorry=False, home="",
     )  # fmt: skip
     return environment
 

@@ -17,7 +17,7 @@ from opsassay.evals.runner.generated_tasks import HELD_OUT
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import estimate_of
-from opsassay.scoring.void import void_items, void_note
+from opsassay.scoring.void import void_note
 
 SHOWN = 8
 """Metrics of a domain on its leaderboard: the first ones that it defines."""
@@ -121,7 +121,7 @@ def make_board(graded: GradedRuns) -> Leaderboard:
         "model endpoint; `opsassay view` shows why each was aborted."
         for name, count in sorted(graded.retried.items())
     ]
-    void = void_items(one.verdict for one in graded.counted)
+    void = {one.run.item for one in graded.counted if one.void}
     if marked := {one.run.item for one in graded.counted if one.verdict.fingerprinted}:
         said = "recorded before draws had a secret: the fault can be computed, so no rank comes of them."
         warnings.insert(0, f"{plural(len(marked), 'task')} {said}")

@@ -8,13 +8,12 @@ from pathlib import Path
 from statistics import fmean
 
 from opsassay import __version__
-from opsassay.core.schema.run import MetricStatus, Run, RunStatus, Verdict
+from opsassay.core.schema.run import MetricStatus, Run, RunStatus
 from opsassay.core.schema.scenario import CONTROL
 from opsassay.core.text import plural
 from opsassay.evals.runner.domain import outcome_of
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
 from opsassay.evals.runner.ranking import NOT_RANKED, ORACLE, run_id, why_not_ranked
-from opsassay.scoring.void import is_void
 
 BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
 """Solvers that show what no skill looks like; a program that somebody brings is none, whatever it calls itself."""
@@ -54,8 +53,10 @@ class LeaderboardRun:
 
     def cost(self, name: str) -> float | None:
         """Return the run's usage: "tokens" (input and output), "usd" or "seconds"; None when not recorded."""
-        units = next((units for units in COSTS[name] if units & self.spent.keys()), None)
-        return None if units is None else sum(self.spent.get(unit, 0.0) for unit in units)
+        for units in COSTS[name]:
+            if spent := [self.spent[unit] for unit in units if unit in self.spent]:
+                return sum(spent)
+        return None
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,12 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
     """
-    present = _find_present_tasks([one for one in graded.counted if ranks(one.verdict)])
+    present = _find_present_tasks([one for one in graded.counted if one.ranks])
     groups: dict[str, list[GradedRun]] = {}
     for one in graded.counted:
-        groups.setdefault(graded.name(one.run), []).append(one)
+        groups.setdefault(graded.solver_of_cell[one.run.cell], []).append(one)
     tasks = set(present.items())
     return [_make_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
-
-
-def ranks(verdict: Verdict) -> bool:
-    """Return whether *verdict* may count for ranks: its case is not void, and its fault cannot be computed."""
-    return not verdict.fingerprinted and not is_void(verdict.metrics)
 
 
 def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
@@ -123,8 +119,9 @@ def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
 def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
     """Return the solver's entry: its runs on present tasks, and why it has no rank."""
     present = [one for one in solver_runs if (one.run.item, one.run.item_hash) in tasks]
-    void = sum(not ranks(one.verdict) for one in solver_runs)
-    made = [run for one in present if (run := _as_board_run(graded, one)) is not None]
+    void = sum(not one.ranks for one in solver_runs)
+    higher = [one.name for one in graded.domain.metrics() if one.direction == "higher"]
+    made = [run for one in present if (run := _as_board_run(graded, one, higher)) is not None]
     entry = Entry(name, tuple(made), _is_baseline(graded, solver_runs[0].run))
     scores = entry.by_task()
     reasons = list(dict.fromkeys(reason for one in solver_runs for reason in why_not_ranked(one.run)))
@@ -144,16 +141,15 @@ def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun],
     return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)
 
 
-def _as_board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
-    """Return the run with its values, a failed metric as 0; None when its outcome is not known."""
+def _as_board_run(graded: GradedRuns, one: GradedRun, higher: Sequence[str]) -> LeaderboardRun | None:
+    """Return the run with its values, 0 for a failed metric of *higher*; None when its outcome is not known."""
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
     succeeded = outcome_of(graded.domain, run, metrics)
     if succeeded is None:
         return None
     values = {name: metric.value for name, metric in metrics.items() if metric.value is not None}
-    more = (definition.name for definition in graded.domain.metrics() if definition.direction == "higher")
-    values |= {name: 0.0 for name in more if name in metrics and metrics[name].status is MetricStatus.FAILED}
+    values |= {name: 0.0 for name in higher if name in metrics and metrics[name].status is MetricStatus.FAILED}
     return LeaderboardRun(
         (run.item, run.item_hash), run.system, float(succeeded), values, failed, run.spent, run.ended_ns or 0,
         run_id(run), one.folder,

@@ -17,6 +17,7 @@ import click
 
 from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
 from opsassay.core.errors import NotFoundError, OperationError, UserError
+from opsassay.ui.platform.cell_words import BENCHMARK_WORDS, BUNDLE_WORDS, why_not
 
 if TYPE_CHECKING:
     from opsassay.server.client import PlatformClient
@@ -123,8 +124,15 @@ def benchmark(context: click.Context, agent: str, task_set: str, server: str, *,
     if as_json:
         print_json("server benchmark", cells, **found)
     else:
-        rows = [(one["task"], str(one["seed"]), one["bundle"], _yes_or_no(one), one["error"]) for one in cells]
-        print_table(f"{agent} on {task_set}: {found['state']}", ("task", "seed", "state", "passed", "why not"), rows)
+        rows = [
+            (one["task"], str(one["seed"]), BUNDLE_WORDS[one["bundle"]], _yes_or_no(one), why_not(one) or None)
+            for one in cells
+        ]
+        print_table(
+            f"{agent} on {task_set}: {BENCHMARK_WORDS[found['state']]}",
+            ("task", "seed", "state", "passed", "why not"),
+            rows,
+        )
     context.exit(int(found["state"] == "Error" or any(one["bundle"] == "Error" for one in cells)))
 
 
@@ -134,7 +142,7 @@ def _wait_for_end(read_benchmark: Callable[[], dict[str, Any]]) -> dict[str, Any
     while True:
         found = read_benchmark()
         ended = sum(one["bundle"] in ("Terminated", "Error") for one in found["cells"])
-        now = f"opsassay: {found['state']}, {ended} of {len(found['cells'])} tasks at an end"
+        now = f"opsassay: {BENCHMARK_WORDS[found['state']]}, {ended} of {len(found['cells'])} tasks at an end"
         if now != said:
             say(said := now)
         if found["state"] in ("Finished", "Error"):

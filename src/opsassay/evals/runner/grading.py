@@ -26,6 +26,7 @@ from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer
 from opsassay.evals.runner.store import FINISHED, RUN, RunStore, read_run, write_verdict
 from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.void import is_void
 
 Stores = Mapping[Path, frozenset[str] | None]
 """Folders of stores, each with the ids of the runs that are meant, None for all of them."""
@@ -54,6 +55,16 @@ class GradedRun:
     folder: Path
     run: Run
     verdict: Verdict
+
+    @cached_property
+    def void(self) -> bool:
+        """Whether its case grades nobody."""
+        return is_void(self.verdict.metrics)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it may count for ranks: its case is not void, and its fault cannot be computed."""
+        return not self.verdict.fingerprinted and not self.void
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,11 @@ class GradedRuns:
     def name(self) -> Callable[[Run], str]:
         """The function that names the solver of a run: see `solver_names`."""
         return solver_names(one.run for one in self.counted)
+
+    @cached_property
+    def solver_of_cell(self) -> dict[str, str]:
+        """The name of the solver of each cell whose run counts."""
+        return {one.run.cell: self.name(one.run) for one in self.counted}
 
     def labelled(self) -> list[Verdict]:
         """Return the verdicts that count, with solvers named apart by arm and hash."""

@@ -46,8 +46,9 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
 
     def name(run: Run) -> str:
         """Return the solver's label, with its hash when several solvers have that label."""
-        several = len(hashes.get(_label_of_solver(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
-        return f"{_label_of_solver(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label_of_solver(run)
+        label = _label_of_solver(run)
+        several = len(hashes.get(label, ())) > 1 and not run.solver.name.startswith(ORACLE)
+        return f"{label}@{run.solver_hash[:HASH_SHOWN]}" if several else label
 
     return name
 

@@ -191,6 +191,7 @@ KINDS: Mapping[str, PageKind] = {
     "boards": PageKind(
         "The leaderboard of a domain", "boards.html", lambda asked: f"Leaderboard, {asked.of}",
         lambda asked: board_page_view(asked.shown, asked.of), _find_domain, "DOMAIN", paged=False,
+        scripts=("board",),
     ),
     "trials": PageKind(
         "Solvers by rank, and the matrix of task by solver by repeat", "browse_trials.html",

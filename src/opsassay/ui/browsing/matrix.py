@@ -10,7 +10,6 @@ from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.text import plural
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.scoring.figures import MeanFigure
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.rows import (
     Shown,
@@ -25,7 +24,7 @@ from opsassay.ui.browsing.rows import (
     trials_page,
 )
 from opsassay.ui.browsing.stored_incidents import task_name
-from opsassay.ui.leaderboards import board_answer
+from opsassay.ui.leaderboards import band_of, bar_of_share, board_answer
 from opsassay.ui.plain import plain
 
 MOST_SOLVERS = 24
@@ -50,8 +49,6 @@ def trials_view(state: Shown, domain: str, number: int) -> View:
     """Return the data of the matrix tasks x solvers of *domain*, with page *number* of its tasks."""
     solvers, costs, said, problem = _solver_columns(state, domain)
     columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
-    references = [one for one in columns if one["reference"] and one["bar"]]
-    best = max(references, key=lambda one: float(one["bar"]["value"]), default=None)
     tasks = sorted(task for of, task in state.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
     return {
@@ -61,12 +58,7 @@ def trials_view(state: Shown, domain: str, number: int) -> View:
         "audit": audit_page(domain),
         "solvers": [_solver_row(one) for one in columns],
         "costs": [f"{'USD' if name == 'usd' else name} a run" for name in costs],
-        "band": best
-        and {
-            "name": best["name"],
-            "low": best["bar"]["low"],
-            "width": round(best["bar"]["high"] - best["bar"]["low"], 1),
-        },
+        "band": band_of([one for one in columns if one["reference"]], "name"),
         "upright": len(columns) <= UPRIGHT,
         "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
@@ -103,22 +95,11 @@ def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], s
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
-                "bar": _bar_of_share(success), "costs": _format_costs(row, costs),
+                "bar": bar_of_share(success), "costs": _format_costs(row, costs),
                 "success": success.text if success else "–", "behind": -success.value if success else 1.0,
             })  # fmt: skip
     found.sort(key=lambda one: (one["reference"], one["order"], one["behind"], one["name"]))
     return found, costs, said, problem
-
-
-def _bar_of_share(figure: MeanFigure | None) -> View | None:
-    """Return the positions, 0 to 100, of a share and its interval; None without a share."""
-    if figure is None:
-        return None
-    low, high = (
-        figure.low if figure.low is not None else figure.value,
-        figure.high if figure.high is not None else figure.value,
-    )
-    return {name: round(100 * at, 1) for name, at in (("low", low), ("value", figure.value), ("high", high))}
 
 
 def _format_costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:

@@ -196,7 +196,7 @@ class StorePages:
         text = render(
             page.template, page.title, scripts, policy=policy, layout="store.html", view=page.view, to=to, live=self.live,
             up=up, follow=f"events?after={after}" if follows else "", as_json=_json_address(address.rpartition("/")[2]),
-            at=address,
+            home=up + HOME,
         )  # fmt: skip
         links.add(_json_address(address))
         return Answered(text, "html", policy, frozenset(links))

@@ -9,6 +9,7 @@ from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.text import plural
 from opsassay.evals.runner.domain import DOMAINS
 from opsassay.ui.plain import plain, utc
+from opsassay.ui.platform.cell_words import AGENT_WORDS, BENCHMARK_WORDS, BUNDLE_WORDS, why_not
 from opsassay.ui.platform.data import PlatformRequest, Visitor
 
 View = dict[str, Any]
@@ -72,7 +73,8 @@ def _agent_items(request: PlatformRequest, rows: Any) -> list[View]:
     sets = request.data.task_sets()
     found: dict[str, list[View]] = {}
     for one in request.data.benchmarks([row["id"] for row in rows]):
-        found.setdefault(one["agent_id"], []).append({**one, "when": utc(one["created_ns"])})
+        words = {"state": BENCHMARK_WORDS[one["state"]], "when": utc(one["created_ns"])}
+        found.setdefault(one["agent_id"], []).append({**one, **words})
     return [
         {
             "id": row["id"],
@@ -113,7 +115,7 @@ def benchmark_view(request: PlatformRequest) -> View:
     ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)
     return {
         "title": f"Benchmark of {agent}",
-        "answer": f"{found['state']}: {ended} of {len(cells)} cells have ended, {passed} passed.",
+        "answer": f"{BENCHMARK_WORDS[found['state']]}: {ended} of {len(cells)} cells have ended, {passed} passed.",
         "agent": agent,
         "task_set": plain(found["task_set"], 100),
         "error": plain(found["error"] or "", 500),
@@ -127,9 +129,15 @@ def benchmark_view(request: PlatformRequest) -> View:
 def _cell_row(cell: Mapping[str, Any]) -> View:
     """Return what is shown of a benchmark's cell."""
     passed = {True: "yes", False: "no", None: "–"}[cell["passed"]]
-    task, error = plain(cell["task"], 120), plain(cell["error"] or "", 300)
-    return {**{key: cell[key] for key in ("seed", "bundle", "agent", "run", "tries")}, "task": task, "passed": passed,
-            "error": error}  # fmt: skip
+    task, error = plain(cell["task"], 120), plain(why_not(cell), 300)
+    where = {"bundle": BUNDLE_WORDS[cell["bundle"]], "agent": AGENT_WORDS[cell["agent"]]}
+    return {
+        **{key: cell[key] for key in ("seed", "run", "tries")},
+        **where,
+        "task": task,
+        "passed": passed,
+        "error": error,
+    }
 
 
 def users_view(request: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
@@ -147,7 +155,7 @@ def users_view(request: PlatformRequest, token: Mapping[str, str] | None = None)
         "token": token,
         "benchmarks": [
             {"id": row["id"], "agent": plain(row["agent_name"], 100), "task_set": plain(row["task_set"], 100),
-             "state": row["state"], "when": utc(row["created_ns"])}
+             "state": BENCHMARK_WORDS[row["state"]], "when": utc(row["created_ns"])}
             for row in request.data.latest_benchmarks(SHOWN_BENCHMARKS)
         ],
     }  # fmt: skip

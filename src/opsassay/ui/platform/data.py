@@ -37,7 +37,7 @@ class Visitor(Protocol):
 
     @property
     def role(self) -> str:
-        """The user's role: admin, owner or runner."""
+        """The user's role: admin, owner, author or runner."""
 
 
 class PlatformData(Protocol):
@@ -85,8 +85,11 @@ class PlatformData(Protocol):
     def users(self, visitor: Any) -> Sequence[Row]:
         """Return all users; *visitor* must be an admin."""
 
-    def register(self, visitor: Any, form: Row) -> None:
-        """Register the agent described in *form* for *visitor*."""
+    def register(self, visitor: Any, form: Row, bundle: bytes | None) -> None:
+        """Register the agent described in *form* for *visitor*; *bundle* is the tar of one of files."""
+
+    def hand_in(self, visitor: Any, name: str, content: bytes) -> None:
+        """Take the task set *name* of *visitor*: *content* is a tar with task_set.yaml at its top."""
 
     def request(self, visitor: Any, agent: str, task_set: str) -> str:
         """Request a benchmark of *agent* on *task_set*; return its id."""
@@ -102,7 +105,7 @@ class PlatformData(Protocol):
 class PlatformAccess:
     """How pages reach the platform: *reading* and *writing* open it for one request, *status_of* is that of an error.
 
-    *said* is what of an error may be shown.
+    *said* is what of an error may be shown, *most_bytes* the largest upload.
 
     *roles* and *levels* are what the forms offer; a level has a word for its tasks.
     """
@@ -113,14 +116,16 @@ class PlatformAccess:
     roles: Sequence[str]
     levels: Mapping[str, str]
     said: Callable[[Exception], str]
+    most_bytes: int
 
 
 @dataclass(frozen=True)
 class PlatformRequest:
-    """One request for a page: the platform, the user if one is signed in, parts of the path, and the query."""
+    """One request for a page: the platform, the user if one is signed in, parts of the path, query, and whole *address*."""
 
     access: PlatformAccess
     data: PlatformData
     visitor: Visitor | None
     path: Mapping[str, Any]
     query: Mapping[str, str]
+    address: str = ""

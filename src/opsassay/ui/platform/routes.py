@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,13 +16,13 @@ from opsassay.ui.page import respond
 from opsassay.ui.plain import plain
 from opsassay.ui.platform import accounts, task_set_pages
 from opsassay.ui.platform.data import PlatformAccess, PlatformData, PlatformRequest, Visitor
+from opsassay.ui.platform.forms import MULTIPART, SentForm, read_form
 from opsassay.ui.platform.task_set_pages import SELF_HOSTED
 
 COOKIE = "opsassay"
 COOKIE_S = 7 * 86_400
-FORM_BYTES, FORM_FIELDS = 100_000, 200
+FORM_BYTES = 100_000
 View = dict[str, Any]
-Fields = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,12 @@ class PlatformPage:
     make: Callable[[PlatformRequest], View]
     for_owners: bool = False
     live: bool = False
+    scripts: Sequence[str] = ()
+
+    @property
+    def has_json(self) -> bool:
+        """Whether the page is JSON below /api too."""
+        return self.path.startswith("/leaderboards")
 
     @property
     def board(self) -> str:
@@ -45,11 +50,13 @@ class PlatformPage:
         return "/leaderboards/{task_set}" if "{task_set}" in self.path else ""
 
 
+BOARD = ("board",)
 PAGES = (
     PlatformPage("/", "platform_home.html", task_set_pages.home_view, live=True),
     PlatformPage("/leaderboards", "platform_overall.html", task_set_pages.overall_view),
-    PlatformPage("/leaderboards/{task_set}", "platform_board.html", task_set_pages.task_set_view),
-    PlatformPage(f"/leaderboards/{{task_set}}{SELF_HOSTED}", "platform_board.html", task_set_pages.self_hosted_view),
+    PlatformPage("/leaderboards/{task_set}", "platform_board.html", task_set_pages.task_set_view, scripts=BOARD),
+    PlatformPage(f"/leaderboards/{{task_set}}{SELF_HOSTED}", "platform_board.html", task_set_pages.self_hosted_view,
+                 scripts=BOARD),
     PlatformPage("/leaderboards/{task_set}/runs", "platform_runs.html", task_set_pages.runs_view),
     PlatformPage("/leaderboards/{task_set}/runs/{cell}/{attempt:int}", "platform_run.html", task_set_pages.run_view),
     PlatformPage("/leaderboards/{task_set}/tasks", "platform_tasks.html", task_set_pages.tasks_view),
@@ -66,11 +73,15 @@ BY_PATH = {page.path: page for page in PAGES}
 
 def platform_routes(access: PlatformAccess) -> list[Route]:
     """Return the routes of all pages and forms of the platform behind *access*."""
-    forms = {"/agents": _register_agent, "/benchmarks": _request_benchmark, "/users": _change_users}
+    forms = {
+        "/agents": _register_agent,
+        "/benchmarks": _request_benchmark,
+        "/users": _change_users,
+        "/task-sets": _hand_in,
+    }
     return [
         *(Route(page.path, _make_endpoint(access, page, _html_response)) for page in PAGES),
-        *(Route(f"/api{page.path}", _make_endpoint(access, page, _json_response)) for page in PAGES
-          if page.path.startswith("/leaderboards")),
+        *(Route(f"/api{page.path}", _make_endpoint(access, page, _json_response)) for page in PAGES if page.has_json),
         *(Route(f"{old}{rest}", _redirect_moved) for old in ("/boards", "/api/boards") for rest in ("", "/{rest:path}")),
         Route("/login", _form_endpoint(access, _sign_in, for_owners=False), methods=["POST"]),
         Route("/logout", _form_endpoint(access, _sign_out, for_owners=False), methods=["POST"]),
@@ -103,7 +114,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
         try:
             return await run_in_threadpool(work, request)
         except OpsAssayError as error:
-            return _error_response(access, error)
+            return _error_response(access, error, request)
 
     return endpoint
 
@@ -111,8 +122,9 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
 def _platform_request(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
     """Return the request with the data and with who has signed in, None for nobody."""
     token = request.cookies.get(COOKIE)
-    visitor = data.visitor(token) if token else None
-    return PlatformRequest(access, data, visitor, request.path_params, request.query_params)
+    request.state.visitor = data.visitor(token) if token else None
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return PlatformRequest(access, data, request.state.visitor, request.path_params, request.query_params, address)
 
 
 def _html_response(
@@ -122,16 +134,23 @@ def _html_response(
     view = view or page.make(request)
     level = request.query.get("level", "") if page.board else ""
     return _show_view(page.template, view, request.visitor, status=status, live=page.live,
-                 page=page.board.format(**request.path), of_level=level)  # fmt: skip
+                 page=page.board.format(**request.path), of_level=level, scripts=page.scripts,
+                 as_json=f"/api{request.address}" if page.has_json else "")  # fmt: skip
 
 
 def _show_view(
-    template: str, view: View, visitor: Visitor | None, *, live: bool = False, **further: Any
+    template: str,
+    view: View,
+    visitor: Visitor | None,
+    *,
+    live: bool = False,
+    scripts: Sequence[str] = (),
+    **further: Any,
 ) -> HTMLResponse:
     """Return the template with its view; a *live* page follows the server's events."""
-    scripts, follow = (("live",), "/api/live") if live else ((), "")
-    return respond(template, view["title"], scripts, connects=live, follow=follow, layout="platform.html", view=view,
-                   user=visitor, **further)  # fmt: skip
+    follow = "/api/live" if live else ""
+    return respond(template, view["title"], ("live",) if live else scripts, connects=live, follow=follow, home="/",
+                   layout="platform.html", view=view, user=visitor, **{"as_json": "", **further})  # fmt: skip
 
 
 def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse:
@@ -140,35 +159,50 @@ def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse
     return JSONResponse(item() if callable(item) else item)
 
 
-def _error_response(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
-    """Return the error as a page."""
-    view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
-    return _show_view("platform.html", view, None, status=access.status_of(error), sorry=True)
+def _error_response(access: PlatformAccess, error: OpsAssayError, request: Request) -> HTMLResponse:
+    """Return the error as a page, for who has signed in where the request came so far."""
+    return error_page(access.status_of(error), access.said(error), getattr(request.state, "visitor", None))
 
 
-Work = Callable[[PlatformRequest, Fields], Response]
+def error_page(status: int, said: str, visitor: Visitor | None = None) -> HTMLResponse:
+    """Return the page of an error: *said* is what happened and what to do, in a sentence."""
+    titles = {403: "Not allowed", 404: "There is no such page", 500: "Something failed here", 503: "Not now"}
+    view = {"title": titles.get(status, "It cannot be done"), "answer": plain(said, 1000)}
+    return _show_view("platform.html", view, visitor, status=status, sorry=True)
+
+
+Work = Callable[[PlatformRequest, SentForm], Response]
 
 
 def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
     """Return an endpoint that calls *work* with the fields of a form sent from a page of this server."""
 
-    def answer_form(request: Request, fields: Fields) -> Response:
+    def answer_form(request: Request, form: SentForm) -> Response:
         """Carry out the form, in a thread; forms for owners ask for a login first."""
         with (access.writing if for_owners else access.reading)() as data:
             asked = _platform_request(access, data, request)
             if for_owners and asked.visitor is None:
                 return RedirectResponse("/login", status_code=303)
-            return work(asked, fields)
+            return work(asked, form)
+
+    def is_known(request: Request) -> bool:
+        """Whether the request is that of somebody who has signed in."""
+        with access.reading() as data:
+            return _platform_request(access, data, request).visitor is not None
 
     async def endpoint(request: Request) -> Response:
         """Answer a form that a page of this server sent; the cookie is Secure under https."""
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if origin not in (None, f"http://{host}", f"https://{host}"):
-            return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
+            return error_page(403, "Only pages of this server may send something to it.")
         try:
-            found = await run_in_threadpool(answer_form, request, await _read_fields(request))
+            content_type = request.headers.get("content-type", "")
+            files = content_type.startswith(MULTIPART) and await run_in_threadpool(is_known, request)
+            content = await _read_bounded(request, access.most_bytes if files else FORM_BYTES)
+            form = await run_in_threadpool(read_form, content, content_type)
+            found = await run_in_threadpool(answer_form, request, form)
         except OpsAssayError as error:
-            return _error_response(access, error)
+            return _error_response(access, error, request)
         if request.url.scheme == "https" and "set-cookie" in found.headers:
             found.headers["set-cookie"] += "; Secure"
         return found
@@ -176,22 +210,14 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
     return endpoint
 
 
-async def _read_fields(request: Request) -> Fields:
-    """Return the form's fields; raises UserError when it is too large or cannot be read."""
+async def _read_bounded(request: Request, most_bytes: int) -> bytes:
+    """Return the body of the request; raises UserError for one of more than *most_bytes*."""
     content = bytearray()
     async for part in request.stream():
         content += part
-        if len(content) > FORM_BYTES:
-            raise UserError(f"A form has at most {FORM_BYTES:,} bytes.")
-    try:
-        return parse_qs(content.decode(), max_num_fields=FORM_FIELDS)
-    except ValueError as error:
-        raise UserError("The form cannot be read; send it from the page.") from error
-
-
-def _first_value(fields: Fields, name: str) -> str:
-    """Return the field's first value without spaces around, "" when it is missing."""
-    return fields.get(name, [""])[0].strip()
+        if len(content) > most_bytes:
+            raise UserError(f"A form has at most {most_bytes:,} bytes.")
+    return bytes(content)
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
@@ -200,45 +226,51 @@ def _require_visitor(request: PlatformRequest) -> Visitor:
     return request.visitor
 
 
-def _sign_in(request: PlatformRequest, fields: Fields) -> Response:
-    """Set the cookie of a known token and go to the agents, else show the login again."""
-    token = _first_value(fields, "token")
-    if request.data.visitor(token) is None:
+def _sign_in(request: PlatformRequest, form: SentForm) -> Response:
+    """Set the cookie of a known token and go to the agents, an author to the task sets; else show the login again."""
+    token = form.first("token")
+    if (visitor := request.data.visitor(token)) is None:
         view = accounts.login_view(PlatformRequest(request.access, request.data, None, {}, {}), wrong=True)
         return _html_response(BY_PATH["/login"], request, view, 403)
-    found = RedirectResponse("/agents", status_code=303)
+    found = RedirectResponse("/" if visitor.role == "author" else "/agents", status_code=303)
     found.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=COOKIE_S)
     return found
 
 
-def _sign_out(_asked: PlatformRequest, _fields: Fields) -> Response:
+def _sign_out(_asked: PlatformRequest, _form: SentForm) -> Response:
     """Remove the cookie and go home."""
     found = RedirectResponse("/", status_code=303)
     found.delete_cookie(COOKIE)
     return found
 
 
-def _register_agent(request: PlatformRequest, fields: Fields) -> Response:
+def _register_agent(request: PlatformRequest, form: SentForm) -> Response:
     """Register an agent of the visitor and go to the agents."""
-    form = {name: _first_value(fields, name) for name in ("name", "kind", "level", "source")}
-    request.data.register(_require_visitor(request), {**form, "domains": fields.get("domains", [])})
+    said = {name: form.first(name) for name in ("name", "kind", "level", "source")}
+    bundle = form.files.get("bundle")
+    request.data.register(_require_visitor(request), {**said, "domains": form.fields.get("domains", [])}, bundle)
     return RedirectResponse("/agents", status_code=303)
 
 
-def _request_benchmark(request: PlatformRequest, fields: Fields) -> Response:
+def _hand_in(request: PlatformRequest, form: SentForm) -> Response:
+    """Hand in the uploaded task set and go to its leaderboard."""
+    name = form.first("name")
+    request.data.hand_in(_require_visitor(request), name, form.files.get("task_set", b""))
+    return RedirectResponse(f"/leaderboards/{name}", status_code=303)
+
+
+def _request_benchmark(request: PlatformRequest, form: SentForm) -> Response:
     """Request a benchmark of an agent on a task set and go to its page."""
-    benchmark = request.data.request(
-        _require_visitor(request), _first_value(fields, "agent"), _first_value(fields, "task_set")
-    )
+    benchmark = request.data.request(_require_visitor(request), form.first("agent"), form.first("task_set"))
     return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
 
 
-def _change_users(request: PlatformRequest, fields: Fields) -> Response:
+def _change_users(request: PlatformRequest, form: SentForm) -> Response:
     """Add a user or renew a token, and show the new token once."""
-    if renewed := _first_value(fields, "renew"):
+    if renewed := form.first("renew"):
         name, token = renewed, request.data.renew_token(_require_visitor(request), renewed)
     else:
-        form = {name: value for name in ("name", "role", "days") if (value := _first_value(fields, name))}
-        name, token = form.get("name", ""), request.data.add_user(_require_visitor(request), form)
+        said = {name: value for name in ("name", "role", "days") if (value := form.first(name))}
+        name, token = said.get("name", ""), request.data.add_user(_require_visitor(request), said)
     view = accounts.users_view(request, {"name": plain(name, 100), "text": token})
     return _html_response(BY_PATH["/users"], request, view)

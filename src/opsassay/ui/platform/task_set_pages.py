@@ -15,7 +15,7 @@ from opsassay.analysis.leaderboard.entries import COSTS, Entry, LeaderboardRun, 
 from opsassay.analysis.leaderboard.tables import overall
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import plural
+from opsassay.core.text import number_text, plural
 from opsassay.ui.compared import compare_solvers
 from opsassay.ui.glossary import format_value
 from opsassay.ui.leaderboards import board_view
@@ -169,7 +169,7 @@ def _run_row(name: str, run: LeaderboardRun) -> View:
         "system": plain(run.system, 60),
         "outcome": OUTCOMES[_outcome_of_run(run)],
         "ended": utc(run.ended_ns),
-        "costs": [f"{cost:,.3g}" if (cost := run.cost(name)) else "–" for name in COSTS],
+        "costs": [number_text(cost) if (cost := run.cost(name)) else "–" for name in COSTS],
     }
 
 
@@ -216,7 +216,7 @@ def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
 def _format_figures(figures: Mapping[str, float]) -> str:
     """Return "name value" of the figures that are not 0."""
     some = ((name, value) for name, value in figures.items() if value)
-    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 
 
 def compare_view(request: PlatformRequest) -> View:
