@@ -45,6 +45,16 @@ def golden(name, tmp_path):
     return tmp_path / name
 
 
+def test_the_page_of_a_trace_leads_back_and_is_called_by_what_happened(tmp_path):
+    _, pages = pages_over(golden("diagnosis_store", tmp_path))
+    run = next(one for one in data(pages)["results"] if one["solver"].startswith("rca"))
+    page = pages.answer(run["page"].replace("runs/", "traces/")).text
+    assert f'<a href="../{run["page"]}">The run</a>' in page
+    assert '<a href="../index.html">All runs</a>' in page
+    assert f"<title>Trace of {run['task_name']}" in page
+    assert "{'limits'" not in page  # a configuration in words, not as Python writes it
+
+
 def test_the_first_page_answers_what_runs_and_what_came_last(tmp_path):
     two_solvers(tmp_path, 4)
     begun(tmp_path, solver="slow", task="t-09", started_ns=2 * 10**18)

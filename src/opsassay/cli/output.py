@@ -226,7 +226,11 @@ class Stages:
 
     def advanced(self, name: str, message: str) -> None:
         """Print *message* on a line of its own."""
-        say(f"opsassay: {name}: {message}")
+        said = f"opsassay: {name}: {message}"
+        if self._progress is None:
+            say(said)
+        else:  # above the bars: what is written past them stands behind the last one
+            self._progress.console.print(safe_text(said), markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
         """End the stage *name* if it is the current one."""

@@ -7,7 +7,7 @@ rest is still being read. With an *annotator*, a form beside the steps takes an 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.telemetry.content import whole_file
 from opsassay.ui.page import inert_json, render
 from opsassay.ui.plain import plain, utc
+from opsassay.ui.sql_text import arguments_text
 
 STEPS_A_CHUNK = 100
 LONGEST_INPUT = 60_000
@@ -91,7 +92,10 @@ def _list_facts(trace: Trace) -> list[tuple[str, str]]:
 def _configuration_text(configuration: Any) -> str:
     """Return an agent's prompt, or its whole configuration when it has no prompt."""
     prompt = configuration.get("system_prompt") if isinstance(configuration, dict) else None
-    return str(prompt or configuration)
+    if prompt or not isinstance(configuration, dict):
+        return str(prompt or configuration)
+    given = ((name.replace("_", " "), value) for name, value in configuration.items() if value not in (None, "", {}))
+    return "; ".join(f"{name} {_configuration_text(value)}" for name, value in given)
 
 
 def _step_row(step: TraceStep, number: dict[str, int]) -> list[Any]:
@@ -114,10 +118,17 @@ def _step_content(step: TraceStep) -> dict[str, Any]:
         "output": visible_text(step.output_content),
         "error": visible_text(step.error or ""),
         "tools": [
-            [visible_text(c.tool, 80), plain(c.arguments), visible_text(c.output), c.status] for c in step.tool_logs
+            [visible_text(c.tool, 80), _arguments_text(c.arguments), visible_text(c.output), c.status]
+            for c in step.tool_logs
         ],
         "about": _describe_step(step),
     }
+
+
+def _arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Return the arguments of a call as JSON; where there is SQL among them, each on lines of its own."""
+    laid_out = arguments_text(arguments)
+    return plain(arguments) if laid_out is None else visible_text("\n".join(f"{name}:\n{text}" for name, text in laid_out))
 
 
 def _describe_step(step: TraceStep) -> str:
@@ -178,8 +189,10 @@ def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annot
     return out
 
 
-def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str | None = None) -> str:
-    """Return the trace page as HTML; its data is in inert JSON blocks."""
+def render_trace_page(
+    pages: Sequence[TracePage], *, title: str, annotator: str | None = None, back: Mapping[str, str] | None = None
+) -> str:
+    """Return the trace page as HTML; its data is in inert JSON blocks. *back* are pages to link to, name to address."""
     form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
     index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
     chunks = [
@@ -188,4 +201,5 @@ def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str 
         for k, chunk in enumerate(chunks_of(page))
     ]
     scripts, later = ("trace",), ("flow",)  # the drawing of the flow is 480 kB of script, and nothing else waits for it
-    return render("trace.html", title, scripts, later=later, index=inert_json(index), chunks=chunks)
+    return render("trace.html", title, scripts, later=later, index=inert_json(index), chunks=chunks,
+                  back=back or {}, home=next(iter((back or {}).values()), ""))  # fmt: skip

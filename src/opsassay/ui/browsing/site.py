@@ -21,7 +21,8 @@ from opsassay.core.schema.run_folder import TRACE
 from opsassay.ui.browsing.catalogue import Catalogue, StoredRun
 from opsassay.ui.browsing.kinds import KINDS, TOP, Made, PageKind, PageQuery, run_named
 from opsassay.ui.browsing.lines import size_of
-from opsassay.ui.browsing.rows import Shown
+from opsassay.ui.browsing.rows import Shown, run_page
+from opsassay.ui.browsing.stored_incidents import task_name
 from opsassay.ui.browsing.systems import SystemWatches
 from opsassay.ui.browsing.truths import whole_page
 from opsassay.ui.browsing.verdicts import StoredVerdicts
@@ -178,7 +179,7 @@ class StorePages:
         one = run_named(state, key)
         if one is None or form != "html" or (kind == "whole" and not (self.live and query.reveal)):
             raise _no_such_page(f"{kind}/{key}")
-        text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
+        text = whole_page(one, self.cases) if kind == "whole" else _trace_page(state, one)
         return Answered(text, "html")
 
     def _as_html(self, address: str, page: Made, after: int = 0) -> Answered:
@@ -217,7 +218,7 @@ def _page_as_json(page: Made) -> Answered:
     return Answered(json.dumps(payload, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n", "json")
 
 
-def _trace_page(stored: StoredRun) -> str:
+def _trace_page(shown: Shown, stored: StoredRun) -> str:
     """Return the page of the run's trace; raises UserError when it is too large or cannot be read."""
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.ui.trace_view import TracePage, render_trace_page
@@ -228,9 +229,11 @@ def _trace_page(stored: StoredRun) -> str:
         trace = read_one(stored.folder / TRACE)
     except OSError as error:
         raise UserError(f"{stored.folder / TRACE} cannot be read ({error.strerror}); run it again.") from error
+    task, run = task_name(shown, stored.domain, stored.run.item), f"../{run_page(stored)}"
     return render_trace_page(
-        [TracePage(stored.run.item, trace)], title=f"Trace of {stored.run.item}, {stored.run.solver.label}"
-    )
+        [TracePage(stored.run.item, trace)], title=f"Trace of {task}, {stored.run.solver.label}",
+        back={"All runs": f"../{HOME}", "The run": run},
+    )  # fmt: skip
 
 
 def _no_such_page(address: str) -> OpsAssayError:

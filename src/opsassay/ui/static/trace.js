@@ -76,8 +76,8 @@ async function showStep(position) {
     el("h2", {}, `Step ${id} · `, el("span", { class: `tone-${agent % 6}` }, name(trace.agents[agent]))),
     el("p", { class: "quiet", dir: "auto" }, content.about || (flags.includes("t") ? "tool-mediated" : "")), suggested,
     content.error ? el("p", { class: "error", dir: "auto" }, content.error) : null,
-    el("h3", {}, "Output"), code(content.output || "–"), ...tools,
     el("details", { open: true }, el("summary", {}, "Input"), code(content.input || "not recorded")),
+    el("h3", {}, "Output"), code(content.output || "–"), ...tools,
   ].filter(Boolean));
 }
 
