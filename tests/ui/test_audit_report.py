@@ -52,6 +52,19 @@ def test_figures_are_whole_svg_files_with_text_as_text(result, tmp_path):
     assert {"s0", "s3", "mean", "another system"} <= set(forest)
 
 
+def test_in_the_heat_map_the_better_method_comes_first_so_that_a_colour_means_one_direction(tmp_path):
+    turned = 0
+    for seed in range(4):
+        found = audit(drawn(seed=seed), QUICK)
+        write_audit(found, tmp_path / str(seed))
+        heat, names = texts(tmp_path / str(seed) / "figures" / "heatmap.svg"), found.matched.methods
+        for pair in found.pairs:
+            mean, first, second = pair.paired.effect.mean(), names[pair.a], names[pair.b]
+            turned += mean < 0
+            assert (f"{second} − {first}" if mean < 0 else f"{first} − {second}") in heat
+    assert turned
+
+
 def test_the_page_holds_every_part_and_no_script(result):
     page = render_html(result, sections(result), "A title")
     assert "<script" not in page

@@ -53,15 +53,20 @@ def figures(audit: AuditReport) -> dict[str, list[Figure]]:
 
 
 def heat_map(audit: AuditReport) -> Figure:
-    """Draw each pair's effect on each system; an asterisk marks an interval without zero (leaderboard-audit, Figure 2)."""
+    """Draw each pair's effect on each system; an asterisk marks an interval without zero (leaderboard-audit, Figure 2).
+
+    The method that is better on the mean over systems comes first in each pair, so that a colour means the same in all.
+    """
     m, pairs = audit.matched, shown_pairs(audit, COLUMNS_SHOWN)
     cell, tall, head = 44.0, 21.0, 14.0 + 6.4 * max(min(len(pair_name(audit, p)), 26) for p in pairs)
+    signs = [-1.0 if p.paired.effect.mean() < 0 else 1.0 for p in pairs]
     rows = list(_family_rows(audit))
     height = head + tall * len(rows) + 8
     parts: list[Markup] = []
     for i, pair in enumerate(pairs):
         x = _LABEL + cell * (i + 0.5) + 4
-        name = label(0, 0, pair_name(audit, pair), 26, "ink small")
+        first, second = (pair.a, pair.b) if signs[i] > 0 else (pair.b, pair.a)
+        name = label(0, 0, f"{m.methods[first]} − {m.methods[second]}", 26, "ink small")
         parts.append(element("g", name, transform=f"translate({x:.1f},{head - 6:.1f}) rotate(-90)"))
     strongest = max([0.1, *(float(np.abs(p.paired.effect).max()) for p in pairs)])
     for r, (family, s) in enumerate(rows):
@@ -71,7 +76,7 @@ def heat_map(audit: AuditReport) -> Figure:
             continue
         parts.append(label(0, y + 15, m.systems[s], _LETTERS))
         for i, pair in enumerate(pairs):
-            effect = float(pair.paired.effect[s])
+            effect = signs[i] * float(pair.paired.effect[s])
             star = "*" if pair.low[s] > 0 or pair.high[s] < 0 else ""
             strength = 0.0 if abs(effect) < audit.settings.near_tie else 0.15 + 0.5 * min(abs(effect) / strongest, 1)
             side = "above" if effect > 0 else "below"
