@@ -73,7 +73,9 @@ def test_a_bundle_and_a_task_set_are_uploaded_in_the_page_and_refused_in_a_sente
     tab.get_by_role("button", name="Sign out").wait_for()  # the page of an error knows who has signed in
     register("of tasks", tmp_path / "tasks.tar")
     tab.get_by_text("agent.yaml").wait_for()
-    assert tab.goto(f"{platform.url}/nowhere").status == 404
+    assert tab.goto(f"{platform.url}/nowhere").status == tab.goto(f"{platform.url}/?domain=none").status == 404
+    tab.get_by_text("There is no domain").wait_for()
+    tab.goto(f"{platform.url}/nowhere")
     tab.get_by_role("heading", name="There is no such page").wait_for()
     tab.goto(platform.url)
     assert tab.get_by_role("button", name="Hand in").count() == 0  # an owner is no author
@@ -136,7 +138,8 @@ def pages(platform):
     run = admin.benchmark(benchmark)["cells"][0]["run"]
     board = "/leaderboards/bill"
     return (
-        "/", "/login", "/leaderboards", board, f"{board}?level=easy", f"{board}/self-hosted", f"{board}/runs",
+        "/", "/?domain=finops", "/login", "/leaderboards",
+        board, f"{board}?level=easy", f"{board}/self-hosted", f"{board}/runs",
         f"{board}/{run}",
         f"{board}/tasks", f"{board}/tasks/category-cost", f"{board}/compare?one=chance&two=constant", "/agents",
         f"/agents/{agent}", f"/benchmarks/{benchmark}", "/users", "/leaderboards/none",

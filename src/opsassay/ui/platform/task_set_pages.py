@@ -34,11 +34,20 @@ SELF_HOSTED = "/self-hosted"
 def home_view(request: PlatformRequest) -> View:
     """Return the data of the first page: all task sets and the progress of runs."""
     sets, counts = request.data.task_sets(), request.data.counts()
+    domains, domain = sorted({one.domain for one in sets.values()}), request.query.get("domain", "")
+    if domain not in ("", *domains):
+        raise NotFoundError("domain", plain(domain, 60), domains)
     return {
         "title": "OpsAssay leaderboards",
         "answer": f"{plural(len(sets), 'leaderboard')}, {plural(counts['results'], 'result')}; cells that run now: "
         f"{counts['running']}, that wait: {counts['waiting']}.",
-        "task_sets": [{"name": name, "domain": of.domain, "description": of.description} for name, of in sets.items()],
+        "domains": domains,
+        "domain": domain,
+        "task_sets": [
+            {"name": name, "domain": of.domain, "description": of.description}
+            for name, of in sets.items()
+            if domain in ("", of.domain)
+        ],
     }
 
 
