@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
-from sqlalchemy import insert
+from sqlalchemy import insert, select, update
 
 from no_op_platform import Running, no_op_platform
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
@@ -45,6 +45,7 @@ def main() -> None:
     with no_op_platform() as running:
         fill(running, given.runs)
         measure_pages(running)
+        measure_changes(running)
         asyncio.run(measure_polls(running, given.polls, given.seconds))
 
 
@@ -109,6 +110,25 @@ def measure_pages(running: Running) -> None:
             f"{path}: first {times[0]:.0f} ms, then {sorted(times[1:])[TRIES // 2]:.0f} ms (median of {TRIES})",
             flush=True,
         )
+
+
+def measure_changes(running: Running) -> None:
+    """Time the first look at a leaderboard after a result has changed without an event, so that nobody has prepared it."""
+    engine, times = engine_of(running.database()), []
+    for number in range(TRIES):
+        with engine.begin() as connection:
+            first = select(RESULTS.c.cell_id).order_by(RESULTS.c.cell_id).offset(number).limit(1).scalar_subquery()
+            connection.execute(update(RESULTS).where(RESULTS.c.cell_id == first).values(evidence="1" * 64))
+        began = time.monotonic()
+        with urllib.request.urlopen(running.url + "/leaderboards/many") as answer:
+            answer.read()
+        times.append(1000 * (time.monotonic() - began))
+    engine.dispose()
+    print(
+        f"/leaderboards/many after a new result: {sorted(times)[TRIES // 2]:.0f} ms (median of {TRIES}), "
+        f"{max(times):.0f} at most; load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
 
 
 async def measure_polls(running: Running, polls: int, seconds: int) -> None:
