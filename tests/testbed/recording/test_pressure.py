@@ -26,18 +26,20 @@ def test_what_the_trial_and_its_descendants_run_is_not_foreign_and_what_others_r
             assert not {os.getpid(), parent.pid, grandchild} & ours.keys()
             assert {os.getpid(), parent.pid} <= others.keys(), "of the grandchild's trial, they are others"
             assert grandchild not in others
+            both = PressureReader([grandchild, os.getpid()])._last.others
+            assert not {os.getpid(), parent.pid, grandchild} & both.keys()
         finally:
             os.kill(grandchild, 9)
             parent.kill()
 
 
 def foreign_to(trial):
-    return PressureReader(trial)._last.others
+    return PressureReader([trial])._last.others
 
 
 def test_time_that_others_use_is_a_share_of_all_processors():
     with subprocess.Popen(["sleep", "30"]) as other:
-        reader = PressureReader(other.pid)  # this process is another to it
+        reader = PressureReader([other.pid])  # this process is another to it
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             pass
@@ -48,12 +50,12 @@ def test_time_that_others_use_is_a_share_of_all_processors():
 
 
 def test_who_tells_no_trial_is_told_of_no_foreign_load():
-    assert asyncio.run(PressureReader(None).read(0.0)).foreign is None
+    assert asyncio.run(PressureReader(()).read(0.0)).foreign is None
 
 
 def test_a_kernel_without_pressure_still_has_a_run_queue_and_steal(tmp_path):
     (tmp_path / "stat").write_text("cpu  100 0 100 700 0 0 0 100 0 0\nprocs_running 6\n")
-    reader = PressureReader(None, tmp_path)
+    reader = PressureReader((), tmp_path)
     (tmp_path / "stat").write_text("cpu  150 0 150 700 0 0 0 200 0 0\nprocs_running 8\n")
     found = asyncio.run(reader.read(0.25))
     assert (found.cpu, found.memory, found.io, found.late_s) == (None, None, None, 0.25)
@@ -65,7 +67,7 @@ def test_shares_are_of_the_time_since_the_last_look(tmp_path):
     (tmp_path / "pressure").mkdir()
     file = tmp_path / "pressure" / "io"
     file.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0 avg60=0 avg300=0 total=9\n")
-    reader = PressureReader(None, tmp_path)
+    reader = PressureReader((), tmp_path)
     time.sleep(0.4)
     file.write_text(file.read_text().replace("total=1000000", "total=1200000"))
     found = asyncio.run(reader.read(0.0))

@@ -41,6 +41,7 @@ from opsassay.testbed.core.state import state_root
 from opsassay.testbed.operations.rollback import UNDO
 from opsassay.testbed.operations.tool_session import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.local.warm import warm_process
 
 LOOK_S = 0.2
 
@@ -191,7 +192,7 @@ class TrialRun:
         """Make an attempt once the machine is free for it, of other trials too if *alone*; return its folder."""
         if self.scenario.environment.substrate != "local":
             return self._run_attempt(store, given_up)
-        with machine_shared(given_up, alone=alone or wants_machine(self.scenario)):
+        with machine_shared(given_up, alone=alone or wants_machine(self.scenario)), warm_process():
             return self._run_attempt(store, given_up)
 
     def _run_attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:

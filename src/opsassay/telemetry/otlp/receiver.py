@@ -28,15 +28,21 @@ _IN_FLIGHT_TIMEOUT_S = 5.0
 
 
 def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
-    """Run the receiver until SIGTERM, SIGINT, or the end of standard input if *die_with_stdin*; then close every session.
+    """Run `receive` in a loop of its own; see there."""
+    state.mkdir(parents=True, exist_ok=True)
+    asyncio.run(receive(state, host, port, die_with_stdin=die_with_stdin))
 
+
+async def receive(state: Path, host: str, port: int, *, die_with_stdin: bool = False) -> None:
+    """Receive until SIGTERM, SIGINT, or the end of standard input if *die_with_stdin*; then close every session.
+
+    *state* is the folder of the receiver's own files.
     Raises StartError when the port or the state folder is taken, OperationError when the disk refuses the last flush.
     """
-    state.mkdir(parents=True, exist_ok=True)
     taken = StartError(f"Another receiver already runs on {state}; stop it or choose another folder.")
     with folder_lock(state, name=_LOCK_NAME, wait=False, refusal=taken):
         listener = _listen_on(host, port)
-        asyncio.run(_serve_until_stopped(state, listener, die_with_stdin=die_with_stdin))
+        await _serve_until_stopped(state, listener, die_with_stdin=die_with_stdin)
 
 
 def _listen_on(host: str, port: int) -> socket.socket:

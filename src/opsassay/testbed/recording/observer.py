@@ -69,11 +69,11 @@ STARTING_S = 20.0
 class Observer:
     """Reads *probes* every *cadence_s* seconds, has requests sent every *probe_every_s*, and appends ticks to *out*.
 
-    *trial* is the process whose descendants are the system and who operates it, where that is so.
+    *trial* are processes whose descendants are the system and who operates it, where they are known.
     """
 
     def __init__(
-        self, probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
+        self, probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
     ) -> None:
         self.probes, self.cadence_s, self.probe_every_s = probes, cadence_s, probe_every_s
         self._pressure = PressureReader(trial)
@@ -236,18 +236,18 @@ def observing(
     cadence_s: float = 1.0,
     probe_every_s: float | None = 20.0,
     protected: Sequence[str] = (),
-    trial: int | None = None,
+    trial: Sequence[int] = (),
 ) -> Iterator[ObserverProcess]:
     """Start a process that observes the running system *name* and writes *out* while the block runs; yield it.
 
     *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
-    system when there are none. *trial* is the process whose descendants are the system and who operates it; without it
+    system when there are none. *trial* are processes whose descendants are the system and who operates it; without them
     the load of a busy machine has no known owner. Raises StartError, and LostError when it does not end.
     """
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
     command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]
     command += ["--cadence", str(cadence_s), "--probe-every", str(probe_every_s or 0), "--protect", *protected]
-    command += [] if trial is None else ["--trial", str(trial)]
+    command += ["--trial", *map(str, trial)]
     with recorded_by(command, out) as watcher:
         yield watcher
 
@@ -314,7 +314,7 @@ def _read_log(log: IO[str]) -> str:
 
 
 async def observe(
-    probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
+    probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
 ) -> None:
     """Write what *probes* read to the timeline *out* every *cadence_s* seconds, until stdin ends or a signal comes."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
@@ -339,7 +339,7 @@ def main() -> None:
         "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
     )
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
-    parser.add_argument("--trial", type=int, help="process whose descendants are the system and its operator")
+    parser.add_argument("--trial", type=int, nargs="*", default=[], help="processes of the system and its operator")
     given = parser.parse_args()
     configure(OBSERVER, given.on, str(given.output.with_suffix(LOG_SUFFIX)))
     link_observer_log(given.substrate, given.on, given.output.with_suffix(LOG_SUFFIX))

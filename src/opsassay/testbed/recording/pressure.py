@@ -11,7 +11,7 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +46,9 @@ class _KernelState:
 
 
 class PressureReader:
-    """Reads pressure between one call and the next; *trial* is the process whose descendants are the trial's, if known."""
+    """Reads pressure between one call and the next; the descendants of the processes *trial*, if known, are the trial's."""
 
-    def __init__(self, trial: int | None, proc: Path = PROC) -> None:
+    def __init__(self, trial: Sequence[int], proc: Path = PROC) -> None:
         self._trial, self._proc = trial, proc
         self._last = self._read_kernel()
 
@@ -76,7 +76,7 @@ class PressureReader:
             found["runnable"] = round(now.runnable / CORES, 2)
         if now.busy is not None and before.busy is not None and now.busy[0] > before.busy[0]:
             found["steal"] = round((now.busy[1] - before.busy[1]) / (now.busy[0] - before.busy[0]), 3)
-        if self._trial is not None:
+        if self._trial:
             stayed = [
                 (one, then) for pid, one in now.others.items()
                 if (then := before.others.get(pid)) is not None and then.started == one.started
@@ -90,7 +90,7 @@ class PressureReader:
         """Read now: time waited for CPU, memory and IO, processor time, runnable tasks, and foreign processes."""
         waited = {name: us for name in ("cpu", "memory", "io") if (us := _waited_us(self._proc, name)) is not None}
         busy, runnable = _processors(self._proc)
-        others = {} if self._trial is None else _others(_read_processes(self._proc), self._trial)
+        others = _others(_read_processes(self._proc), self._trial) if self._trial else {}
         return _KernelState(time.monotonic(), waited, busy, runnable, others)
 
 
@@ -113,9 +113,9 @@ async def calibrate() -> Calibration:
     return Calibration(spin_s=round(statistics.median(spins), 5), noop_s=round(statistics.median(noops), 5))
 
 
-def _others(processes: Mapping[int, _Seen], trial: int) -> dict[int, _Seen]:
-    """Return the processes that are neither *trial* nor its descendants nor threads of the kernel."""
-    ours: dict[int, bool] = {trial: True, 0: False, 1: False}
+def _others(processes: Mapping[int, _Seen], trial: Sequence[int]) -> dict[int, _Seen]:
+    """Return the processes that are neither of *trial* nor their descendants nor threads of the kernel."""
+    ours: dict[int, bool] = {0: False, 1: False, **dict.fromkeys(trial, True)}
 
     def is_ours(pid: int) -> bool:
         if pid not in ours:

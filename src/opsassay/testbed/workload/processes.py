@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import signal
+import socket
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 from opsassay.core.errors import StartError
 from opsassay.core.logs import readable
+from opsassay.testbed.core.fleet import sleep_until
 from opsassay.testbed.core.state import MARKER, SystemState, note_process
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 
 LOG_TAIL_LINES = 12
+STOP_S = 5.0
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
@@ -66,33 +69,32 @@ async def start_program(
 
 
 class Template:
-    """The supervisor's end of the template process."""
+    """The supervisor's end of the template process *pid*: *connection* is the socket to it."""
 
-    def __init__(self, state: SystemState, on_exit: Callable[[str, int, int], None]) -> None:
-        self._state, self._on_exit = state, on_exit
+    def __init__(
+        self, state: SystemState, pid: int, connection: socket.socket, on_exit: Callable[[str, int, int], None]
+    ) -> None:
+        self._state, self._pid, self._connection, self._on_exit = state, pid, connection, on_exit
         self._spawned: dict[str, asyncio.Future[int]] = {}
-        self._process: Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the template process and wait until it has imported everything; raises StartError."""
-        command = [sys.executable, "-m", "opsassay.testbed.workload.runtime.template"]
-        self._process = await start_program(self._state, "template", command, stdin=PIPE, stdout=PIPE)
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if not line:
-            raise StartError("The template process ended while importing.", log_tail(self._state.log("template")))
-        self._reading = asyncio.create_task(self._read_messages(self._process.stdout))
+        """Wait until the template process takes requests; raises StartError."""
+        note_process(self._state, self._pid)
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._connection)
+        if not await reader.readline():
+            raise StartError("The template process ended at its start.", log_tail(self._state.log("template")))
+        self._reading = asyncio.create_task(self._read_messages(reader))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
         """Fork a process with *role*, *name* and *config* from the template; return its pid."""
-        assert self._process is not None
-        assert self._process.stdin is not None
+        assert self._writer is not None
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawned[name] = future
         request = {"id": name, "role": role, "config": dict(config), "log": str(self._state.log(name))}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        await self._process.stdin.drain()
+        self._writer.write(json.dumps(request).encode() + b"\n")
+        await self._writer.drain()
         return await future
 
     async def _read_messages(self, stream: asyncio.StreamReader) -> None:
@@ -103,20 +105,20 @@ class Template:
                 self._spawned.pop(message["spawned"]).set_result(message["pid"])
             elif "exited" in message:
                 self._on_exit(message["exited"], message["pid"], message["status"])
-        self._on_exit("template", self._process.pid if self._process else 0, -1)
+        self._on_exit("template", self._pid, -1)
 
     async def stop(self) -> None:
-        """Close the template's input, which ends it and all of its children."""
-        if self._process is None or self._process.stdin is None:
-            return
+        """End the template's input, which ends it and all of its children."""
         if self._reading is not None:
             self._reading.cancel()
-        self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), 5)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+        self._connection.shutdown(socket.SHUT_WR)
+        if not await sleep_until(self._has_ended, STOP_S, 0.01):
+            os.kill(self._pid, signal.SIGKILL)
+            await sleep_until(self._has_ended, STOP_S, 0.01)
+
+    def _has_ended(self) -> bool:
+        """Return whether the process has ended, and collect its status."""
+        return os.waitpid(self._pid, os.WNOHANG)[0] == self._pid
 
 
 class Channels:

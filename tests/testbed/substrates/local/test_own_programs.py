@@ -207,10 +207,10 @@ def test_kill_9_leaves_nothing(project, victim):
                 time.sleep(0.05)
             LocalSubstrate().remove("killed")
         else:
-            module = {"supervisor": "local.supervisor", "template": "runtime.template"}[victim]
             of_system = marked_processes(SystemState.for_system("killed"))
-            found = [one for one in of_system if any(module in word for word in one.cmdline())]
-            min(found, key=lambda one: one.create_time()).kill()  # the replicas are forks of the template
+            forks = [one for one in of_system if _mentions(one, "local.supervisor")]
+            forks.sort(key=lambda one: one.create_time())
+            forks[["supervisor", "template"].index(victim)].kill()  # the template is the supervisor's first fork
             LocalSubstrate().status()
         deadline = time.monotonic() + 60
         while LocalSubstrate().names() or any(

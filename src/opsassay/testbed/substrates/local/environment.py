@@ -76,7 +76,7 @@ class LocalEnvironment(LiveEnvironment):
             cadence_s=committed.cadence_s,
             probe_every_s=committed.probe_every_s if probes else None,
             protected=committed.protected_services,
-            trial=os.getpid(),
+            trial=(os.getpid(), self.running.status().pid or 0),
         )
 
     def health_problem(self) -> str | None:

@@ -38,6 +38,7 @@ from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_setting
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
 from opsassay.testbed.substrates.local.capabilities import level_for, machine, probe
+from opsassay.testbed.substrates.local.warm import WarmSupervisor, fork_supervisor
 from opsassay.testbed.workload.processes import log_tail
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ STOP_TIMEOUT_S = 30.0
 WAKE_UP_S = 0.3
 LAST_WORDS_S = 10.0
 
-_started: dict[Path, subprocess.Popen[bytes]] = {}
+_started: dict[Path, subprocess.Popen[bytes] | WarmSupervisor] = {}
 """Supervisors that this process started; others are reaped by whoever did."""
 
 
@@ -212,7 +213,7 @@ class LocalSubstrate:
     def _wait_ready(
         self,
         running: LocalSystem,
-        process: subprocess.Popen[bytes],
+        process: subprocess.Popen[bytes] | WarmSupervisor,
         on_progress: Callable[[SystemStatus], None] | None,
         limit_s: float,
     ) -> None:
@@ -220,7 +221,7 @@ class LocalSubstrate:
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise self._start_failure(running.state, process.returncode)
+                raise self._start_failure(running.state, process.returncode or 0)
             if running.state.socket.exists():
                 try:
                     status = running.status()
@@ -339,9 +340,12 @@ class LocalSubstrate:
         return Capabilities(levels, machine().as_dict())
 
 
-def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes] | WarmSupervisor:
     """Start the supervisor of *state*, detached, which takes over the lock of the system."""
     with (state.dir / "supervisor.log").open("wb") as log:
+        if (forked := fork_supervisor(state, order, log)) is not None:
+            _started[state.dir] = forked
+            return forked
         process = subprocess.Popen(
             [sys.executable, "-m", "opsassay.testbed.substrates.local.supervisor"],
             stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/",

@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -43,8 +44,9 @@ from opsassay.testbed.substrates.local.relayed import RelayedNetwork
 from opsassay.testbed.workload.containers import Containers, containers_for
 from opsassay.testbed.workload.engine import CALL_S
 from opsassay.testbed.workload.names import NameServer, ProgramNames
-from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
+from opsassay.testbed.workload.processes import Channels, Template, log_tail
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+from opsassay.testbed.workload.runtime.template import fork_template
 from opsassay.testbed.workload.stores import RunningStore, start_store
 
 _log = Log(__name__)
@@ -58,10 +60,16 @@ class Supervisor:
     The order holds ``system``, ``seed`` (names and load are repeatable), ``rate_rps``, ``isolation``, ``kernel_can`` (kinds
     of impairments), ``machine`` (what the kernel lends, for the record) and ``owner_pid``: a process whose end is the end
     of the system, None for a system that outlives the command that started it. *entrances* are where users of the machine
-    reach a system of the `namespaced` level.
+    reach a system of the `namespaced` level, *template* the pid of the template process and the socket to it.
     """
 
-    def __init__(self, state: SystemState, order: dict[str, Any], entrances: Mapping[str, socket.socket]) -> None:
+    def __init__(
+        self,
+        state: SystemState,
+        order: dict[str, Any],
+        entrances: Mapping[str, socket.socket],
+        template: tuple[int, socket.socket],
+    ) -> None:
         system, seed = System.model_validate(order["system"]), order["seed"]
         self.state, self.system, self.seed = state, system, seed
         self.own_load = OwnLoadProcess(self) if system.load.command else None
@@ -70,7 +78,7 @@ class Supervisor:
         self.machine: dict[str, Any] = order["machine"]
         self.fleet = Fleet(system, seed)
         self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
-        self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
+        self.template = Template(state, *template, lambda *ended: self.spawn(self._on_exit(*ended)))
         self.unexpected_exits = UnexpectedExits()
         self.network, self.containers = self._isolated(order["isolation"], entrances, order["kernel_can"])
         self.directory = Directory(self)
@@ -85,7 +93,7 @@ class Supervisor:
         self.quiet_since = 0.0  # monotonic time at which the last fault was over
         self.stopping = asyncio.Event()
         self.failure: OpsAssayError | None = None
-        self._receiver: asyncio.subprocess.Process | None = None
+        self._receiver: int | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def _isolated(
@@ -126,14 +134,12 @@ class Supervisor:
         """Start network, stores, template, receiver, replicas and load, and serve commands."""
         if self.owner is not None:
             self.spawn(self._watch_owner(self.owner))
-        for folder in ("logs", "ledger", "stores", "receiver"):
-            (self.state.dir / folder).mkdir()
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")
         self.containers.make()
         await self.network.prepare()
         await self.channels.start()
-        stores = asyncio.gather(*(self._start_store(name) for name in self.system.stores))
-        await asyncio.gather(self.template.start(), self._start_receiver(), stores)
+        await self.template.start()
+        await asyncio.gather(self._start_receiver(), *(self._start_store(name) for name in self.system.stores))
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
         if self.system.programs() and (self.system.compose is None or self.system.load.command):
@@ -165,23 +171,18 @@ class Supervisor:
         self.watch_store(store)
 
     async def _start_receiver(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "opsassay.telemetry.otlp",
-            "--state",
-            str(self.state.receiver_dir),
-            "--host",
-            self.network.home,
-            "--die-with-stdin",
-        ]
-        process = self._receiver = await start_program(self.state, "receiver", command, stdin=asyncio.subprocess.PIPE)
-        ready = self.state.receiver_dir / "receiver.json"
-        await sleep_until(lambda: ready.exists() or process.returncode is not None, 20.0, 0.01)
+        order = {"state": str(self.state.receiver_dir), "host": self.network.home}
+        self._receiver = await self.template.spawn("receiver", "receiver", order)
+        ready = self._receiver_file
+        await sleep_until(lambda: ready.exists() or self.failure is not None, 20.0, 0.01)
         if not ready.exists():
             raise StartError("The telemetry receiver did not start.", log_tail(self.state.log("receiver")))
         self.endpoint = f"http://{self.network.home}:{json.loads(ready.read_text())['port']}"
-        self.spawn(self._end_with("receiver", "The telemetry receiver", process))
+
+    @property
+    def _receiver_file(self) -> Path:
+        """The file that is there while the receiver is."""
+        return self.state.receiver_dir / "receiver.json"
 
     async def start_replica(self, replica: Replica) -> None:
         """Start a process of *replica* with its present settings and release."""
@@ -223,14 +224,14 @@ class Supervisor:
         if self.own_load is not None:
             await self.own_load.end()
         await self.network.close()
+        if self._receiver is not None:
+            os.kill(self._receiver, signal.SIGTERM)  # the template, which has not reaped it, kills the others
+            await sleep_until(lambda: not self._receiver_file.exists(), 3.0, 0.01)
         await self.template.stop()
         processes = [store.process for store in self.stores.values()]
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
-        if self._receiver is not None and self._receiver.stdin is not None:
-            self._receiver.stdin.close()
-            processes.append(self._receiver)
         for process in processes:
             try:
                 await asyncio.wait_for(process.wait(), 3)
@@ -267,6 +268,10 @@ class Supervisor:
             if status == 0 and self._is_done(replica):
                 replica.done, replica.ready, replica.pid, replica.port = True, False, None, None
                 return
+        if name == "receiver":
+            self._receiver = None
+            self._give_up_without(name, "The telemetry receiver", pid, status)
+            return
         self.unexpected_exits.note_exit(name, pid, status)
         if replica is None:
             words = f"The {name} process ended with status {status}"
@@ -305,10 +310,14 @@ class Supervisor:
 
     async def _end_with(self, log: str, part_name: str, process: asyncio.subprocess.Process) -> None:
         """End the system when *process* ends, with the reason if it is known."""
-        began_ns, status = time.time_ns(), await process.wait()
-        if process.pid in self.operations.stopped:
-            return  # an operator starts it again
-        self.unexpected_exits.note_exit(log, process.pid, status)
+        status = await process.wait()
+        if process.pid not in self.operations.stopped:  # an operator starts it again
+            self._give_up_without(log, part_name, process.pid, status)
+
+    def _give_up_without(self, log: str, part_name: str, pid: int, status: int) -> None:
+        """End the system because its part with this *log* has ended, with the reason if it is known."""
+        began_ns = time.time_ns()
+        self.unexpected_exits.note_exit(log, pid, status)
         known = sentences(self.unexpected_exits.found, began_ns)
         words = f"{part_name} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
         self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
@@ -400,13 +409,17 @@ class Supervisor:
 
 def main() -> None:
     """Run a supervisor: ``python -m opsassay.testbed.substrates.local.supervisor``, its order as JSON on stdin."""
-    order = json.load(sys.stdin)
+    supervise(json.load(sys.stdin))
+
+
+def supervise(order: dict[str, Any]) -> None:
+    """Run the system of *order* in this process, of one thread, until it has ended."""
     configure("supervisor")
     state = SystemState.for_system(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
 
     async def live(entrances: Mapping[str, socket.socket]) -> None:
-        supervisor = Supervisor(state, order, entrances)
+        supervisor = Supervisor(state, order, entrances, template)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stopping.set)
@@ -417,6 +430,9 @@ def main() -> None:
         if order["isolation"] == NamespacedNetwork.level:
             entrances = open_entrances(System.model_validate(order["system"]))
             isolate()
+        for folder in ("logs", "ledger", "stores", "receiver"):
+            (state.dir / folder).mkdir()
+        template = fork_template(state.log("template"))
         asyncio.run(live(entrances))
     except OpsAssayError as error:
         _log.error("failed", reason=str(error))

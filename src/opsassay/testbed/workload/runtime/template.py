@@ -1,8 +1,8 @@
-"""The template process: imports everything once, then forks the processes of a system on request.
+"""The template process: has everything imported, and forks the processes of a system on request.
 
 Fifteen bare interpreters took 7.8 s on two cores; forked from one template they take 1.4 s and share most of their memory.
-The supervisor holds the other end of standard input: ``{"id", "role", "config"}`` asks for a process, and the template
-reports ``{"spawned"}`` and ``{"exited"}`` on standard output. At the end of input it kills its children and goes.
+It is itself a fork of the supervisor, which holds the other end of a socket: ``{"id", "role", "config"}`` asks for a
+process, and the template reports ``{"spawned"}`` and ``{"exited"}``. At the end of input it kills its children and goes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import uvloop
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from opsassay.core.logs import Log, configure
+from opsassay.telemetry.otlp import receiver
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import (
@@ -38,6 +40,14 @@ from opsassay.testbed.workload.runtime import (
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 
 _log = Log(__name__)
+
+
+async def receive(config: dict[str, Any]) -> None:
+    """Receive telemetry for the system until its end."""
+    await receiver.receive(Path(config["state"]), config["host"], 0)
+
+
+OTLPSpanExporter(endpoint="http://127.0.0.1")  # the first of a process imports what it sends with
 ROLES = {
     "replica": replica.main,
     "program": program.main,
@@ -49,13 +59,36 @@ ROLES = {
     "allocator": allocator.main,
     "burner": burner.main,
     "packets": packets.main,
+    "receiver": receive,
 }
 
 
-def main() -> None:
+def fork_template(log: Path) -> tuple[int, socket.socket]:
+    """Fork the template from this process, of one thread, with its output in *log*; return its pid and the socket to it."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, ours
+    status = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        for descriptor in (0, 1):
+            os.dup2(theirs.fileno(), descriptor)
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the system and its entrances among them
+        serve()
+        status = 0
+    except BaseException as error:  # noqa: BLE001 - its log is where its end is explained
+        _log.exception("failed", error)
+    finally:
+        os._exit(status)
+
+
+def serve() -> None:
     """Fork processes on request of the supervisor until it closes standard input."""
     configure("template")
-    OTLPSpanExporter(endpoint="http://127.0.0.1")  # the first of a process imports what it sends with
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
     children: dict[int, str] = {}
@@ -150,7 +183,3 @@ def end(children: dict[int, str]) -> None:
 def report(message: dict[str, Any]) -> None:
     """Write *message* to the supervisor."""
     os.write(1, json.dumps(message).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main()

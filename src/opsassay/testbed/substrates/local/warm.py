@@ -1,0 +1,181 @@
+"""A warm process: it has everything imported, and forks supervisors, so that systems start without waiting for imports.
+
+`warm_process` runs one for this process and its children, which find it by the name of its socket in their environment.
+It ends with the process that started it, however that ends; the supervisors that it forked live as long as any other
+does. Whoever finds none starts a fresh supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import psutil
+
+from opsassay.core.logs import Log, configure
+from opsassay.testbed.core.state import MARKER, SystemState
+
+_log = Log(__name__)
+WARM = "OPSASSAY_WARM"
+"""The variable with the name of the socket, in the kernel's own table of names: nothing lies on the disk."""
+MARK_BYTES = 128
+LOOK_S = 1.0
+_PEER = struct.Struct("3i")
+_users: list[subprocess.Popen[bytes]] = []
+"""The one warm process of this process, as often as it is used now."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def warm_process() -> Iterator[None]:
+    """Have a warm process while the block runs; blocks of several threads share it."""
+    with _lock:
+        _users.append(_users[0] if _users else _start())
+    try:
+        yield
+    finally:
+        with _lock:
+            process = _users.pop()
+            if not _users:
+                _end(process)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """Start a warm process; it takes orders at once and carries them out when its imports are done."""
+    name = f"opsassay-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")
+    listener.listen(64)
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(listener.fileno())],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/", pass_fds=(listener.fileno(),),
+        env={**{key: value for key, value in os.environ.items() if key != MARKER}, MARKER: "-" * MARK_BYTES},
+    )  # fmt: skip
+    listener.close()
+    os.environ[WARM] = name
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the warm *process* by the end of its input."""
+    os.environ.pop(WARM, None)
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+
+
+class WarmSupervisor:
+    """A supervisor that is no child of this process."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then 1: only its parent learns more."""
+        if self.returncode is None and not self._process.is_running():
+            self.returncode = 1
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill it."""
+        with suppress(psutil.NoSuchProcess):
+            self._process.kill()
+
+    def wait(self) -> int | None:
+        """Wait until it has ended."""
+        self._process.wait()
+        return self.poll()
+
+
+def fork_supervisor(state: SystemState, order: Mapping[str, Any], log: IO[bytes]) -> WarmSupervisor | None:
+    """Have the warm process fork a supervisor of *state* with *order*, as a fresh one is given it; None without one."""
+    if not (name := os.environ.get(WARM)):
+        return None
+    whole = {**order, "environment": {**os.environ, MARKER: str(state.dir)}}
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f"\0{name}")
+            socket.send_fds(connection, [b"-"], [order["lock_fd"], log.fileno()])
+            connection.sendall(json.dumps(whole).encode())
+            connection.shutdown(socket.SHUT_WR)
+            return WarmSupervisor(int(connection.recv(32)))
+    except (OSError, ValueError, psutil.NoSuchProcess):  # it has ended; a fresh supervisor finds the folder as it was
+        return None
+
+
+def main() -> None:
+    """Fork supervisors on request until the process that started this one is gone."""
+    listener, owner = socket.socket(fileno=int(sys.argv[1])), os.getppid()
+    mark = ctypes.CDLL(None).getenv
+    mark.restype = ctypes.c_void_p
+    address = mark(MARKER.encode())
+    from opsassay.testbed.substrates.local.supervisor import supervise  # orders are taken meanwhile
+
+    configure("warm", "")
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while os.getppid() == owner:
+        ready, _, _ = select.select([0, listener.fileno()], [], [], LOOK_S)
+        if 0 in ready:
+            return
+        if ready:
+            connection, _ = listener.accept()
+            with connection:
+                if _is_ours(connection) and os.fork() == 0:
+                    _become_supervisor(listener, connection, address, supervise)
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Return whether the other end of *connection* is a process of this user."""
+    _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return bool(uid == os.geteuid())
+
+
+def _become_supervisor(listener: socket.socket, connection: socket.socket, mark: int, supervise: Any) -> None:
+    """Take the order that comes by *connection* in this forked process, and run its system; never returns."""
+    status = 1
+    try:
+        listener.close()
+        os.setsid()
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        _, (lock, log), _, _ = socket.recv_fds(connection, 1, 2)
+        for wanted, descriptor in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+            os.dup2(wanted, descriptor)
+        order = json.loads(b"".join(iter(lambda: connection.recv(1 << 16), b"")))
+        environment = order.pop("environment")
+        written = environment[MARKER].encode()
+        ctypes.memmove(mark, written.ljust(MARK_BYTES, b"\0"), MARK_BYTES)  # what /proc/PID/environ shows
+        os.environ.clear()
+        os.environ.update(environment)
+        connection.sendall(str(os.getpid()).encode())
+        connection.close()
+        os.close(log)
+        supervise({**order, "lock_fd": lock})
+        status = 0
+    except SystemExit as error:
+        status = int(error.code or 0)
+    except BaseException as error:  # noqa: BLE001 - its log is where its end is explained
+        _log.exception("failed", error)
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
