@@ -21,7 +21,7 @@ from opsassay.scoring.verifiers import certify
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import generated_names, load_scenario, system_of
-from opsassay.testbed.scenarios.generated import SEVERAL, STORMS, generated
+from opsassay.testbed.scenarios.generated import DELETED, SEVERAL, STORMS, generated
 from opsassay.testbed.scenarios.generated.impact_closure import longest, reach_of
 
 VERBS = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
@@ -111,6 +111,14 @@ def test_each_fits_its_system_survives_a_file_and_has_every_control(seed):
         assert wrong, one.id
         assert one.verification.alerts is not None
         assert one.verification.alerts.triggering
+
+
+def test_a_deleted_service_is_in_front_of_each_kind_of_what_shows_later():
+    made = [one for one in generated(0) if one.category == DELETED]
+    assert all(level_of(scenario_complexity(one.difficulty)) == "hard" for one in made)
+    assert all("dns delete" in [call.verb for call in one.trigger.operations] for one in made)
+    behind = {str(call.arguments.get("key", call.verb)) for one in made for call in one.trigger.operations}
+    assert {"FEATURE_SIGN_ONCE", "FEATURE_FILE_WATCH", "exec curl"} <= behind
 
 
 def test_the_truth_has_a_way_from_its_root_to_whoever_notices():

@@ -60,6 +60,12 @@ MECHANISMS = {
         [("config set", {"target": "names", "key": "catalog", "value": "catalog"})],
         502,
     ),
+    "deleted name record": (
+        PAGE,
+        [("dns delete", {"service": "catalog"})],
+        [("config set", {"target": "names", "key": "catalog", "value": "catalog"})],
+        502,
+    ),
     "clock": (
         PAGE,
         [("clock set", {"host": "host-b", "offset_s": -60})],

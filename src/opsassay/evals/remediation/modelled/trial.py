@@ -48,7 +48,7 @@ ERROR_SHARE, ERRORS_S, WINDOW_S = 0.05, 3, 10
 """An alert of errors fires when in so many of the last seconds more than this share of a service's requests failed."""
 MISSING_S = 6
 READER = "reader"
-TRIGGERS = frozenset({"firewall add", "load dip"})
+TRIGGERS = frozenset({"firewall add", "load dip", "dns delete"})
 """What the model can do of the verbs that only a trigger has."""
 LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating} - {"wait", "exec curl"}
 REPORTS = "http://archive:8080"
@@ -174,6 +174,7 @@ class ModelledTrial:
             "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart_target,
             "scale": self._scale_service, "release": self._release_version, "firewall add": self._firewall_add,
             "firewall delete": self._firewall_delete, "exec curl": self._request_url, "load dip": lambda **_: set(),
+            "dns delete": self._dns_delete,
         }  # fmt: skip
         if verb not in known:
             raise NotFoundError("verb of the model", verb, known)
@@ -263,6 +264,11 @@ class ModelledTrial:
             self._require_service(client),
         )
         return {service, client}
+
+    def _dns_delete(self, service: str) -> set[str]:
+        """Have the name of *service* lead nowhere; return the names that are touched."""
+        self.state.records[self._require_service(service)] = ""
+        return {service}
 
     def _firewall_delete(self, rule: str) -> set[str]:
         """Remove the rule; return the names of its service and client."""

@@ -15,16 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
-from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
+from opsassay.testbed.scenarios.generated import cluster, cluster_parts, hidden, local
 from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, everything_restarted, scenario_of
-from opsassay.testbed.scenarios.generated.hidden import hidden_faults
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
 """Scenarios of a class on one substrate."""
 MOST_CORES = 1.0
 """Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
-SEVERAL, STORMS, HIDDEN = "SeveralFaults", "EventStorm", "HiddenFault"
+SEVERAL, STORMS, HIDDEN, DELETED = "SeveralFaults", "EventStorm", "HiddenFault", "DeletedServiceInFront"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
 LOCAL = ScenarioPhrases(
     "local", local.OWNED, everything_restarted((OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
@@ -63,7 +62,17 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
                 scenario_of(scenario_name(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
                 for one in _storm_targets(drawn, chance)
             ]
-            found += [scenario_of(scenario_name(HIDDEN), HIDDEN, LOCAL, parts) for parts in hidden_faults(chance)]
+            found += [
+                scenario_of(scenario_name(HIDDEN), HIDDEN, LOCAL, parts) for parts in hidden.hidden_faults(chance)
+            ]
+            chance = random.Random(f"{seed} {substrate.name} deleted")  # noqa: S311
+            drawn = _draw_scenarios((local.DELETED,), chance)
+            found += [
+                scenario_of(scenario_name(local.DELETED.name), local.DELETED.name, LOCAL, [one])
+                for one in drawn[local.DELETED.name]
+            ]
+            sets = hidden.hidden_faults(chance, hidden.DELETED, hidden.DELETED_COUNT)
+            found += [scenario_of(scenario_name(DELETED), DELETED, LOCAL, parts) for parts in sets]
     return tuple(found)
 
 

@@ -103,6 +103,8 @@ BEHIND = (
     Recipe("DescriptorExhaustion", _opens_files, (APP,)),
     Recipe("LockContention", _reported, (APP,)),
 )
+DELETED = (replace(local.DELETED, apps=(APP,)),)
+DELETED_COUNT = 6
 IN_FRONT = tuple(
     replace(one, apps=(APP,))
     for one in local.RECIPES
@@ -119,15 +121,17 @@ def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
                 yield place, broken
 
 
-def hidden_faults(chance: random.Random) -> Iterator[list[Drawn]]:
-    """Yield `COUNT` sets of faults, each fault hiding the next one; every third set has three."""
+def hidden_faults(
+    chance: random.Random, in_front: tuple[Recipe, ...] = IN_FRONT, count: int = COUNT
+) -> Iterator[list[Drawn]]:
+    """Yield *count* sets of faults, each fault hiding the next one; every third set has three."""
     behind = [one for one in _list_variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
-    in_front = [one for one in _list_variants(IN_FRONT) if one[1].depth == "D3"]
+    first = [one for one in _list_variants(in_front) if one[1].depth == "D3"]
     chance.shuffle(behind)
     drawn: list[list[Drawn]] = []
-    for number in range(COUNT):
+    for number in range(count):
         chosen = [behind[number % len(behind)]]
-        for pool in (behind, in_front) if number % 3 == 2 else (in_front,):
+        for pool in (behind, first) if number % 3 == 2 else (first,):
             fitting = [one for one in pool if _is_in_front(one[1], chosen[0][1]) and [one, *chosen] not in drawn]
             if fitting:
                 chosen.insert(0, chance.choice(fitting))

@@ -254,6 +254,22 @@ def _break_by_release(place: FaultPlace) -> Broken | None:
     )
 
 
+def deleted(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service that runs and whose name leads nowhere, None where it does not fit."""
+    if place.target not in place.system.services or not place.callers:
+        return None
+    return replace(
+        _unanswered(place),
+        condition="its name leads nowhere, since its record was deleted",
+        technologies=("DNS", "service discovery", "HTTP"),
+        layer="name_service",
+        entities=("names",),
+        operations=(call("dns delete", service=place.target),),
+        looks=(step("config get", target="names"),),
+        repair=(step("config set", target="names", key=place.target, value=place.target),),
+    )
+
+
 def _statements(service: Service, version: str) -> set[str]:
     """Return the database statements of all operations of *service* at release *version*."""
     operations = service.at_version(version).operations.values()
@@ -319,3 +335,5 @@ RECIPES = (
     Recipe("RedisOOM", _out_of_memory, DESK),
     Recipe("ReplicasetScale", _scaled_away, DESK),
 )
+DELETED = Recipe("DeletedService", deleted, ALL)
+"""Drawn by itself, so that the scenarios of a seed stay those that they were before there was this class."""

@@ -35,7 +35,9 @@ STORE_SETTINGS = frozenset({"maxmemory", "maxmemory-policy"})
 SETTING = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 
-BREAKING = frozenset({"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd", "hang"})
+BREAKING = frozenset(
+    {"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd", "hang", "dns delete"}
+)
 """The verbs that only the trigger of a scenario has."""
 
 ON_CONTAINERS = ("restart", "start", "stop", "config set", "config unset", "hang", "load dip")
@@ -84,6 +86,7 @@ class Operations:
             "pool leak": self._leak,
             "load dip": self._load_dip,
             "crowd": self._crowd,
+            "dns delete": self._dns_delete,
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,6 +391,11 @@ class Operations:
         return await self._scaled(service, count, host)
 
     # --- names ----------------------------------------------------------------------------------------------------
+
+    async def _dns_delete(self, service: str) -> dict[str, Any]:
+        """Delete the record of *service*: its replicas run, and nobody finds them by its name."""
+        self.records[self._service(service)] = ""
+        return {"service": service}
 
     def _service(self, name: str) -> str:
         """Return *name* if it is a service; raises NotFoundError."""
