@@ -1,8 +1,9 @@
 """Kill -9 of random processes during injections, and what is left afterwards.
 
-Each round starts a small system, records, injects a fault of a random type, kills one process that is drawn from all that
-belong to the system and the injector, runs `opsassay system status`, and looks for processes, network namespaces,
-control groups, mounts and spans that were acknowledged and are not in the spool. Run:
+Each round starts a small system, in half of them by a warm process, records, injects a fault of a random type, kills one
+process that is drawn from all that belong to the system, the injector and the warm process, runs `opsassay system
+status`, and looks for processes, network namespaces, control groups, mounts and spans that were acknowledged and are not
+in the spool. Run:
 ``python benchmarks/kills.py [ROUNDS] [SEED]``.
 """
 
@@ -18,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from opsassay.testbed.core.state import MARKER
 from opsassay.testbed.kernel.namespaces import join
 from opsassay.testbed.substrates.local.capabilities import probe
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
+from opsassay.testbed.substrates.local.warm import warm_process
 
 APP = """
 system: victim
@@ -71,7 +74,8 @@ def main() -> None:
     try:
         for number in range(rounds):
             level = levels[number % len(levels)]
-            victim, spans, problems = one_round(folder, level, chance)
+            with warm_process() if number // len(levels) % 2 else nullcontext():
+                victim, spans, problems = one_round(folder, level, chance)
             victims[victim] += 1
             acknowledged += spans
             problems += [f"left behind: {thing}" for thing in sorted(belongings() - before)]
@@ -133,11 +137,12 @@ def killable(running: LocalSystem, injector: subprocess.Popen[bytes], chance: ra
     """Return (what, pid) of every process of the system and of the injector; one of each kind is as likely as another."""
     pids = {pid: "replica" for pid in running.status().pids.values() if pid is not None}
     found = [("injector", injector.pid)]
+    found += [("warm", one.pid) for one in psutil.Process().children() if "local.warm" in " ".join(one.cmdline())]
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARKER) == str(running.state.dir):
                 found.append((pids.get(process.pid) or kind_of(process), process.pid))
-        except psutil.Error:
+        except (psutil.Error, OSError):
             continue
     kinds = sorted({kind for kind, _ in found})
     chosen = chance.choice(kinds)
@@ -145,14 +150,10 @@ def killable(running: LocalSystem, injector: subprocess.Popen[bytes], chance: ra
 
 
 def kind_of(process: psutil.Process) -> str:
-    """Return what a marked process is, from its command line and its parent's."""
-    words, parent = " ".join(process.cmdline()), process.parent()
-    if "template" in words and parent is not None and "template" in " ".join(parent.cmdline()):
-        return "fork"  # relay, load generator, pressure, packets
-    for part in ("supervisor", "telemetry.otlp", "template", "valkey"):
-        if part in words:
-            return part
-    return "other"
+    """Return what a marked process is, by its log."""
+    log = Path(f"/proc/{process.pid}/fd/2").readlink().stem
+    known = ("supervisor", "receiver", "template", "store-cache")
+    return log if log in known else "fork"  # relay, load generator, pressure, packets
 
 
 def after_the_kill(running: LocalSystem) -> list[str]:

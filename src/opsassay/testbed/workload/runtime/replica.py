@@ -46,12 +46,23 @@ CLIENT_CLOSED_REQUEST = 499
 """What nginx calls a request whose caller has gone; nobody is there to read it."""
 
 
+_last: list[tuple[dict[str, Any], System]] = []
+"""The definition that was read last, with what it says."""
+
+
+def system_from(definition: dict[str, Any]) -> System:
+    """Return the system of *definition*; the template reads it first, so that what is forked from it shares the answer."""
+    if not _last or _last[0][0] != definition:
+        _last[:] = [(definition, System.model_validate(definition))]
+    return _last[0][1]
+
+
 class ReplicaProcess:
     """Serves the operations of one service and consumes its queue subjects."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
-        self.system = System.model_validate(config["system"])
+        self.system = system_from(config["system"])
         self.service_name: str = config["service"]
         self.service: Service = self.system.services[self.service_name].at_version(config["release"])
         self.settings = Settings(config["settings"], relayed=config["inside"] is None)

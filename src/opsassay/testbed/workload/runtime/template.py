@@ -122,6 +122,8 @@ def serve() -> None:
 
 def spawn(request: dict[str, Any]) -> int:
     """Fork one process for *request*; the child never returns."""
+    if request["role"] == "replica":
+        replica.system_from(request["config"]["system"])
     pid = os.fork()
     if pid:
         return pid
