@@ -156,8 +156,8 @@ def _become_supervisor(listener: socket.socket, connection: socket.socket, mark:
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         _, (lock, log), _, _ = socket.recv_fds(connection, 1, 2)
-        for wanted, descriptor in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
-            os.dup2(wanted, descriptor)
+        for opened, standard in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+            os.dup2(opened, standard)
         order = json.loads(b"".join(iter(lambda: connection.recv(1 << 16), b"")))
         environment = order.pop("environment")
         written = environment[MARKER].encode()
