@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -111,7 +112,8 @@ class Template:
         """End the template's input, which ends it and all of its children."""
         if self._reading is not None:
             self._reading.cancel()
-        self._connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # closed already, since the process has ended
+            self._connection.shutdown(socket.SHUT_WR)
         if not await sleep_until(self._has_ended, STOP_S, 0.01):
             os.kill(self._pid, signal.SIGKILL)
             await sleep_until(self._has_ended, STOP_S, 0.01)
