@@ -121,7 +121,9 @@ def compare_trials(against: Path, count: int, side: int) -> None:
               f" reset {resets:.1f} s; load {psutil.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
         for one in found:
             print("  ", one)
-    print(f"trials an hour, ratio {rates[1] / rates[0]:.2f}")
+    print(
+        f"trials an hour, ratio {rates[1] / rates[0]:.2f}" if rates[0] else "no ratio: no trial of the other was valid"
+    )
 
 
 def main() -> None:
