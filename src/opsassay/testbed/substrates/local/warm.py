@@ -1,8 +1,8 @@
 """A warm process: it has everything imported, and forks supervisors, so that systems start without waiting for imports.
 
 `warm_process` runs one for this process and its children, which find it by the name of its socket in their environment.
-It ends with the process that started it, however that ends; the supervisors that it forked live as long as any other
-does. Whoever finds none starts a fresh supervisor.
+It ends with the process that started it, however that ends; the supervisors that it forked live as long as others do.
+Without a warm process a fresh supervisor is started.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _log = Log(__name__)
 WARM = "OPSASSAY_WARM"
 """The variable with the name of the socket, in the kernel's own table of names: nothing lies on the disk."""
 MARK_BYTES = 128
+"""Room for the mark in the environment of a process; a state folder's path is shorter, since it has a Unix socket."""
 LOOK_S = 1.0
 _PEER = struct.Struct("3i")
 _users: list[subprocess.Popen[bytes]] = []
-"""The one warm process of this process, as often as it is used now."""
+"""The one warm process of this process, once for each block that uses it now."""
 _lock = threading.Lock()
 
 
