@@ -198,7 +198,7 @@ def test_what_an_agent_writes_is_text_and_nothing_else(tmp_path, name):
         assert "1337" not in page
         if path.suffix == ".html":
             scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
-            assert set(scripts) <= {asset("static/clock.js")}
+            assert set(scripts) <= {asset("static/clock.js"), asset("static/board.js")}
             assert page.count("<script") == len(scripts)
             assert "<img" not in page
             assert not elements_of(page) & {"onmouseover", "onerror"}
