@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from random import Random
 
 import pytest
 import requests
 from benchmarks.promql.grammar import Grammar
 from benchmarks.promql.samples import HOUR_S, PACKAGES, START_S, made, served_by_prometheus, served_by_us
+
+from opsassay.telemetry.backends.promql.elementwise import CALENDAR
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,6 +20,9 @@ pytestmark = [
     ),
 ]
 QUERIES, SEED = 500, 20
+ANGLES = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "deg", "rad",
+)  # fmt: skip
 INSTANTS_S = (START_S + 1807.5, START_S + 3413.5, START_S + 77.5)
 SPANS_S = (
     (START_S + 307.5, START_S + 3400.5, 61),
@@ -118,6 +124,57 @@ def test_drawn_queries_are_answered_as_by_prometheus(urls):
                 different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
     assert not different, f"{len(different)} of {2 * QUERIES} answers differ:\n" + "\n".join(different)
     assert answers > QUERIES, "more than half of the answers have to hold something"
+
+
+def drawn_calls(random):
+    """Yield queries with the functions of angles and of the calendar, timestamp and count_values over drawn vectors."""
+    vectors = (
+        "queue_depth", "requests_total", 'limit_bytes{service="s0"}', "rate(requests_total[5m])", "early_depth * 1e7",
+        "-queue_depth", "queue_depth offset 7m", "queue_depth @ end()", "vector(time())", "(early_depth)", "vector(0.5)",
+        "requests_total / 0", "sum by (zone) (queue_depth)", "vector(1e9)", "vector(-86401.5)", "vector(0)", "nothing",
+    )  # fmt: skip
+    for name in ANGLES:
+        yield from (f"{name}({vector})" for vector in random.sample(vectors, 5))
+    for name in CALENDAR:  # the moment that is NaN or infinity depends on Go's architecture
+        yield from (f"{name}(-1e12 < ({vector}) < 1e12)" for vector in random.sample(vectors, 7))
+    yield from (f"{name}()" for name in (*CALENDAR, "pi"))
+    yield from (f"timestamp({vector})" for vector in vectors)
+    groupings = ("", "by (zone)", "without (service)", "by (v)", "without (v, zone)")
+    for vector, grouping in product(
+        ("requests_total", "round(queue_depth, 20)", "limit_bytes", "vector(1e21)"), groupings
+    ):
+        yield f'count_values {grouping} ("v", {vector})'
+    yield from (
+        'count_values("zone", queue_depth)',
+        'count_values("", queue_depth)',
+        'count_values("a-b", queue_depth)',
+    )
+    yield from (
+        "sum by (v) (count_values('v', queue_depth > 40))",
+        "hour(timestamp(queue_depth)) == 3",
+        "day_of_week(1)",
+    )
+    yield from (
+        "queue_depth and on() hour() > 25",
+        "max_over_time(timestamp(queue_depth)[5m:30s])",
+        "pi() * 2",
+        "pi(1)",
+    )
+
+
+def test_calendar_angles_timestamps_and_counts_of_values_are_those_of_prometheus(urls):
+    queries, different, answers = list(drawn_calls(Random(SEED))), [], 0
+    for number, query in enumerate(queries):
+        start_s, end_s, step_s = SPANS_S[number % len(SPANS_S)]
+        for path, parameters in (
+            ("query", {"time": INSTANTS_S[0]}), ("query_range", {"start": start_s, "end": end_s, "step": step_s}),
+        ):  # fmt: skip
+            ours, theirs = (answered(url, path, query=query, **parameters) for url in urls)
+            answers += bool(theirs) and isinstance(theirs, dict)
+            if not same(ours, theirs):
+                different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
+    assert not different, f"{len(different)} of {2 * len(queries)} answers differ:\n" + "\n".join(different)
+    assert answers > len(queries)
 
 
 def test_matchers_that_fit_nothing_or_anything_are_taken_and_refused_as_by_prometheus(urls):

@@ -117,7 +117,7 @@ def test_the_client_lists_series(client):
 
 def test_the_client_hears_what_is_wrong(client):
     with pytest.raises(PrometheusApiClientException, match=r"HTTP Status Code 400 .*outside the subset"):
-        client.custom_query("count_values('v', queue_length)")
+        client.custom_query("histogram_fraction(0, 1, queue_length)")
     with pytest.raises(PrometheusApiClientException, match=r"exceeded maximum resolution of 11,000 points"):
         client.custom_query_range("queue_length", at(0), at(3600), step="0.1")
 

@@ -22,9 +22,8 @@ OF_WINDOWS = [
     *(f"{name}(x[5m])" for name in RANGE_FUNCTIONS), "quantile_over_time(0.3, x[5m])", "predict_linear(x[5m], 60)",
     "stddev_over_time(x[5m:30s])", "avg_over_time(stddev_over_time(x[2m])[5m:1m])",
 ]  # fmt: skip
-OF_VECTORS = [
-    f"{op}({'0.5, ' if op == 'quantile' else '2, ' if op.endswith('k') else ''}x)" for op in sorted(AGGREGATIONS)
-]
+PARAMETERS = {"quantile": "0.5, ", "topk": "2, ", "bottomk": "2, ", "count_values": "'v', "}
+OF_VECTORS = [f"{op}({PARAMETERS.get(op, '')}x)" for op in sorted(AGGREGATIONS)]
 SMALL = {
     "ratio": [0.25 + 0.01 * (at % 2) for at in range(120)], "flat": [0.1] * 120, "tiny": [1e-9] * 120,
     "mixed": [math.sin(at / 9) * 10 for at in range(120)],

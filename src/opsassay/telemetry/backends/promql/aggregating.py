@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from opsassay.telemetry.backends.promql.values import (
     summed,
 )
 from opsassay.telemetry.backends.series import NAME, Times, Values
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 Grouping = Callable[[set[str]], set[str]]
 """Which of the names of labels those of groups are."""
@@ -42,6 +45,34 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
     else:
         values = _combine_groups(op, vectors, owners, counts)
     return Vectors(groups, values, counts > 0, distinct=True)
+
+
+def count_values(grouping: Grouping, vectors: Vectors, label: str, *, without: bool) -> Vectors:
+    """Return how many series of each group have each value, which stands in *label*, as in Prometheus.
+
+    A label of that name is overwritten before series are grouped, so that *without* it all values count together.
+    Raises PromqlError for a *label* that is no name.
+    """
+    if not _LABEL.fullmatch(label):
+        raise PromqlError(f'invalid label name "{label}"', "execution", 422)
+    groups, owners = group_labels(vectors.labels, grouping(names_of(vectors.labels)) - {label})
+    rows, steps = np.nonzero(vectors.present)
+    distinct, which = np.unique(vectors.values[rows, steps], return_inverse=True)
+    if without:
+        distinct, which = distinct[:1], np.zeros_like(which)
+    pairs, places = np.unique(owners[rows] * max(len(distinct), 1) + which, return_inverse=True)
+    counts = np.zeros((len(pairs), vectors.values.shape[1]))
+    np.add.at(counts, (places, steps), 1.0)
+    said = [{} if without else {label: _format_value(value)} for value in distinct.tolist()]
+    labels = [groups[pair // len(distinct)] | said[pair % len(distinct)] for pair in pairs.tolist()]
+    return Vectors(labels, counts, counts > 0)
+
+
+def _format_value(value: float) -> str:
+    """Return *value* as Go's ``FormatFloat(value, 'f', -1, 64)`` writes it."""
+    if np.isnan(value) or np.isinf(value):
+        return "NaN" if np.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return np.format_float_positional(value, trim="-")
 
 
 def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from opsassay.telemetry.backends.matching import RegexError, compile_regex
 from opsassay.telemetry.backends.promql.values import PromqlError, Vectors, require_distinct
 from opsassay.telemetry.backends.series import Labels, Values
 
 Elementwise = Callable[..., Values]
+Moments = npt.NDArray[np.datetime64]
+MOST_SECONDS = 2.0**55
+"""Of a moment, before or after 1970: what numpy's dates hold."""
 
 
 def _rounded(values: Values, unit: Values | float = 1.0) -> Values:
@@ -41,10 +46,59 @@ def _clamp_values(values: Values, minimum: Values, maximum: Values) -> Values:
     return _greater(_lesser_of(values, maximum), minimum)
 
 
+def _moments(values: Values) -> Moments:
+    """Return seconds since 1970 as moments of UTC; fractions are cut off, NaN and infinity are no moment."""
+    whole = np.where(np.abs(values) < MOST_SECONDS, np.trunc(values), np.nan)
+    found: Moments = np.where(np.isnan(whole), np.datetime64("NaT"), whole.astype(np.int64).astype("datetime64[s]"))
+    return found
+
+
+def _since(moments: Moments, unit: str, outer: str) -> Values:
+    """Return how many of *unit* (such as "h") have passed since the *outer* one (such as "D") of each moment began."""
+    passed = moments.astype(f"datetime64[{unit}]") - moments.astype(f"datetime64[{outer}]").astype(
+        f"datetime64[{unit}]"
+    )
+    return _number_of(passed)
+
+
+def _number_of(passed: npt.NDArray[np.timedelta64]) -> Values:
+    """Return *passed* as numbers, NaN for what is none."""
+    found: Values = np.where(np.isnat(passed), np.nan, passed.astype(np.int64).astype(np.float64))
+    return found
+
+
+def _days_in_month(moments: Moments) -> Values:
+    """Return the length in days of the month of each moment."""
+    months = moments.astype("datetime64[M]")
+    return _number_of((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]"))
+
+
+def _day_of_week(moments: Moments) -> Values:
+    """Return the days since Sunday of each moment."""
+    return (_number_of(moments.astype("datetime64[D]") - np.datetime64(0, "D")) + 4) % 7
+
+
+CALENDAR: Mapping[str, Callable[[Moments], Values]] = {
+    "minute": lambda moments: _since(moments, "m", "h"), "hour": lambda moments: _since(moments, "h", "D"),
+    "day_of_week": _day_of_week, "day_of_month": lambda moments: _since(moments, "D", "M") + 1,
+    "day_of_year": lambda moments: _since(moments, "D", "Y") + 1, "days_in_month": _days_in_month,
+    "month": lambda moments: _since(moments, "M", "Y") + 1,
+    "year": lambda moments: _number_of(moments.astype("datetime64[Y]") - np.datetime64("0000", "Y")),
+}  # fmt: skip
+"""By the names of functions of time, in UTC; without an argument they take the time of each step."""
+
+
+def calendar(name: str, seconds: Values) -> Values:
+    """Return the part *name* (hour, year, ...) of the moments *seconds* since 1970."""
+    return CALENDAR[name](_moments(seconds))
+
+
 ELEMENTWISE: Mapping[str, Elementwise] = {
     "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt, "exp": np.exp, "ln": np.log, "log2": np.log2,
     "log10": np.log10, "sgn": np.sign, "round": _rounded, "clamp": _clamp_values, "clamp_min": _greater,
-    "clamp_max": _lesser_of,
+    "clamp_max": _lesser_of, "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh,
+    "atan": np.arctan, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "sin": np.sin, "sinh": np.sinh, "tan": np.tan,
+    "tanh": np.tanh, "deg": np.degrees, "rad": np.radians, **{name: partial(calendar, name) for name in CALENDAR},
 }  # fmt: skip
 """By the names of functions; what follows the vector is a number at each step."""
 

@@ -10,8 +10,21 @@ import numpy as np
 import promql_parser as promql
 
 from opsassay.telemetry.backends.literals import decode_literals
-from opsassay.telemetry.backends.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
-from opsassay.telemetry.backends.promql.elementwise import applied, as_number, label_join, label_replace
+from opsassay.telemetry.backends.promql.aggregating import (
+    Grouping,
+    aggregate,
+    count_values,
+    grouping_by,
+    grouping_without,
+)
+from opsassay.telemetry.backends.promql.elementwise import (
+    CALENDAR,
+    applied,
+    as_number,
+    calendar,
+    label_join,
+    label_replace,
+)
 from opsassay.telemetry.backends.promql.histograms import histogram_quantile
 from opsassay.telemetry.backends.promql.operators import Operand, operate
 from opsassay.telemetry.backends.promql.selecting import matchers_of, select
@@ -101,22 +114,46 @@ class Evaluation:
 
     def _select_vectors(self, selector: promql.VectorSelector) -> Vectors:
         """Return the last sample within the lookback of each series of *selector*, at each step."""
-        windows = Windows.ending_at(
+        windows = self._windows_at_instants(selector)
+        return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
+
+    def _windows_at_instants(self, selector: promql.VectorSelector) -> Windows:
+        """Return the lookback of each step over the series of *selector*."""
+        return Windows.ending_at(
             self.store, self._select_series(selector), self._ends_of_windows(selector), LOOKBACK_MS
         )
-        return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
 
     def _evaluate_call(self, call: promql.Call) -> Operand:
         """Evaluate a function call on ranges, labels or values."""
         name = call.func.name
-        if name == "time":
-            return self.steps_ms / 1000
+        if not call.args and (name == "pi" or name in CALENDAR or name == "time"):
+            return self._evaluate_constant(name)
+        if name == "timestamp":
+            return self._timestamps(without_parentheses(call.args[0]))
         if name in {"label_replace", "label_join"}:
             return self._relabel_vectors(name, call)
         matrix = [argument for argument in call.args if _is_range(argument)]
         return (
             self._apply_to_ranges(name, call, self._windows(matrix[0])) if matrix else self._apply_to_values(name, call)
         )
+
+    def _evaluate_constant(self, name: str) -> Operand:
+        """Return what a function without arguments gives at each step."""
+        seconds = self.steps_ms / 1000
+        if name in CALENDAR:
+            return Vectors([{}], calendar(name, seconds)[None, :], np.ones((1, len(seconds)), dtype=bool))
+        return np.full(len(seconds), np.pi) if name == "pi" else seconds
+
+    def _timestamps(self, argument: promql.Expr) -> Vectors:
+        """Return when, in seconds, each sample of a selector was taken; of another *argument* the time of each step."""
+        if isinstance(argument, promql.VectorSelector):
+            windows = self._windows_at_instants(argument)
+            values, present = windows.store.ms[np.maximum(windows.positions(windows.high) - 1, 0)], windows.holding(1)
+            return Vectors(windows.labels, values / 1000, present, self.store.distinct).without_name()
+        vectors = self._evaluate_expression(argument)
+        assert isinstance(vectors, Vectors)
+        seconds = np.broadcast_to(self.steps_ms / 1000, vectors.values.shape)
+        return Vectors(vectors.labels, seconds, vectors.present, vectors.distinct).without_name()
 
     def _apply_to_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
         """Apply the range function *name* to *windows*; *call* has its other arguments."""
@@ -175,6 +212,12 @@ class Evaluation:
     def _aggregate_vectors(self, expression: promql.AggregateExpr) -> Vectors:
         """Return the aggregate, as sum or topk, of the inner vectors of *expression*."""
         vectors = self._evaluate_expression(expression.expr)
+        if str(expression.op) == "count_values":
+            assert isinstance(vectors, Vectors)
+            assert expression.param is not None
+            label, modifier = _read_literal(expression.param), expression.modifier
+            without = modifier is not None and modifier.type != promql.AggModifierType.By and label in modifier.labels
+            return count_values(_read_grouping(modifier), vectors, label, without=without)
         limit = self._evaluate_expression(expression.param) if expression.param is not None else None
         assert isinstance(vectors, Vectors)
         assert not isinstance(limit, Vectors)

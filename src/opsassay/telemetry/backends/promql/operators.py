@@ -98,6 +98,7 @@ def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
 Operation = Callable[[Any, Any], Any]
 ARITHMETIC: Mapping[str, Operation] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power,
+    "atan2": np.arctan2,
 }  # fmt: skip
 COMPARISON: Mapping[str, Operation] = {
     "==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less, ">=": np.greater_equal, "<=": np.less_equal,

@@ -29,11 +29,11 @@ FUNCTIONS = frozenset(
         "count_over_time", "last_over_time", "stddev_over_time", "stdvar_over_time", "quantile_over_time",
         "present_over_time", "absent_over_time", "changes", "resets", "idelta", "deriv", "predict_linear", "label_replace",
         "label_join",
-        "time", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
+        "time", "timestamp", "pi", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
     }
 )  # fmt: skip
 AGGREGATIONS = frozenset(
-    {"sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "topk", "bottomk"}
+    {"sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "topk", "bottomk", "count_values"}
 )
 OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
 
