@@ -70,6 +70,7 @@ def command(
                 "agent": trial.agent.name,
                 "arm": trial.prompt_arm,
                 "probes": trial.probes,
+                "noise": trial.noise,
                 "seed": trial.seed,
                 "attempts": len(store.attempts_of(trial.cell.hash)),
                 "run": str(folder) if folder else None,
@@ -85,6 +86,7 @@ def command(
             "agent",
             "prompt",
             "probes",
+            "noise",
             "seed",
             "outcome",
             "V_temporal",
@@ -98,6 +100,7 @@ def command(
                 i["agent"],
                 i["arm"],
                 "on" if i["probes"] else "off",
+                "on" if i["noise"] else "off",
                 i["seed"],
                 *_format_marks(i["metrics"]),
             )

@@ -165,6 +165,26 @@ class Action(Noun):
     touched: tuple[str, ...] = ()
 
 
+NoiseKind = Literal["restart", "redeploy", "load", "alert"]
+NoiseStatus = Literal["done", "left_alone", "failed"]
+
+
+class EnvironmentAction(Noun):
+    """One thing that the environment itself did while a trial lasted: background noise, never the agent's.
+
+    *amount* is a share of the replicas, the factor of the load, or the value of the alert; *touched* are the replicas that
+    were restarted from *started_ns* to *ended_ns*. What would not have been harmless was *left_alone*.
+    """
+
+    kind: NoiseKind
+    target: str
+    amount: float
+    started_ns: Int64
+    ended_ns: Int64
+    status: NoiseStatus = "done"
+    touched: tuple[str, ...] = ()
+
+
 class AlertReading(Noun):
     """One evaluation of the alert rules: what fires at *time_ns*, nothing when all is quiet."""
 

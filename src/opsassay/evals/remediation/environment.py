@@ -47,7 +47,8 @@ START_SHARE = 0.25
 class TrialEnvironment:
     """The system *live* for *scenario*; without *probes* only the final committed probe is sent.
 
-    *mask* is what of the telemetry the agent's tools leave out; with *rollback* one of them takes its own changes back.
+    *mask* is what of the telemetry the agent's tools leave out; with *rollback* one of them takes its own changes back;
+    with *noise* harmless things happen besides.
     With a *gate* the healthy system waits for that file. All verbs raise OpsAssayError.
     """
 
@@ -60,11 +61,12 @@ class TrialEnvironment:
         probes: bool,
         mask: Mask | None = None,
         rollback: bool = False,
+        noise: bool = False,
         gate: Path | None = None,
     ) -> None:
         self.live, self._scenario, self._run_dir, self._probes, self._mask = live, scenario, run_dir, probes, mask
-        self._rollback, self._gate = rollback, gate
-        self._observed = ExitStack()
+        self._rollback, self._noise, self._gate = rollback, noise, gate
+        self._observed, self._noisy = ExitStack(), ExitStack()
         self._deployed = False
         self._session: OperatorToolSession
         self._observer: ObserverProcess
@@ -97,7 +99,16 @@ class TrialEnvironment:
             _wait_for_file(self._gate)
         triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self.trigger()
+        if self._noise:
+            self._begin_noise()
         _await_alerts(self._scenario, self._session.watch, self._run_dir, triggered_ns, probes=self._probes)
+
+    def _begin_noise(self) -> None:
+        """Begin the background noise, and let the operator see its alert."""
+        self._observed.callback(self._noisy.close)
+        noise = self._noisy.enter_context(self.live.noise())
+        if self._session.view is not None:
+            self._session.view.besides = lambda: noise.alerts
 
     def trigger(self) -> None:
         """Apply the trigger."""
@@ -109,6 +120,7 @@ class TrialEnvironment:
 
     def settle(self) -> None:
         """Record until the system has settled and a last reading confirms it, then undo the trigger."""
+        self._noisy.close()  # before the last change that is waited for
         cleared = _record_aftermath(self._scenario, self._session.watch)
         _record_until_settled(self._scenario, self._run_dir)
         self._read_last(cleared=cleared)

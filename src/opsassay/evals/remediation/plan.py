@@ -21,6 +21,7 @@ from opsassay.evals.runner.oracles import oracles_asked
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.solvers.agents.models.named import model_named, require_endpoint
 from opsassay.telemetry.mask import Mask
+from opsassay.testbed.operations.noise import require_bystanders
 from opsassay.testbed.scenarios import generated_names, load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -53,6 +54,9 @@ class TrialPlan(Written):
     rollback: tuple[bool, ...] = Field(
         default=(False,), min_length=1, description="arms with and without the tool `undo_last`, on this machine"
     )
+    noise: tuple[bool, ...] = Field(
+        default=(False,), min_length=1, description="arms with and without background noise, on this machine"
+    )
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     timeout_s: float | None = Field(
@@ -80,7 +84,7 @@ class TrialPlan(Written):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
             )
-        for field in ("scenarios", "arms", "probes", "masks", "rollback"):
+        for field in ("scenarios", "arms", "probes", "masks", "rollback", "noise"):
             if len(set(map(str, given := getattr(self, field)))) < len(given):
                 raise ValueError(f"`{field}` names something twice; `repeats` is for that")
         if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
@@ -115,6 +119,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
             plan.retries,
             mask=mask,
             rollback=rollback,
+            noise=noise,
         )
         for repeat in range(plan.repeats)
         for scenario in scenarios
@@ -123,6 +128,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         for probes in _list_probe_choices(plan, scenario)
         for mask in _list_masks(plan, scenario)
         for rollback in _list_rollbacks(plan, scenario)
+        for noise in _list_noises(plan, scenario)
     )
     return tuple({job.cell.hash: job for job in jobs}.values())
 
@@ -152,6 +158,13 @@ def _list_probe_choices(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]
 def _list_rollbacks(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
     """Return whether the trials offer the tool `undo_last`; on a cluster kubectl has its own."""
     return plan.rollback if scenario.environment.substrate == "local" else (False,)
+
+
+def _list_noises(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    """Return whether the trials have background noise; raises RefusedError where none can be made."""
+    if any(plan.noise):
+        require_bystanders(system_of(scenario), scenario)
+    return plan.noise
 
 
 def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:

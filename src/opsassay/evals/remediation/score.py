@@ -14,6 +14,7 @@ from opsassay.core.schema.run_folder import (
     ALERTS,
     CLUSTER,
     DIAGNOSES,
+    NOISE,
     OUTCOMES,
     PHASES,
     SETTINGS,
@@ -28,6 +29,7 @@ from opsassay.core.schema.trajectory import (
     Action,
     AlertReading,
     ControlPlaneReading,
+    EnvironmentAction,
     OperatorDiagnosis,
     Phase,
     SettingsReading,
@@ -61,6 +63,7 @@ def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
         settings=_read_lines(run_dir / SETTINGS, SettingsReading),
         names=_names_of_nodes(run_dir / CLUSTER),
         probes_on=probes_on,
+        noise=_read_lines(run_dir / NOISE, EnvironmentAction),
     )
 
 

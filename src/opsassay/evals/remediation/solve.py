@@ -103,6 +103,7 @@ class TrialRun:
     live = True
     mask: Mask = field(default_factory=Mask)
     rollback: bool = False
+    noise: bool = False
     gate: Path | None = None
 
     @cached_property
@@ -137,6 +138,8 @@ class TrialRun:
             knobs["mask"] = self.mask.words
         if self.rollback:
             knobs["rollback"] = "on"
+        if self.noise:
+            knobs["noise"] = "on"
         return knobs
 
     @property
@@ -222,6 +225,7 @@ class TrialRun:
             "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
             "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
             "rollback": self.rollback,
+            "noise": self.noise,
             "gate": None if self.gate is None else str(self.gate),
             "run_dir": str(run_dir.resolve()),
         }

@@ -18,6 +18,7 @@ from opsassay.core.schema.trajectory import (
     AlertReading,
     ControlPlaneReading,
     Depth,
+    EnvironmentAction,
     Observation,
     OperatorDiagnosis,
     Phase,
@@ -26,6 +27,7 @@ from opsassay.core.schema.trajectory import (
     Timeline,
 )
 from opsassay.scoring.verifiers.judgement import Judged, Judgement
+from opsassay.scoring.verifiers.noise import without_noise
 from opsassay.scoring.verifiers.users import Counts, counts_of
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +48,7 @@ class RunRecording:
     """What a run left behind, as nouns; a timeline alone is a recording whose whole length is the agent's.
 
     *diagnoses* is None where the operator was not asked for one. *names* are those that the scenario leaves open, with what
-    stood in their places.
+    stood in their places, *noise* is what the environment did itself.
     """
 
     timeline: Timeline
@@ -58,6 +60,7 @@ class RunRecording:
     control_plane: tuple[ControlPlaneReading, ...] = ()
     settings: tuple[SettingsReading, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    noise: tuple[EnvironmentAction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
 
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
     """
+    recording = without_noise(recording)
     ticks = recording.timeline.ticks
     by_depth: dict[Depth, list[tuple[int, Observation]]] = {depth: [] for depth in get_args(Depth)}
     for tick in ticks:

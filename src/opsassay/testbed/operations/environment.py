@@ -17,6 +17,7 @@ from opsassay.core.schema.incident import Window
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.costs import CostedSystem
+from opsassay.testbed.operations.noise import Noise
 from opsassay.testbed.operations.tool_session import OperatorToolSession
 from opsassay.testbed.recording.observer import ObserverProcess
 
@@ -113,6 +114,10 @@ class LiveEnvironment(ABC):
     @abstractmethod
     def health_problem(self) -> str | None:
         """Return what is not ready, or that users are not served; None when the system is healthy."""
+
+    def noise(self) -> Noise:
+        """Return the background noise of the trial, which lasts while its block runs."""
+        raise RefusedError("Background noise is made in a system of our own on this machine; leave `noise` out.")
 
     @abstractmethod
     def read_settings(self) -> SettingsReading:

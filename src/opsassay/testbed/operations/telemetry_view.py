@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from opsassay.core.schema.incident import Alert
 from opsassay.telemetry.mask import Mask, seen_of
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
@@ -33,11 +34,17 @@ class TelemetryView:
     telemetry: LiveTelemetry
     alerts: AlertSource
     mask: Mask = field(default_factory=Mask)
+    besides: Callable[[], Iterable[Alert]] = tuple
+    """What fires besides the alerts that a trial is judged by."""
+
+    def with_others(self, alerts: Iterable[Alert]) -> list[Alert]:
+        """Return *alerts* and those that fire besides, in one order."""
+        return sorted((*alerts, *self.besides()), key=lambda alert: (alert.service, alert.signal))
 
     def answer_query(self, query: Look) -> str:
         """Return the answer to *query* as text; raises OpsAssayError when there is no telemetry."""
         if isinstance(query, args.Alerts):
-            return telemetry_queries.tell_alerts(self.alerts.firing()[1])
+            return telemetry_queries.tell_alerts(self.with_others(self.alerts.firing()[1]))
         tables, now_ns = seen_of(self.telemetry.tables(), self.mask), time.time_ns()
         if isinstance(query, args.CallTopology):
             return telemetry_queries.tell_topology(tables, query, now_ns)

@@ -55,6 +55,7 @@ class RecordedTrial:
     seed: int
     started_ns: int
     ended_ns: int
+    noise: bool = False
 
     @classmethod
     def read(cls, run_dir: Path) -> RecordedTrial:
@@ -80,7 +81,7 @@ class RecordedTrial:
         prompt_arm: PromptArm = "constrained" if arm.knob("prompt") == "constrained" else "baseline"
         return cls(
             scenario, changes, grade_trial(run_dir, scenario), prompt_arm, arm.knob("probes") != "off", run.seed,
-            phases["agent_started"], phases["agent_ended"],
+            phases["agent_started"], phases["agent_ended"], arm.knob("noise") == "on",
         )  # fmt: skip
 
     def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
@@ -104,7 +105,7 @@ class RecordedTrial:
         replayed = Oracle(fails=("v_outcome",), description="The recorded changes once more.", steps=tuple(steps))
         scenario = self.scenario.model_copy(update={"oracles": {**self.scenario.oracles, REPLAYED: replayed}})
         return TrialRun(scenario, TrialAgent(name=ORACLE + REPLAYED), self.prompt_arm,
-                        probes=self.probes, seed=self.seed, cluster=ClusterSettings())  # fmt: skip
+                        probes=self.probes, seed=self.seed, cluster=ClusterSettings(), noise=self.noise)  # fmt: skip
 
 
 def _require_replayable(action: Action, tool: Tool | None) -> None:

@@ -6,6 +6,7 @@ It writes, each line as it happens::
     timeline.jsonl   by the observer, a process of its own, from before the trigger until after the agent
     phases.jsonl     `Phase`: deployed, baseline, triggered, agent_started, agent_ended, ended
     actions.jsonl    `Action`: every tool call that reached the system
+    noise.jsonl      `EnvironmentAction`: background noise, in the arm that has it
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
@@ -209,11 +210,12 @@ class Perform(Protocol):
         cluster: Mapping[str, Any] | None = None,
         mask: Mask | None = None,
         rollback: bool = False,
+        noise: bool = False,
     ) -> None:
         """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
         *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out; with
-        *rollback* one of them takes the agent's own changes back.
+        *rollback* one of them takes the agent's own changes back; with *noise* harmless things happen besides.
         """
         ...
 

@@ -16,6 +16,7 @@ from opsassay.telemetry.otlp.metrics import histogram_deltas
 from opsassay.testbed.core.substrate import RunningSystem
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.noise import SCRAPE
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 
@@ -26,7 +27,7 @@ _HISTOGRAMS = "metrics_histogram"
 _RULES: dict[str, AlertingRule] = {
     signal: AlertingRule(definition.for_s, definition.severity, definition.about)
     for signal, definition in DEFINITIONS.items()
-}
+} | {SCRAPE: AlertingRule(0.0, "warning", "pod")}
 
 
 def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
@@ -37,7 +38,7 @@ def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
         tables = seen_of(view.telemetry.tables(), view.mask)
         if (points := tables.get(_HISTOGRAMS)) is not None and "series" in points.columns:
             tables[_HISTOGRAMS] = histogram_deltas(points, 0)
-        alerts, rules = (watch.firing, _RULES) if watch is not None else ((), {})
+        alerts, rules = (view.with_others(watch.firing), _RULES) if watch is not None else ((), {})
         return live(tables, view.telemetry.since_ns, time.time_ns(), alerts, rules)
 
     return ApiServer.live(now)

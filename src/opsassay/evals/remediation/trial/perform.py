@@ -46,16 +46,19 @@ def perform(
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
     rollback: bool = False,
+    noise: bool = False,
     gate: Path | None = None,
 ) -> None:
     """Run one trial, recorded into *run_dir*; without *probes* only the final one is sent. Raises OpsAssayError.
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
-    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back. With a *gate* the
-    system waits, healthy, until that file is there.
+    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back, with *noise*
+    harmless things happen besides. With a *gate* the system waits, healthy, until that file is there.
     """
     live = environment_for(scenario, seed, run_dir, cluster)
-    environment = TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask, rollback=rollback, gate=gate)
+    environment = TrialEnvironment(
+        live, scenario, run_dir, probes=probes, mask=mask, rollback=rollback, noise=noise, gate=gate
+    )
     perform_in(environment, scenario, agent, arm, seed, run_dir)
 
 
@@ -129,8 +132,7 @@ def main(order: dict[str, Any]) -> int:
     where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
     if order["mask"] is not None:
         where["mask"] = Mask.model_validate(order["mask"])
-    if order.get("rollback"):
-        where["rollback"] = True
+    where |= {arm: True for arm in ("rollback", "noise") if order.get(arm)}
     if order.get("gate") is not None:
         where["gate"] = Path(order["gate"])
     run_dir = Path(order["run_dir"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from opsassay.core.draws import derived_secret
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.core.schema.json_lines import append_line
-from opsassay.core.schema.run_folder import ACTIONS, LOAD_LOG, TIMELINE
+from opsassay.core.schema.run_folder import ACTIONS, LOAD_LOG, NOISE, TIMELINE
 from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.core.fleet import RELEASE
@@ -23,6 +23,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
+from opsassay.testbed.operations.noise import Noise, draw_noise
 from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
@@ -97,6 +98,11 @@ class LocalEnvironment(LiveEnvironment):
         )
         with AlertWatch(alerts, self.run_dir) as session.watch:
             yield session
+
+    def noise(self) -> Noise:
+        """Return the background noise that the scenario and the seed draw."""
+        events = draw_noise(self.system, self.scenario, self.seed)
+        return Noise(events, self.running.operate, partial(append_line, self.run_dir / NOISE))
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
         """Return the system with its costs, after *requests* and *autoscalers* are set."""

@@ -1,0 +1,213 @@
+"""Background noise: harmless things that happen in a system while its incident lasts, and that are not the incident.
+
+A replica is restarted gracefully, a service is deployed once more as it is, load dips a little, and an alert of a rule of
+its own fires and resolves. An operator sees them as everything else: in `ps`, in telemetry, among the alerts. Nothing says
+that they are noise. All of it happens at bystanders: services that neither break, nor are on the way of the failure to the
+users whom the scenario protects, nor are named by a right repair.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from opsassay.core.draws import derived_random
+from opsassay.core.errors import OpsAssayError, RefusedError
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.incident import Alert
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import EnvironmentAction, NoiseKind, NoiseStatus
+
+GAP_S = (1.0, 4.0)
+"""Between the end of one event and the next, seconds."""
+ALERT_S, SWING_S = (4.0, 8.0), 5.0
+SWING = (0.8, 0.92)
+"""By what the load is multiplied for a while: a dip is always inside of what the system bears."""
+SCRAPE = "scrape_duration_s"
+"""The signal of the alert that flaps; no scenario can commit a rule about it."""
+SCRAPE_LIMIT_S, SCRAPE_S = 2.0, (2.05, 2.6)
+LEAST_REPLICAS = 2
+"""Of a service with fewer its callers would notice a restart."""
+_NAME = re.compile(r"[\w-]+")
+
+Operate = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class NoiseEvent:
+    """One harmless thing at *target*, *after_s* seconds after the end of the one before.
+
+    *seconds* is how long it lasts where that is not up to the system; *amount* is a share of the replicas in [0, 1), the
+    factor of the load, or the value of the alert.
+    """
+
+    kind: NoiseKind
+    target: str
+    after_s: float
+    amount: float
+    seconds: float = 0.0
+
+
+def bystanders(system: System, scenario: Scenario) -> list[str]:
+    """Return the services of *system* that the incident of *scenario* does not concern, sorted."""
+    return sorted(set(system.services) - _list_involved(system, scenario))
+
+
+def require_bystanders(system: System, scenario: Scenario) -> None:
+    """Raise RefusedError where no noise can be made: elsewhere than in a system of our own here, or without a bystander."""
+    substrate = scenario.environment.substrate
+    if substrate != "local":
+        why = f"happens on {substrate}, and noise is made on this machine"
+    elif system.compose is not None or system.programs():
+        why = "runs programs or containers of a team's own, and nobody knows what is harmless to them"
+    elif not bystanders(system, scenario):
+        why = "leaves no service that its incident does not concern"
+    else:
+        return
+    raise RefusedError(f"noise: {scenario.id} {why}; leave the scenario or `noise` out of the plan.")
+
+
+def draw_noise(system: System, scenario: Scenario, seed: int) -> Iterator[NoiseEvent]:
+    """Yield events without end, the same for the same *scenario* and *seed*: rounds in which each kind happens.
+
+    Restarts and deployments are of services whose callers do not notice them; where there is none, there are none. Where
+    the load is part of the incident it does not dip. The alert is always the same one, twice a round.
+    """
+    draw = derived_random(f"{scenario.id} {seed}", "noise")
+    corner = bystanders(system, scenario)
+    services = {name: system.services[name] for name in corner}
+    steady = [name for name, one in services.items() if one.replicas >= LEAST_REPLICAS and one.drain_s > 0]
+    kinds: list[NoiseKind] = ["alert", "alert", *(("restart", "redeploy") if steady else ())]
+    if all(call.verb != "load dip" for call in scenario.trigger.operations):
+        kinds.append("load")
+    flapping = draw.choice(corner)
+    while True:
+        for kind in draw.sample(kinds, len(kinds)):
+            yield _draw_event(draw, kind, steady, flapping)
+
+
+def _draw_event(draw: random.Random, kind: NoiseKind, steady: Sequence[str], flapping: str) -> NoiseEvent:
+    """Draw one event of *kind*: of a service of *steady*, or of the one whose alert is *flapping*."""
+    after_s = draw.uniform(*GAP_S)
+    if kind == "alert":
+        return NoiseEvent(kind, flapping, after_s, draw.uniform(*SCRAPE_S), draw.uniform(*ALERT_S))
+    if kind == "load":
+        return NoiseEvent(kind, "users", after_s, draw.uniform(*SWING), SWING_S)
+    return NoiseEvent(kind, draw.choice(steady), after_s, draw.random())
+
+
+def _list_involved(system: System, scenario: Scenario) -> frozenset[str]:
+    """Return the services that break, that need what breaks, that are protected, or that a right repair names.
+
+    Where a host is named, so are the services that may run on it.
+    """
+    given = [call.arguments for call in scenario.trigger.operations]
+    given += [step.arguments for oracle in scenario.oracles.values() if oracle.certified for step in oracle.steps]
+    words = {word for one in given for value in one.values() for word in _NAME.findall(str(value))}
+    ends = {end for one in scenario.truth.propagation for end in (one.source, one.target)}
+    protected = scenario.verification.protected_services or system.entries()
+    reached = {*words, *ends, *protected, *scenario.named_entities()}
+    if hosts := reached & set(system.hosts):
+        reached |= {name for name, one in system.services.items() if one.host is None or one.host in hosts}
+    uses = (*system.calls(), *system.uses())
+    while more := {user for user, used in uses if used in reached} - reached:
+        reached |= more
+    return frozenset(reached)
+
+
+class Noise(Background):
+    """Makes the *events* one after the other by *operate* while the block runs, and reports each to *record*.
+
+    A restart or a dip that has begun is finished before the block ends. A service that is not whole, or that was set
+    otherwise and waits for a restart, is left alone.
+    """
+
+    def __init__(
+        self, events: Iterator[NoiseEvent], operate: Operate, record: Callable[[EnvironmentAction], None]
+    ) -> None:
+        super().__init__("noise")
+        self._events, self._operate, self._record = events, operate, record
+        self.alerts: tuple[Alert, ...] = ()
+        """The alert that flaps, while it fires."""
+
+    def work(self) -> None:
+        """Make one event after the other until the block ends."""
+        for event in self._events:
+            if not self.pause(event.after_s):
+                return
+            made = (
+                self._restart_replicas(event) if event.kind in ("restart", "redeploy")
+                else [self._carry_out(event, self._fire_alert if event.kind == "alert" else self._dip_load)]
+            )  # fmt: skip
+            for one in made:
+                self._record(one)
+                if self.ended:
+                    return
+
+    def _carry_out(
+        self, event: NoiseEvent, act: Callable[[NoiseEvent], object], touched: tuple[str, ...] = ()
+    ) -> EnvironmentAction:
+        """Make *event* by *act*, which restarts the replicas *touched*; return the record of it."""
+        began_ns = time.time_ns()
+        try:
+            act(event)
+        except OpsAssayError:  # the system has ended, which whoever runs the trial finds out
+            return _record_of(event, "failed", began_ns, touched)
+        return _record_of(event, "done", began_ns, touched)
+
+    def _fire_alert(self, event: NoiseEvent) -> None:
+        """Let the alert of *event* fire for its time, or until the block ends."""
+        words = f"{event.target}: a scrape of its metrics takes {event.amount:.2f} s"
+        self.alerts = (
+            Alert(
+                time_ns=time.time_ns(), service=event.target, signal=SCRAPE, value=event.amount,
+                threshold=SCRAPE_LIMIT_S, message=words, severity="warning",
+            ),
+        )  # fmt: skip
+        self.pause(event.seconds)
+        self.alerts = ()
+
+    def _dip_load(self, event: NoiseEvent) -> None:
+        """Let the load dip, and wait until it is as before."""
+        self._operate("load dip", {"factor": event.amount, "seconds": event.seconds})
+        time.sleep(event.seconds + 0.5)
+
+    def _restart_replicas(self, event: NoiseEvent) -> Iterator[EnvironmentAction]:
+        """Restart one replica of the service, or each in turn, so that others' changes may come between them."""
+        try:
+            count = len(self._operate("describe", {"target": event.target})["replicas"])
+            for index in [int(event.amount * count)] if event.kind == "restart" else range(count):
+                seen, name = self._operate("describe", {"target": event.target}), f"{event.target}-{index}"
+                if not _is_whole(seen, name):
+                    yield _record_of(event, "left_alone", time.time_ns())
+                    return
+                yield self._carry_out(event, partial(self._restart, index=index), (name,))
+        except OpsAssayError:
+            yield _record_of(event, "failed", time.time_ns())
+
+    def _restart(self, event: NoiseEvent, index: int) -> None:
+        """Restart the replica number *index* of the service of *event*."""
+        self._operate("restart", {"target": event.target, "replica": index})
+
+
+def _is_whole(described: Mapping[str, Any], replica: str) -> bool:
+    """Return whether enough replicas are ready, *replica* among them, and nothing waits for a restart."""
+    states = {one["replica"]: one["state"] for one in described["replicas"]}
+    enough = len(states) >= LEAST_REPLICAS and set(states.values()) == {"ready"}
+    return enough and replica in states and not described["pending_restart"]
+
+
+def _record_of(
+    event: NoiseEvent, status: NoiseStatus, began_ns: int, touched: tuple[str, ...] = ()
+) -> EnvironmentAction:
+    """Return the record of *event*, which ends now."""
+    return EnvironmentAction(
+        kind=event.kind, target=event.target, amount=event.amount, started_ns=began_ns, ended_ns=time.time_ns(),
+        status=status, touched=touched,
+    )  # fmt: skip
