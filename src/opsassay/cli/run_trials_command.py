@@ -68,7 +68,7 @@ def command(
             {
                 "scenario": trial.scenario.id,
                 "agent": trial.agent.name,
-                "arm": trial.prompt_arm,
+                "arm": trial.cell.arm.without("probes").label,
                 "probes": trial.probes,
                 "noise": trial.noise,
                 "seed": trial.seed,
@@ -84,7 +84,7 @@ def command(
         columns = (
             "scenario",
             "agent",
-            "prompt",
+            "arm",
             "probes",
             "noise",
             "seed",

@@ -106,12 +106,12 @@ def test_readings_that_are_missing_for_a_while_are_missing_and_no_more(tmp_path)
     with AlertWatch(Said([ERRORS], away, away, away, []), tmp_path, patience_s=30.0) as watch:
         await_quiet(watch)
         assert watch.failure is None
-        environment._require_alive(Standing(), watch)
+        environment.require_alive(Standing(), watch)
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=30.0) as watch:
         await_true(lambda: watch.unread is away)
         assert watch.failure is None
         with pytest.raises(LostError, match="cannot be reached"):
-            environment._require_alive(Standing(), watch)
+            environment.require_alive(Standing(), watch)
     began = time.monotonic()
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=0.3) as watch:
         await_true(lambda: watch.failure is away)

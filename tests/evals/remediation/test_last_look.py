@@ -97,7 +97,7 @@ def set_to(down, state):
 
 
 def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(tmp_path, monkeypatch):
-    for name in ("_record_until_settled", "_require_alive"):
+    for name in ("_record_until_settled", "require_alive"):
         monkeypatch.setattr(environment, name, lambda *_: None)
     monkeypatch.setattr(environment, "_record_aftermath", lambda *_: True)
     done = []

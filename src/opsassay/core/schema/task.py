@@ -97,6 +97,10 @@ class Arm(Noun):
         """The knobs of this arm as one text."""
         return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
 
+    def without(self, name: str) -> Arm:
+        """Return the arm without the knob *name*."""
+        return Arm(knobs=tuple(knob for knob in self.knobs if knob[0] != name))
+
     def knob(self, name: str) -> str | None:
         """Return the value of the knob *name*, None where it is not set."""
         return dict(self.knobs).get(name)

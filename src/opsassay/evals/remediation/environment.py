@@ -124,7 +124,7 @@ class TrialEnvironment:
         cleared = _record_aftermath(self._scenario, self._session.watch)
         _record_until_settled(self._scenario, self._run_dir)
         self._read_last(cleared=cleared)
-        _require_alive(self.live, self._session.watch)
+        require_alive(self.live, self._session.watch)
         self.note_settings()
         self._observed.close()  # the last look was taken while the fault still held: undoing it is no repair
         self.live.settle()
@@ -278,7 +278,7 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWat
     return met
 
 
-def _require_alive(live: LiveEnvironment, watch: AlertWatch | None) -> None:
+def require_alive(live: LiveEnvironment, watch: AlertWatch | None) -> None:
     """Raise LostError when the system ended during the trial, or its alerts could not be read."""
     if watch is not None and (lost := watch.failure or watch.unread) is not None:
         raise lost

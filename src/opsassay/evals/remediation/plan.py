@@ -57,6 +57,11 @@ class TrialPlan(Written):
     noise: tuple[bool, ...] = Field(
         default=(False,), min_length=1, description="arms with and without background noise, on this machine"
     )
+    recommend: tuple[bool, ...] = Field(
+        default=(False,),
+        min_length=1,
+        description="arms in which the agent acts (false), or hands in a plan that a copy carries out (true)",
+    )
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     timeout_s: float | None = Field(
@@ -84,7 +89,7 @@ class TrialPlan(Written):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
             )
-        for field in ("scenarios", "arms", "probes", "masks", "rollback", "noise"):
+        for field in ("scenarios", "arms", "probes", "masks", "rollback", "noise", "recommend"):
             if len(set(map(str, given := getattr(self, field)))) < len(given):
                 raise ValueError(f"`{field}` names something twice; `repeats` is for that")
         if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
@@ -120,6 +125,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
             mask=mask,
             rollback=rollback,
             noise=noise,
+            recommend=recommend,
         )
         for repeat in range(plan.repeats)
         for scenario in scenarios
@@ -129,8 +135,12 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         for mask in _list_masks(plan, scenario)
         for rollback in _list_rollbacks(plan, scenario)
         for noise in _list_noises(plan, scenario)
+        for recommend in plan.recommend
     )
-    return tuple({job.cell.hash: job for job in jobs}.values())
+    cells = tuple({job.cell.hash: job for job in jobs}.values())
+    for cell in cells:
+        _require_copy(cell)
+    return cells
 
 
 def scenarios_named(selectors: Iterable[str], folder: Path = Path()) -> list[Scenario]:
@@ -165,6 +175,21 @@ def _list_noises(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
     if any(plan.noise):
         require_bystanders(system_of(scenario), scenario)
     return plan.noise
+
+
+def _require_copy(job: TrialRun) -> None:
+    """Raise RefusedError where *job* is to recommend and nothing can carry a plan out on a copy."""
+    if not job.recommend:
+        return
+    scenario, why = job.scenario, ""
+    if (substrate := scenario.environment.substrate) != "local":
+        why = f"{scenario.id} happens on {substrate}, and only systems of this machine have a fresh copy"
+    elif (project := system_of(scenario).compose) is not None and project.attached:
+        why = f"{scenario.id} happens on the project {project.attached} itself, which has no fresh copy"
+    elif job.agent.oracle is not None and job.agent.oracle.startswith(CONTROL):
+        why = f"{job.agent.name} is about when somebody acts, and is no plan"
+    if why:
+        raise RefusedError(f"`recommend`: {why}; leave `recommend` out of this plan.")
 
 
 def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:

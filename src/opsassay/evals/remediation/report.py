@@ -122,7 +122,7 @@ def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements:
         scenario=scenario.id,
         depth=scenario.verification.committed_depth,
         agent=run.solver.name,
-        arm=Arm(knobs=tuple(knob for knob in arm.knobs if knob[0] != "probes")).label,
+        arm=arm.without("probes").label,
         probes=arm.knob("probes") != "off",
         seed=run.seed,
         outcome=judgements["v_outcome"].passed,

@@ -23,6 +23,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.logs import last_words
 from opsassay.core.schema.progress import SILENT, Progress
 from opsassay.core.schema.run import Metric, Run, RunStatus, Solver
+from opsassay.core.schema.run_folder import ASKED
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import Arm
 from opsassay.evals.remediation.controls.scripts import script_of
@@ -38,6 +39,7 @@ from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.scoring.verifiers import evidence_of, validity
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.core.state import state_root
+from opsassay.testbed.operations.recommending import looking_tools
 from opsassay.testbed.operations.rollback import UNDO
 from opsassay.testbed.operations.tool_session import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
@@ -79,6 +81,7 @@ def _lock_file(file: IO[str], operation: int, given_up: Callable[[], bool]) -> N
 
 WORKER = "opsassay.evals.remediation.trial.perform"
 PERFORM = f"{WORKER}:perform"
+RECOMMENDED = "opsassay.evals.remediation.trial.recommended:perform"
 MACHINERY_S = {"local": 240.0, "kubernetes": 2400.0}
 """What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung; on
 a cluster a trial also waits for its turn."""
@@ -88,7 +91,8 @@ a cluster a trial also waits for its turn."""
 class TrialRun:
     """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
 
-    *performer* is the dotted path of what performs it. With a *gate* its system waits, prepared, for that file.
+    *performer* is the dotted path of what performs it. With a *gate* its system waits, prepared, for that file. Who is to
+    *recommend* looks at a system of its own, and the trial is that of its plan.
     """
 
     scenario: Scenario
@@ -104,6 +108,7 @@ class TrialRun:
     mask: Mask = field(default_factory=Mask)
     rollback: bool = False
     noise: bool = False
+    recommend: bool = False
     gate: Path | None = None
 
     @cached_property
@@ -140,6 +145,8 @@ class TrialRun:
             knobs["rollback"] = "on"
         if self.noise:
             knobs["noise"] = "on"
+        if self.recommend:
+            knobs["recommend"] = "on"
         return knobs
 
     @property
@@ -169,7 +176,8 @@ class TrialRun:
         """Return the agent's tools by name."""
         from opsassay.evals.remediation.trial.rehearsal import tools_of
 
-        return {**tools_of(self.scenario), **(UNDO if self.rollback else {})}
+        tools = {**tools_of(self.scenario), **(UNDO if self.rollback else {})}
+        return looking_tools(tools) if self.recommend else tools
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
         """Run the agent with tools that do nothing, for *seconds*; return the checks."""
@@ -215,7 +223,7 @@ class TrialRun:
     def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
         """Run the trial in a process group of its own; a failure of the machinery gives an aborted outcome."""
         order: dict[str, Any] = {
-            "performer": self.performer,
+            "performer": RECOMMENDED if self.recommend else self.performer,
             "runner": os.getpid(),
             "scenario": self.scenario.model_dump(mode="json", by_alias=True),
             "agent": self.agent.model_dump(mode="json"),
@@ -230,16 +238,18 @@ class TrialRun:
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
-        notes = tuple(f"{one.outcome}: {one.reason}" for one in read_outcomes(run_dir))
+        folders = (run_dir, run_dir / ASKED) if self.recommend else (run_dir,)
+        notes = tuple(f"{one.outcome}: {one.reason}" for folder in folders for one in read_outcomes(folder))
         if code is None:
             return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s", notes=notes)
         if code:
             said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
             return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
         outcome = _outcome_of_trial(run_dir)
-        judged = validity(evidence_of(read_recorded(run_dir), self.scenario))
-        if judged.status == "starved":
-            outcome = replace(outcome, status=RunStatus.ABORTED, error=judged.reason)
+        for folder in folders:
+            judged = validity(evidence_of(read_recorded(folder), self.scenario))
+            if judged.status == "starved":
+                outcome = replace(outcome, status=RunStatus.ABORTED, error=judged.reason)
         return replace(outcome, notes=(*notes, *outcome.notes))
 
     @property
@@ -248,13 +258,20 @@ class TrialRun:
         environment = self.scenario.environment
         settling = self.scenario.verification.settling
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
-        return granted + (settling.limit_s if settling is not None else 0.0)
+        granted += settling.limit_s if settling is not None else 0.0
+        return granted * self._systems
+
+    @property
+    def _systems(self) -> int:
+        """How many systems the trial has, one after the other."""
+        return 2 if self.recommend else 1
 
     def _timeout_s(self) -> float:
         """Return after how many seconds the trial counts as hung."""
         substrate = self.scenario.environment.substrate
         waits_s = 0.0 if self.gate is None else GATE_S
-        return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s + waits_s
+        machinery_s = MACHINERY_S.get(substrate, MACHINERY_S["local"]) * self._systems
+        return self.timeout_s or machinery_s + self.granted_s + waits_s
 
     def end_all(self) -> None:
         """Do nothing: each trial's watchdog ends it, so that it removes its system."""
@@ -282,7 +299,8 @@ def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
     """Return the outcome of a completed trial: usage, isolation, leftovers."""
     report = _read_json_or_empty(run_dir / REPORT)
     sealed = report.get("sealed")
-    left = _read_json_or_empty(run_dir / BASELINE).get("left", ())
+    folders = (run_dir, run_dir / ASKED)
+    left = [one for folder in folders for one in _read_json_or_empty(folder / BASELINE).get("left", ())]
     return AttemptOutcome(
         RunStatus.DONE,
         limits_hit=tuple(report.get("limits_hit", ())),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -40,6 +40,9 @@ class Assignment:
     seed: int
     run_dir: Path
 
+
+Operate = Callable[[TrialAgent, Assignment, OperatorToolSession], None]
+"""Works on an assignment with the tools of a session."""
 
 REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
     update={

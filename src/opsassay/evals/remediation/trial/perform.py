@@ -23,7 +23,7 @@ from opsassay.core.parallel import interrupt_once
 from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.environment import TrialEnvironment
 from opsassay.evals.remediation.trial.contract import Perform, PromptArm, TrialAgent, mark_phase, note_outcome
-from opsassay.evals.remediation.trial.operators import Assignment, run_operator
+from opsassay.evals.remediation.trial.operators import Assignment, Operate, run_operator
 from opsassay.evals.runner.run import open_session
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.environment import environment_for
@@ -78,8 +78,9 @@ def work(
     arm: PromptArm,
     seed: int,
     run_dir: Path,
+    operate: Operate | None = None,
 ) -> None:
-    """Run the agent until it is done; when its time is over its tools refuse every call."""
+    """Run the agent, or *operate*, until it is done; when its time is over its tools refuse every call."""
     environment.note_settings()
     environment.live.start_agent()
     mark_phase(run_dir, "agent_started")
@@ -91,7 +92,7 @@ def work(
         over.start()
     began = time.monotonic()
     try:
-        run_operator(agent, task, session)
+        (operate or run_operator)(agent, task, session)
     finally:
         took_s = time.monotonic() - began
         over.cancel()
