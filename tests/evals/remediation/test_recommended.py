@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -141,6 +142,33 @@ def test_an_empty_plan_is_an_operator_who_does_nothing(performed, tmp_path):
     assert json.loads((tmp_path / PLAN).read_text()) == {"steps": None}
     assert [one["outcome"] for one in lines_of(tmp_path / OUTCOMES)] == ["agent_idle"]
     assert not (tmp_path / ACTIONS).exists()
+
+
+BY_MCP = """
+import json, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect(sys.argv[2])
+lines = server.makefile("rw", encoding="utf-8")
+hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "mine", "version": "1"}}
+step = {"tool": "restart", "arguments": {"target": "catalog"}}
+called = "submit_plan" if "`submit_plan`" in open(sys.argv[1]).read() else "nothing"
+calls = [("initialize", hello), ("tools/list", {}), ("tools/call", {"name": called, "arguments": {"steps": [step]}})]
+for number, (method, params) in enumerate(calls):
+    lines.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\\n")
+    lines.flush()
+    print(lines.readline())
+"""
+
+
+def test_a_command_reads_what_is_asked_and_hands_its_plan_in_over_mcp(performed, tmp_path):
+    (tmp_path / "mine.py").write_text(BY_MCP)
+    command = (sys.executable, str(tmp_path / "mine.py"), "{prompt}", "{tools}")
+    events = performed(TrialAgent(name="mine", command=command, settings={"sealing": "off"}), "asked", "copy")
+    assert ("copy", "restart") in events
+    assert ("asked", "restart") not in events
+    said = (tmp_path / "agent.log").read_text()
+    assert "Taken: a plan of 1 steps." in said
+    assert '"const":"restart"' in said.replace(" ", "")
 
 
 @pytest.mark.parametrize("starts", [(), ("asked",)])
