@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from opsassay.annotation.reading.exits import find_exits
-from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names
+from opsassay.annotation.reading.names import coded, codes, join_names, known_names
 from opsassay.annotation.reading.parents import Index
 from opsassay.annotation.reading.spans import Spans, index_of, nullable, read_spans, take_or_missing
-from opsassay.annotation.reading.structure import find_bare
+from opsassay.annotation.reading.structure import ALWAYS, ALWAYS_OF, find_bare, lacks_usual
 from opsassay.annotation.reading.waits import with_waits
 from opsassay.core.schema.incident import Window
 from opsassay.telemetry.datapack import Datapack
@@ -57,9 +57,6 @@ def about_gaps(period: str, gaps: tuple[tuple[int, int], ...], window: Window) -
 
 BEHIND = " > "
 """Between a wildcard operation and the callee that tells its requests apart, in a node's name."""
-
-ALWAYS, ALWAYS_OF = 0.9, 5
-"""A callee that this share of an operation's baseline calls had, out of so many, belongs to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,18 +170,13 @@ def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     """Return per entry whether a callee is missing that (nearly) all baseline calls of the operation had."""
     node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
     reached = exits.get_column("callee_entry").is_not_null().to_numpy()
-    caller, callee = distinct_pairs(
-        index_of(exits.get_column("caller_entry")), np.where(reached, codes(exits.get_column("callee_node")), -1)
-    )
+    caller = index_of(exits.get_column("caller_entry"))
+    callee = np.where(reached, codes(exits.get_column("callee_node")), -1)
     size = known_names(entries.get_column("node")).len()
-    served = np.bincount(node[normal], minlength=size)
-    way = node[caller] * size + callee
-    pairs, had = np.unique(way[normal[caller]], return_counts=True)
-    usual = pairs[(served[pairs // size] >= ALWAYS_OF) & (had >= ALWAYS * served[pairs // size])]
-    needed = np.bincount(usual // size, minlength=size)
-    has = np.bincount(caller[np.isin(way, usual)], minlength=node.size)
-    unknown = np.isin(np.arange(size), node[caller]) & (served < ALWAYS_OF)
-    return pl.select(pl.when(pl.lit(pl.Series(~unknown[node]))).then(pl.lit(pl.Series(has < needed[node])))).to_series()
+    lacks = lacks_usual(node, normal, caller, callee, size)
+    calling = np.isin(np.arange(size), node[caller[(caller >= 0) & (callee >= 0)]])
+    unknown = calling & (np.bincount(node[normal], minlength=size) < ALWAYS_OF)
+    return pl.select(pl.when(pl.lit(pl.Series(~unknown[node]))).then(pl.lit(pl.Series(lacks)))).to_series()
 
 
 def usual_callees(calls: Calls) -> pl.DataFrame:

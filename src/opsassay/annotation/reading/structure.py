@@ -13,7 +13,7 @@ OFTEN = 0.5
 """Share of an operation's baseline spans that have a child, or a call in them, from which on one without is *bare*."""
 
 ALWAYS, ALWAYS_OF = 0.9, 5
-"""A child that this share of an operation's baseline spans had, out of so many, belongs to it."""
+"""A child or callee that this share of an operation's baseline had, out of so many, belongs to it."""
 
 
 def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
@@ -36,7 +36,7 @@ def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
     some = np.zeros(size, dtype=bool)
     some[code[inner & ~normal]] = True
     of = some[code[parent]]
-    bare |= _lacks_children(code, normal, parent[of], code[child[of]], size) & inner
+    bare |= lacks_usual(code, normal, parent[of], code[child[of]], size) & inner
     changed = np.zeros(size, dtype=bool)
     changed[code[rows][bare[rows] & ~normal[rows]]] = True
     kept = rows[changed[code[rows]]]
@@ -77,13 +77,16 @@ def _often(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
     return (with_it > OFTEN * all_).take(code)
 
 
-def _lacks_children(code: Index, normal: Flags, parent: Index, child: Index, size: int) -> Flags:
-    """Return for each span whether it lacks a child (of code *child* under *parent*) that nearly all had before."""
-    parents, children = distinct_pairs(parent, child)
+def lacks_usual(code: Index, normal: Flags, owner: Index, part: Index, size: int) -> Flags:
+    """Return for each row whether it lacks a part that (nearly) all baseline rows of its code had.
+
+    *code* and *normal* have a row each; *owner* (a row) has a *part* (a code, -1 for none). Codes are below *size*.
+    """
+    owners, parts = distinct_pairs(owner, part)
     served = np.bincount(code[normal], minlength=size)
-    pair = code[parents] * size + children
-    pairs, had = np.unique(pair[normal[parents]], return_counts=True)
+    pair = code[owners] * size + parts
+    pairs, had = np.unique(pair[normal[owners]], return_counts=True)
     usual = pairs[(served[pairs // size] >= ALWAYS_OF) & (had >= ALWAYS * served[pairs // size])]
     needed = np.bincount(usual // size, minlength=size)
-    has = np.bincount(parents[np.isin(pair, usual)], minlength=code.size)
+    has = np.bincount(owners[np.isin(pair, usual)], minlength=code.size)
     return has < needed.take(code)
