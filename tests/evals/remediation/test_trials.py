@@ -232,9 +232,7 @@ def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_pat
     assert run_trials(store, cells, performer=MADE + "hanging", progress=ProgressLines(told.append)) == []
     (attempt,) = store.attempts_of(cells[0].cell.hash)
     assert read_run(attempt).error == "it hung: no end after 4 s"
-    assert not [
-        p for p in psutil.Process().children(recursive=True) if "opsassay.evals.remediation.worker" in p.cmdline()
-    ]
+    assert trials_and_warm_processes() == []
     cells = plan_of(tmp_path, agents=["oracle:gentle"], timeout_s=60, retries=0)
     assert run_trials(store, cells, performer=MADE + "dying") == []
     assert read_run(store.attempts_of(cells[0].cell.hash)[-1]).error == "its process ended with -9"
@@ -278,9 +276,7 @@ def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
     assert [(run.status, run.error) for run in runs] == [
         (RunStatus.ABORTED, "interrupted")
     ] * 2  # the third never began
-    assert not [
-        p for p in psutil.Process().children(recursive=True) if "opsassay.evals.remediation.worker" in p.cmdline()
-    ]
+    assert trials_and_warm_processes() == []
 
 
 KILLED = """
@@ -311,6 +307,12 @@ def test_a_killed_matrix_takes_its_trial_with_it_which_undoes_everything(tmp_pat
     store = RunStore(tmp_path / "store")
     run_trials(store, cells, performer=MADE + "quick")
     assert [read_run(a).status for a in store.attempts_of(cells[0].cell.hash)] == [RunStatus.ABORTED, RunStatus.DONE]
+
+
+def trials_and_warm_processes():
+    """Return the processes of trials, and those that fork systems, that this process left running."""
+    modules = {"opsassay.evals.remediation.trial.perform", "opsassay.testbed.substrates.local.warm"}
+    return [one for one in psutil.Process().children(recursive=True) if modules & {*one.cmdline()}]
 
 
 def await_true(condition, within_s=60):
