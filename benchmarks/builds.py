@@ -1,4 +1,4 @@
-"""This build beside an older one, in one run: `python benchmarks/builds.py OLDER`, a checkout with its own `.venv`.
+"""This build compared with an older one, in one run: `python benchmarks/builds.py OLDER`, a checkout with its own `.venv`.
 
 Each row is a whole process of the command line, run in turn by the older build and by this one, on the same input;
 processor time includes that of its children. The packs are the public ones in $OPSASSAY_DATA (nezha-datapacks and

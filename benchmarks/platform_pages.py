@@ -113,7 +113,7 @@ def measure_pages(running: Running) -> None:
 
 
 def measure_changes(running: Running) -> None:
-    """Time the first look at a leaderboard after a result has changed without an event, so that nobody has prepared it."""
+    """Time the first look at a leaderboard after a result has changed without an event, so that it is not prepared."""
     engine, times = engine_of(running.database()), []
     for number in range(TRIES):
         with engine.begin() as connection:

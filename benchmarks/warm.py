@@ -1,4 +1,4 @@
-"""What a warm process is worth: reset to ready, memory and trials an hour, beside another build in the same run.
+"""What a warm process is worth: reset to ready, memory and trials an hour, compared with another build in the same run.
 
 ``python benchmarks/warm.py --against CHECKOUT [--rounds 5] [--trials 3] [--side 3]``: rounds alternate between a plain
 deploy of the other checkout, a plain deploy of this one and a deploy by a warm process; the median is what to quote. With

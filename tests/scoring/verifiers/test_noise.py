@@ -1,4 +1,4 @@
-"""What the environment does as background noise is held against nobody, and hides nothing that an agent does."""
+"""What the environment does as background noise is not held against an agent, and hides nothing that an agent does."""
 
 from __future__ import annotations
 

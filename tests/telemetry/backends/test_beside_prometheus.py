@@ -110,10 +110,11 @@ def same(ours, theirs):
     )
 
 
-def test_drawn_queries_are_answered_as_by_prometheus(urls):
-    grammar, different, answers = Grammar(SEED), [], 0
-    for number in range(QUERIES):
-        query, at_s = grammar.query(), INSTANTS_S[number % len(INSTANTS_S)]
+def require_same_answers(urls, queries):
+    """Compare the answers to *queries*, each at an instant and over a range; return how many hold something."""
+    different, answers = [], 0
+    for number, query in enumerate(queries):
+        at_s = INSTANTS_S[number % len(INSTANTS_S)]
         start_s, end_s, step_s = SPANS_S[number % len(SPANS_S)]
         for path, parameters in (
             ("query", {"time": at_s}), ("query_range", {"start": start_s, "end": end_s, "step": step_s}),
@@ -122,7 +123,13 @@ def test_drawn_queries_are_answered_as_by_prometheus(urls):
             answers += bool(theirs) and isinstance(theirs, dict)
             if not same(ours, theirs):
                 different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
-    assert not different, f"{len(different)} of {2 * QUERIES} answers differ:\n" + "\n".join(different)
+    assert not different, f"{len(different)} of {2 * len(queries)} answers differ:\n" + "\n".join(different)
+    return answers
+
+
+def test_drawn_queries_are_answered_as_by_prometheus(urls):
+    grammar = Grammar(SEED)
+    answers = require_same_answers(urls, [grammar.query() for _ in range(QUERIES)])
     assert answers > QUERIES, "more than half of the answers have to hold something"
 
 
@@ -163,18 +170,8 @@ def drawn_calls(random):
 
 
 def test_calendar_angles_timestamps_and_counts_of_values_are_those_of_prometheus(urls):
-    queries, different, answers = list(drawn_calls(Random(SEED))), [], 0
-    for number, query in enumerate(queries):
-        start_s, end_s, step_s = SPANS_S[number % len(SPANS_S)]
-        for path, parameters in (
-            ("query", {"time": INSTANTS_S[0]}), ("query_range", {"start": start_s, "end": end_s, "step": step_s}),
-        ):  # fmt: skip
-            ours, theirs = (answered(url, path, query=query, **parameters) for url in urls)
-            answers += bool(theirs) and isinstance(theirs, dict)
-            if not same(ours, theirs):
-                different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
-    assert not different, f"{len(different)} of {2 * len(queries)} answers differ:\n" + "\n".join(different)
-    assert answers > len(queries)
+    queries = list(drawn_calls(Random(SEED)))
+    assert require_same_answers(urls, queries) > len(queries)
 
 
 def test_matchers_that_fit_nothing_or_anything_are_taken_and_refused_as_by_prometheus(urls):

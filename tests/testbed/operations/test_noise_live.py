@@ -1,4 +1,4 @@
-"""Under background noise a right repair is certified and a control is not, and what happened is nobody's doing."""
+"""Under background noise a right repair is certified and a control is not; what happened is not held against the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment did itself in a trial with background noise is nobody's doing: no predicate sees it.
+"""What the environment did itself in a trial with background noise is not the agent's doing: no predicate sees it.
 
 A replica that the noise restarts counts as ready while it does so, unless the agent acts on it at the same time.
 """

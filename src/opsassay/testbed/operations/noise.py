@@ -65,7 +65,7 @@ def require_bystanders(system: System, scenario: Scenario) -> None:
     if substrate != "local":
         why = f"happens on {substrate}, and noise is made on this machine"
     elif system.compose is not None or system.programs():
-        why = "runs programs or containers of a team's own, and nobody knows what is harmless to them"
+        why = "runs programs or containers of a team's own, and what is harmless to them is not known"
     elif not bystanders(system, scenario):
         why = "leaves no service that its incident does not concern"
     else:
@@ -157,7 +157,7 @@ class Noise(Background):
         began_ns = time.time_ns()
         try:
             act(event)
-        except OpsAssayError:  # the system has ended, which whoever runs the trial finds out
+        except OpsAssayError:  # the system has ended, which the trial finds out
             return _record_of(event, "failed", began_ns, touched)
         return _record_of(event, "done", began_ns, touched)
 

@@ -40,7 +40,7 @@ ROLES = (
     "DROP DATABASE template0",
     "DROP DATABASE template1",
 )
-"""What is done to a data folder once: nobody makes databases there, and templates of some are two thirds of its files."""
+"""What is done to a data folder once: no databases are made there, and templates of some are two thirds of its files."""
 
 SETTINGS = {
     "unix_socket_directories": "", "max_connections": "200", "shared_buffers": "32MB", "fsync": "off",

@@ -39,7 +39,7 @@ def read_form(content: bytes, content_type: str) -> SentForm:
                 raise ValueError(f"more than {FIELDS} fields")
             if file is None:
                 fields.setdefault(name, []).append(held.decode())
-            elif held or file:  # where nobody has chosen a file a browser sends one without name and content
+            elif held or file:  # where no file is chosen a browser sends one without name and content
                 files[name] = held
     except ValueError as error:
         raise UserError("The form cannot be read; send it from the page.") from error

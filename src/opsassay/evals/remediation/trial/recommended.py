@@ -34,7 +34,7 @@ LONGEST_WAIT_S = 60.0
 
 
 class AskedEnvironment(TrialEnvironment):
-    """The system that the agent sees: its tools only look, and nobody waits for it to settle."""
+    """The system that the agent sees: its tools only look, and it need not settle."""
 
     def open_tools(self) -> RecommendToolSession:
         """Return the tools that look, and the one that takes the plan."""

@@ -393,7 +393,7 @@ class Operations:
     # --- names ----------------------------------------------------------------------------------------------------
 
     async def _dns_delete(self, service: str) -> dict[str, Any]:
-        """Delete the record of *service*: its replicas run, and nobody finds them by its name."""
+        """Delete the record of *service*: its replicas run, and callers do not find them by its name."""
         self.records[self._service(service)] = ""
         return {"service": service}
 
