@@ -85,11 +85,13 @@ def test_parquet_is_measured_first(tmp_path: Path, wide: Path, name: str) -> Non
 @pytest.mark.parametrize("files", [5, 1])
 def test_a_log_of_inspect_is_measured_first(tmp_path: Path, method: int, files: int) -> None:
     path = tmp_path / "x.eval"
+    event = {"event": "model", "model": "m", "input": [], "output": {"choices": [{"message": {"content": "yes"}}]}}
     for size, most in ((100, None), (130 * 2**20 // files, "expands to more than")):
         with zipfile.ZipFile(path, "w", method) as archive:
             archive.writestr("header.json", "{}")
             for number in range(files):
-                archive.writestr(f"samples/{number}.json", json.dumps({"id": number, "x": ""})[:-2] + "0" * size + '"}')
+                sample = json.dumps({"id": number, "events": [event], "x": ""})
+                archive.writestr(f"samples/{number}.json", sample[:-2] + "0" * size + '"}')
         if most:
             with pytest.raises(OpsAssayError, match=most):
                 read_traces(path)

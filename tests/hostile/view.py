@@ -58,9 +58,10 @@ def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_table(path: Path) -> Scalars:
     frame = pl.read_parquet(path)
-    (file,) = duckdb.sql(
-        "SELECT created_by, num_row_groups FROM parquet_file_metadata($1)", params=[str(path)]
-    ).fetchall()
+    with duckdb.connect() as connection:
+        (file,) = connection.execute(
+            "SELECT created_by, num_row_groups FROM parquet_file_metadata($1)", [str(path)]
+        ).fetchall()
     found = {"size": path.stat().st_size, "rows": frame.height, "columns": ", ".join(frame.columns), "file": file}
     for column in frame.columns:
         values = frame[column].cast(pl.Int64) if column == "time" else frame[column]

@@ -269,7 +269,8 @@ def test_no_view_and_no_setting_prints_a_path(sql, pack):
     views = sql.query("SELECT DISTINCT schema_name, view_name FROM duckdb_views()").rows
     assert len(views) > 20
     statements += [f'FROM "{schema}"."{view}"' for schema, view in views]
-    settings = [name for (name,) in duckdb.sql("SELECT name FROM duckdb_settings()").fetchall()]
+    with duckdb.connect() as connection:
+        settings = [name for (name,) in connection.execute("SELECT name FROM duckdb_settings()").fetchall()]
     statements += [f"SELECT current_setting('{name}')" for name in settings]
     told = "\n".join(f"{got.rows} {got.message}" for got in map(sql.query, statements))
     folders = [pack.path, Path.home(), Path.cwd(), sys.prefix, "/tmp", "/nonexistent"]

@@ -21,7 +21,8 @@ STATEMENTS = (
 
 def tree(sql):
     """Return how DuckDB reads *sql*, without where its parts stand."""
-    (found,) = duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    with duckdb.connect() as connection:
+        ((found,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     assert not json.loads(found)["error"], found
     return re.sub(r'"[a-z_]*(?:location|length)":\d+', "", found)
 

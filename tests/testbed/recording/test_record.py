@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -46,12 +47,12 @@ def recorded(tmp_path_factory):
 def test_a_plain_duckdb_script_reads_the_documented_columns(recorded):
     (id_,) = recorded.ids()
     folder = recorded.incident_path(id_)
-    for period in ("normal", "abnormal"):
-        for modality, columns in SCHEMA.items():
+    with duckdb.connect() as connection:
+        for period, (modality, columns) in itertools.product(("normal", "abnormal"), SCHEMA.items()):
             table = f"{folder}/{period}_{modality}.parquet"
-            described = duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{table}')").fetchall()
+            described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet('{table}')").fetchall()
             assert [row[0] for row in described][: len(columns)] == list(columns)
-            assert duckdb.sql(f"SELECT count(*) FROM read_parquet('{table}')").fetchall() != [(0,)], table
+            assert connection.execute(f"SELECT count(*) FROM read_parquet('{table}')").fetchall() != [(0,)], table
 
 
 def test_what_a_solver_gets_holds_no_truth_by_name_or_content(recorded):
