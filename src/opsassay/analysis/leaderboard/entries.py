@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -23,10 +24,10 @@ BASELINE_ORACLES = frozenset(
 )
 """Oracles and controls that do what needs no skill: they are baselines of a leaderboard and, as all oracles, not ranked."""
 
-COSTS: Mapping[str, tuple[frozenset[str], ...]] = {
-    "tokens": (frozenset({"input_tokens", "output_tokens"}), frozenset({"tokens"})),
-    "usd": (frozenset({"usd"}), frozenset({"money_usd"})),
-    "seconds": (frozenset({"seconds"}),),
+COSTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "tokens": (("input_tokens", "output_tokens"), ("tokens",)),
+    "usd": (("usd",), ("money_usd",)),
+    "seconds": (("seconds",),),
 }
 """What a run costs: the sum of the first of these groups of units that it spent any of."""
 
@@ -61,21 +62,22 @@ class LeaderboardRun:
 
 @dataclass(frozen=True)
 class Entry:
-    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like.
-
-    *scores* are the shares of repeats that succeeded, by task.
-    """
+    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like."""
 
     name: str
     runs: tuple[LeaderboardRun, ...]
     baseline: bool = False
     reasons: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
-    scores: Mapping[TaskKey, float] = field(default_factory=dict)
 
-    def by_task(self, metric: str | None = None) -> dict[TaskKey, float]:
-        """Return the mean over repeats of *metric*, or of success, by task."""
-        return self._mean_by_task(lambda run: run.succeeded if metric is None else run.values.get(metric))
+    @cached_property
+    def scores(self) -> dict[TaskKey, float]:
+        """The shares of repeats that succeeded, by task."""
+        return self._mean_by_task(lambda run: run.succeeded)
+
+    def by_task(self, metric: str) -> dict[TaskKey, float]:
+        """Return the mean over repeats of *metric* by task."""
+        return self._mean_by_task(lambda run: run.values.get(metric))
 
     def costs(self, name: str) -> dict[TaskKey, float]:
         """Return the mean over repeats of the usage *name*, one of `COSTS`, by task."""
@@ -83,11 +85,18 @@ class Entry:
 
     def _mean_by_task(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
         """Return the mean of *reading* over the runs of each task; runs whose reading is None are left out."""
-        found: dict[TaskKey, list[float]] = {}
+        found = {}
+        for task, runs in self._runs_of_task.items():
+            if values := [value for run in runs if (value := reading(run)) is not None]:
+                found[task] = fmean(values)
+        return found
+
+    @cached_property
+    def _runs_of_task(self) -> dict[TaskKey, list[LeaderboardRun]]:
+        found: dict[TaskKey, list[LeaderboardRun]] = {}
         for run in self.runs:
-            if (value := reading(run)) is not None:
-                found.setdefault(run.task, []).append(value)
-        return {task: fmean(values) for task, values in found.items()}
+            found.setdefault(run.task, []).append(run)
+        return found
 
 
 def entries_of(graded: GradedRuns) -> list[Entry]:
@@ -122,23 +131,22 @@ def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun],
     void = sum(not one.ranks for one in solver_runs)
     higher = [one.name for one in graded.domain.metrics() if one.direction == "higher"]
     made = [run for one in present if (run := _as_board_run(graded, one, higher)) is not None]
-    entry = Entry(name, tuple(made), _is_baseline(graded, solver_runs[0].run))
-    scores = entry.by_task()
+    baseline = _is_baseline(graded, solver_runs[0].run)
     reasons = list(dict.fromkeys(reason for one in solver_runs for reason in why_not_ranked(one.run)))
     if graded.ranks_unsealed:
         reasons = [reason for reason in reasons if reason != NOT_RANKED["unsealed"]]
     if cells := graded.aborted.get(name):
         reasons.append(f"{cells} of its cells were aborted and have no result")
-    if missing := len(tasks - scores.keys()):
+    if missing := len(tasks - {run.task for run in made}):
         reasons.append(f"it has no graded run of {missing} of {plural(len(tasks), 'task')}")
-    if entry.baseline:
+    if baseline:
         reasons.insert(0, "it is a baseline")
     stale = []
     if old := len(solver_runs) - len(present) - void:
         stale.append(f"not counted: {plural(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
-    return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)
+    return Entry(name, tuple(made), baseline, tuple(reasons), tuple(stale))
 
 
 def _as_board_run(graded: GradedRuns, one: GradedRun, higher: Sequence[str]) -> LeaderboardRun | None:

@@ -120,9 +120,8 @@ def _cached_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinte
 
 def _rank_intervals(resampled: Floats, tail: float) -> tuple[Floats, Floats]:
     """Return both ends of each solver's rank over *resampled* f64[draws, k]; ties share the better rank."""
-    ordered = np.sort(resampled, axis=1)
-    ranks = np.empty(resampled.shape)
-    for row, (values, given) in enumerate(zip(ordered, resampled, strict=True)):
-        ranks[row] = 1 + len(values) - np.searchsorted(values, given + 1e-12, side="right")
+    ranks = np.ones(resampled.shape)
+    for other in resampled.T:
+        ranks += other[:, None] > resampled + 1e-12
     best, worst = np.percentile(ranks, [tail, 100 - tail], axis=0, method="nearest")
     return best, worst

@@ -28,8 +28,10 @@ class Solver(Noun):
     @property
     def label(self) -> str:
         """The name of the solver in results, with the parameters that were set."""
+        if not self.parameters:
+            return self.name
         given = ",".join(f"{name}={_format_value(value)}" for name, value in self.parameters.items())
-        return f"{self.name}:{given}" if given else self.name
+        return f"{self.name}:{given}"
 
 
 def _format_value(value: Any) -> str:
