@@ -44,15 +44,19 @@ def test_services_ports_limits_and_load_are_those_of_the_file(tmp_path):
             "deploy": {"replicas": 2, "resources": {"limits": {"cpus": "0.25", "memory": "96M"}}},
         },
         "worker": {"image": "example/worker", "mem_limit": "1gb", "cpus": 2},
+        "small": {"image": "example/small", "mem_limit": "24m"},
         "db": {"image": "docker.io/library/postgres:16", "ports": [{"target": 5432, "published": "5432"}]},
     }
     system = system_of(tmp_path / "My-Shop", services)
     assert system.system == "my-shop"
     found = {name: one.program.port for name, one in system.services.items()}
-    assert found == {"front": 80, "api": 9000, "worker": 0, "db": 5432}
+    assert found == {"front": 80, "api": 9000, "worker": 0, "small": 0, "db": 5432}
     assert system.compose.content["services"]["api"]["scale"] == 2
     limits = {name: (one.replicas, one.cpu_limit, one.memory_limit_mb) for name, one in system.services.items()}
-    assert limits == {"front": (1, 1.0, 512), "api": (2, 0.25, 96), "worker": (1, 2.0, 1024), "db": (1, 1.0, 512)}
+    assert limits == {
+        "front": (1, 1.0, 512), "api": (2, 0.25, 96), "worker": (1, 2.0, 1024), "small": (1, 1.0, 24), "db": (1, 1.0, 512),
+    }  # fmt: skip
+    assert system.compose.content["services"]["small"]["mem_limit"] == "24m"
     assert [kind.request for kind in system.load.mix] == ["front GET /"]  # nobody sends HTTP to a database
     assert ("front", "api") in system.calls()
     assert not any(callee == "worker" for _, callee in system.calls())
@@ -262,6 +266,11 @@ def test_nothing_on_this_machine_takes_the_copy_for_the_project(tmp_path):
 def test_stores_are_known_by_their_images_and_their_tools_are_no_stores(tmp_path, image, port):
     system = system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}, "b": {"image": image}})
     assert system.services["b"].program.port == port
+
+
+def test_less_memory_than_an_engine_gives_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="memory_limit_mb"):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "mem_limit": "2m"}})
 
 
 def test_users_ask_for_pages_where_there_may_be_some(tmp_path):

@@ -99,7 +99,7 @@ class Service(Written):
     replicas: int = Field(default=1, ge=1, le=20)
     host: str | None = Field(default=None, description="host of its replicas; spread over all hosts when left out")
     cpu_limit: float = Field(default=0.5, gt=0, description="cores that a replica may use")
-    memory_limit_mb: int = Field(default=256, ge=64, description="memory that a replica may use, MiB")
+    memory_limit_mb: int = Field(default=256, ge=6, description="memory that a replica may use, MiB")
     pool: int = Field(default=8, ge=1, description="connections that a replica keeps to each callee and store")
     program: Program | None = Field(default=None, description="a program of your own that the service runs")
     sidecar: str | None = Field(
@@ -126,6 +126,8 @@ class Service(Written):
         defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
         if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):
             raise ValueError(f"a service with a program has no {both[0]}: the program does what it does")
+        if self.program is None and self.memory_limit_mb < 64:
+            raise ValueError("memory_limit_mb is 64 or more, but for a program of your own")
         if self.sidecar is not None and not (self.program is not None and self.program.ports):
             raise ValueError("a sidecar stands in front of a program's first port; this service has none")
         return self

@@ -119,7 +119,7 @@ def load_compose(path: Path) -> System:
             system=written.system if written else project.name,
             description=written.description if written else f"The compose project {project.name}",
             host_cpu_limit=float(max([os.cpu_count() or 1, *(one.cpu_limit for one in services.values())])),
-            host_memory_limit_mb=sum(one.memory_limit_mb * one.replicas for one in services.values()),
+            host_memory_limit_mb=max(64, sum(one.memory_limit_mb * one.replicas for one in services.values())),
             services=services,
             load=load,
             slo=written.slo if written else System.model_fields["slo"].default,
@@ -279,7 +279,7 @@ def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
     quota = float(described.get("cpu_quota") or 0) / float(described.get("cpu_period") or 100_000)
     cpu = float(limits.get("cpus") or 0) or float(described.get("cpus") or 0) or max(quota, 0) or CPU_LIMIT
     memory = _bytes(limits.get("memory") or described.get("mem_limit") or 0)
-    return cpu, max(64, memory // 2**20) if memory else MEMORY_LIMIT_MB
+    return cpu, memory // 2**20 if memory else MEMORY_LIMIT_MB
 
 
 def _bytes(size: Any) -> int:

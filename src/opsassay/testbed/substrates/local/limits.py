@@ -42,14 +42,15 @@ class ServiceLimits:
 
         Raises RefusedError for a value out of range or a machine without control groups, OperationError when it fails.
         """
-        system = self._system.system
+        system, written = self._system.system, getattr(self._written[service], key)
+        least = min(LEAST[key], written)
         most = system.host_cpu_limit if key == CPU_LIMIT else system.host_memory_limit_mb
         try:
-            limit = getattr(self._written[service], key) if value is None else type(LEAST[key])(value)
+            limit = written if value is None else type(LEAST[key])(value)
         except ValueError:
             limit = 0
-        if not LEAST[key] <= limit <= most:
-            raise RefusedError(f"{key} is a number from {LEAST[key]:g} to {most:g} here, not {value}.")
+        if not least <= limit <= most:
+            raise RefusedError(f"{key} is a number from {least:g} to {most:g} here, not {value}.")
         if not self._system.containers.limit(LIMITS[key]):
             raise RefusedError(f"{key} cannot be changed: this machine has no control groups for it.")
         system.services[service] = system.services[service].model_copy(update={key: limit})
