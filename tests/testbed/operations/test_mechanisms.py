@@ -184,3 +184,17 @@ def test_a_store_restarts_and_its_users_find_it_again(running):
     assert answers(running, PAGE, 200)["status"] == 200
     assert answers(running, FRESH, 200)["status"] == 200
     assert running.operate("config get", {"target": "cache"})["settings"]["maxmemory"] == "64mb"
+
+
+def test_what_a_store_throws_out_to_make_room_is_lost_like_what_a_restart_loses(running):
+    def lost():
+        return running.operate("describe", {"target": "cache"})["emptied"]
+
+    assert answers(running, PAGE, 200)["status"] == 200
+    before = lost()
+    for key, value in (("maxmemory-policy", "allkeys-random"), ("maxmemory", "600kb")):
+        running.operate("config set", {"target": "cache", "key": key, "value": value})
+    assert answers(running, PAGE, 502)["status"] == 502  # when there is nothing left to throw out
+    for key, value in (("maxmemory", "64mb"), ("maxmemory-policy", "noeviction")):
+        running.operate("config set", {"target": "cache", "key": key, "value": value})
+    assert lost() > before

@@ -86,6 +86,9 @@ def test_a_token_that_is_signed_once_is_the_same_until_it_has_expired():
     assert caller.token(late) == first
     assert callee.objection(first[TOKEN_HEADER], NOW + 69 * 10**9) is None
     assert "expired" in callee.objection(first[TOKEN_HEADER], late)
+    blank = Settings({"TOKEN_SECRET": "s", "FEATURE_SIGN_ONCE": " "})  # counts as unset, and is
+    assert blank.features() == []
+    assert blank.token(NOW) != blank.token(late)
 
 
 def test_how_often_and_how_long_a_call_is_tried_is_a_setting():

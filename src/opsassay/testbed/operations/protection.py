@@ -17,7 +17,7 @@ _PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOT
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 EMPTIED = "emptied"
-"""How often a store lost what it held, which no setting brings back; read like a setting of it."""
+"""How often a store lost what it held, or threw something out; no setting brings it back. Read like a setting."""
 IS_SET = "set"
 """What is written down of a secret that has a value; a digest under the key of the reader follows where there is one."""
 

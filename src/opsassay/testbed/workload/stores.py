@@ -29,6 +29,7 @@ from opsassay.testbed.kernel.private_root import give, unprivileged
 from opsassay.testbed.workload import postgresql
 from opsassay.testbed.workload.processes import log_tail, start_program
 
+POLICY, KEEPS = "maxmemory-policy", "noeviction"
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
 
@@ -48,7 +49,7 @@ class RunningStore:
         self.command, self.process = command, process
         self.settings: dict[str, str] = {}
         self.emptied = 0
-        """How often it lost what it held."""
+        """How often it lost all that it held."""
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
@@ -107,6 +108,19 @@ async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
             except valkey.ValkeyError as error:
                 raise UserError(f"Store {store.name} refuses {name}={value}: {error}.") from error
             store.settings[name] = value
+
+
+async def count_losses(store: RunningStore, built: Store) -> int:
+    """Return how often *store* lost all that it held, plus the keys it threw out if it was *built* to keep them.
+
+    What cannot be asked, such as a process that has ended, has thrown out nothing.
+    """
+    if store.engine != "valkey" or built.config.get(POLICY, KEEPS) != KEEPS:
+        return store.emptied
+    async with valkey.asyncio.Valkey(host=store.site.management, port=store.port, socket_timeout=5) as client:
+        with contextlib.suppress(valkey.ValkeyError, OSError):
+            return store.emptied + int((await client.info("stats"))["evicted_keys"])
+    return store.emptied
 
 
 async def _wait_until_open(state: SystemState, store: RunningStore) -> None:

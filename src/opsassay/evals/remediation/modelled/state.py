@@ -18,6 +18,7 @@ from opsassay.testbed.scenarios.generated.impact_closure import reach_of
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
 from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
 from opsassay.testbed.workload.runtime.stress import STRAINS
+from opsassay.testbed.workload.stores import KEEPS, POLICY
 
 SECRET = "TOKEN_SECRET"  # noqa: S105 - the name of a setting
 AT_ONCE = frozenset({"raise_in_method", "abort_request", "replace_body", "delay_request"})
@@ -144,10 +145,15 @@ class ModelledSystem:
         if self.report_due is not None and now >= self.report_due:
             yield "shelf", 1.0
         for name, values in self.stores.items():
-            if name in down or 0 < size_of(values.get("maxmemory", "0")) < LEAST_CACHE:
+            if name in down or (_is_too_small(values) and not self.throws_out(name)):
                 yield name, 1.0
         yield from ((service, 1.0) for service, _ in self.rules.values())
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
+
+    def throws_out(self, store: str) -> bool:
+        """Return whether *store* makes room by throwing out what it was built to keep."""
+        built, values = self.system.stores[store].config, self.stores[store]
+        return _is_too_small(values) and values.get(POLICY, KEEPS) != KEEPS == built.get(POLICY, KEEPS)
 
     def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
         """Return the share of failing requests by service at *now*, by its own failure or one it calls."""
@@ -165,6 +171,11 @@ class ModelledSystem:
         strains = STRAINS.keys() - {OPENING}
         return {name for name, replicas in self.replicas.items() for one in replicas
                 if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
+
+
+def _is_too_small(values: dict[str, str]) -> bool:
+    """Return whether a store with the settings *values* has no room for what it is to hold."""
+    return 0 < size_of(values.get("maxmemory", "0")) < LEAST_CACHE
 
 
 def size_of(text: str) -> float:

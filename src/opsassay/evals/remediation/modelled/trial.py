@@ -193,6 +193,7 @@ class ModelledTrial:
             if self.system.stores[target].engine != "valkey" or key not in STORE_SETTINGS:
                 raise RefusedError(f"{target} has no setting {key!r} that could be changed.")
             state.stores[target][key] = value
+            state.emptied[target] += state.throws_out(target)
         elif SETTING.fullmatch(key) is None:
             raise RefusedError("A setting is called like UPPER_CASE_1.")
         else:

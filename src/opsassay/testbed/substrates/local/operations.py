@@ -18,7 +18,7 @@ from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout
 from opsassay.testbed.substrates.local.limits import ServiceLimits
 from opsassay.testbed.workload.processes import log_tail
-from opsassay.testbed.workload.stores import configure, restart_store
+from opsassay.testbed.workload.stores import configure, count_losses, restart_store
 
 if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.supervisor import Supervisor
@@ -153,8 +153,9 @@ class Operations:
             store = self._system.stores[target]
             users = sorted(user for user, name in system.uses() if name == target)
             settings = dict(store.settings)
+            emptied = await count_losses(store, system.stores[target])
             return {
-                "store": target, "engine": store.engine, "used_by": users, "settings": settings, "emptied": store.emptied,
+                "store": target, "engine": store.engine, "used_by": users, "settings": settings, "emptied": emptied,
             }  # fmt: skip
         if target in system.hosts:
             here = sorted(replica.id for replica in self._system.fleet.replicas.values() if replica.host == target)

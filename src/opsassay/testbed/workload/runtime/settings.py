@@ -123,7 +123,7 @@ class Settings:
 
     def token(self, now_ns: int) -> dict[str, str]:
         """Return the header that signs a call at *now_ns*, the first one again if the feature says so."""
-        if self.values.get("FEATURE_SIGN_ONCE"):
+        if self.values.get("FEATURE_SIGN_ONCE", "").strip():
             now_ns = self._signed_ns = self._signed_ns or now_ns
         secret = self.values.get("TOKEN_SECRET")
         return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_sign_text(secret, str(now_ns))}"}
