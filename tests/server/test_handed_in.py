@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from opsassay.server.access import MOST_UPLOADS
 from opsassay.server.client import PlatformError
 from opsassay.server.task_sets import TaskSet
 from telemetry.packs import make_tree
@@ -182,3 +183,25 @@ def test_a_set_that_uses_no_new_key_has_the_digest_that_it_had_before_there_were
     tasks = TaskSet.model_validate(old)
     assert tasks.digest() == hashlib.sha256(payload.encode()).hexdigest()
     assert tasks.model_copy(update={"closed": True}).digest() == tasks.digest()
+
+
+def test_an_owner_has_so_many_attempts_and_uploads_and_no_more(platform, author):
+    hand_in(author, "one-try", tar_of({**HELD_OUT, "attempts": 1}, s__txt=SECRET))
+    owner = platform.user("hands in a lot")
+    about = {"name": "tries 0", "kind": "built_in", "domains": ["finops"], "source": "chance"}
+    agent = owner.ask("POST", "/api/agents", about)["id"]
+    finished(owner, owner.request(agent, "one-try"))
+    with pytest.raises(PlatformError, match="asked for 1 benchmarks on one-try, which are all that an owner has"):
+        owner.request(agent, "one-try")
+    for number in range(1, MOST_UPLOADS + 1):
+        owner.ask("POST", "/api/agents", {**about, "name": f"tries {number}", "kind": "self_hosted", "source": ""})
+    with pytest.raises(PlatformError, match=f"handed in {MOST_UPLOADS} agents, which are all that an owner may"):
+        owner.ask("POST", "/api/agents", {**about, "name": "one more", "kind": "self_hosted", "source": ""})
+    owner.ask("POST", "/api/agents", {**about, "name": "by name"})  # nothing of it is kept
+    written = platform.state / "task_sets" / "one-try.yaml"
+    tasks = yaml.safe_load(written.read_text())
+    tasks["handed_in"]["version"] = MOST_UPLOADS
+    written.write_text(yaml.safe_dump(tasks))
+    with pytest.raises(PlatformError, match=r"handed in \d+ versions of task sets, which are all that an owner may"):
+        hand_in(author, "one-more", tar_of(HELD_OUT, s__txt=SECRET))
+    assert not (platform.state / "task_sets" / "one-more.1").exists()

@@ -22,6 +22,8 @@ from opsassay.server.index import note
 PREFIX = "ops_"
 ROLES = ("admin", "owner", "author", "runner")
 """admin: everything; owner: own agents and their benchmarks; author: own task sets; runner: cells and their results."""
+MOST_UPLOADS = 100
+"""Of one user: agents that are handed in, and versions of task sets."""
 
 
 class ForbiddenError(OpsAssayError):
@@ -44,6 +46,14 @@ class User:
     def owns(self, owner_id: str) -> bool:
         """Return whether this user may see what belongs to *owner_id*."""
         return self.role == "admin" or self.id == owner_id
+
+    def require_uploads_left(self, count: int, what: str) -> None:
+        """Raise UserError when this user, unless an admin, has handed in *count* of *what*, which are all."""
+        if self.role != "admin" and count >= MOST_UPLOADS:
+            raise UserError(
+                f"You have handed in {count} {what}, which are all that an owner may, for they are kept; use those, or "
+                "ask whoever runs the platform."
+            )
 
 
 def new_id() -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, Field
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Written
@@ -78,6 +78,9 @@ def register(
     if form.kind == "built_in" and form.source.startswith(ORACLE):
         user.require()  # who knows the truth is for whoever runs the platform
     agent, source = new_id(), form.source
+    if form.kind != "built_in":
+        kept = select(func.count()).where(AGENTS.c.owner_id == user.id, AGENTS.c.kind != "built_in")
+        user.require_uploads_left(connection.execute(kept).scalar_one(), "agents")
     if form.kind == "bundle":
         assert bundle is not None
         _require_harmless(user, _unpack_bundle(state, agent, bundle))

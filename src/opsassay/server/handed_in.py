@@ -52,8 +52,10 @@ def hand_in(platform: Platform, connection: Connection, user: User, name: str, c
         raise UserError(
             "A task set's name has small letters, digits and -, 60 at most; say it in the query: ?name=NAME."
         )
-    version = 1
-    if name in task_set_names(platform.state):
+    version, names = 1, task_set_names(platform.state)
+    handed_in = [one for one in (load_task_set(platform.state, name).handed_in for name in names) if one is not None]
+    user.require_uploads_left(sum(one.version for one in handed_in if one.author == user.id), "versions of task sets")
+    if name in names:
         version += _handed_in_by(platform, user, name)[1].version
     salt, folder = secrets.token_hex(16), f"{name}.{version}"
     place = platform.state / FOLDER / folder
