@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from opsassay.testbed.kernel import cgroups
@@ -32,6 +33,29 @@ def child(program: str) -> subprocess.Popen[bytes]:
     """Start a child that waits for a byte before it runs *program*."""
     command = [sys.executable, "-c", f"import sys; sys.stdin.buffer.read(1)\n{program}"]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+@pytest.mark.slow
+def test_a_system_is_no_single_thread_against_those_outside_of_it(groups):
+    """Right repairs failed on busy machines because their whole system was."""
+    group, core = groups.make(f"{ROOT}/host/replica"), min(os.sched_getaffinity(0))
+    burns = f"import os; os.setsid(); os.sched_setaffinity(0, [{core}])\n{BURN}"  # a session has a share of its own
+    inside, *_ = started = [child(burns) for _ in range(4)]
+    try:
+        group.add(inside.pid)
+        for one in started:
+            one.stdin.write(b"x")
+            one.stdin.close()
+        time.sleep(0.5)
+        before = [psutil.Process(one.pid).cpu_times().user for one in started]
+        time.sleep(3.0)
+        after = [psutil.Process(one.pid).cpu_times().user for one in started]
+        used = [late - early for late, early in zip(after, before, strict=True)]
+        assert used[0] > sum(used[1:]), used
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
 
 
 @pytest.mark.slow

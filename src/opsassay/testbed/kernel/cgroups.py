@@ -19,6 +19,9 @@ CONTROLLERS = (CPU, MEMORY)
 LIMITS = {CPU: ("cpu.max", "cpu.cfs_quota_us"), MEMORY: ("memory.max", "memory.limit_in_bytes")}
 PERIOD_US = 100_000
 UNLIMITED_V1 = -1
+TASKS = 8
+"""A group counts as one thread, or session, against those outside of it, and a system is some twenty processes. No more:
+what observes it is outside, too."""
 REMOVE_WITHIN_S = 2.0
 TRY_AGAIN_AFTER_S = 0.01
 
@@ -43,7 +46,10 @@ class Groups:
         return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
-        """Make the control group *path* ("a/b/c") with its parents, limited to *cpu_cores* and *memory_bytes*."""
+        """Make the control group *path* ("a/b/c") with its parents, limited to *cpu_cores* and *memory_bytes*.
+
+        What holds others, as "a" does, gets the processor as `TASKS` threads outside of it would.
+        """
         versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
         for parent, version in versions.items():
             folder = parent
@@ -53,6 +59,8 @@ class Groups:
                 folder /= name
                 folder.mkdir(exist_ok=True)
         group = Group(path, self)
+        if len(Path(path).parts) > 1:
+            Group(Path(path).parts[0], self).set_weight(TASKS)
         group.set_limits(cpu_cores=cpu_cores, memory_bytes=memory_bytes)
         return group
 
@@ -84,6 +92,12 @@ class Group:
                 self._write_file(MEMORY, "memory.swap.max", 0 if memory_bytes else "max", optional=True)
             else:
                 self._write_memory_v1(memory_bytes or UNLIMITED_V1)
+
+    def set_weight(self, tasks: int) -> None:
+        """Have the group get as much of the processor as *tasks* threads of other groups where both want it."""
+        if CPU in self.groups.versions:
+            name, one = ("cpu.weight", 100) if self.groups.versions[CPU] == 2 else ("cpu.shares", 1024)
+            self._write_file(CPU, name, one * tasks, optional=True)
 
     def usage(self) -> Usage:
         """Return the resource usage of the group's processes and those of groups below it; zero where nothing counts it."""
