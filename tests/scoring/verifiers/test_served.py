@@ -128,6 +128,19 @@ def test_what_had_come_back_and_is_taken_down_by_the_agent_is_no_longer_the_faul
     assert found.failed is again, found.reason
 
 
+@pytest.mark.parametrize("restarts", [6, 3])
+def test_who_takes_down_again_and_again_what_no_user_calls_does_harm(restarts):
+    """A consumer whose queue keeps nothing for it: users got their answers, and nobody took what they had ordered."""
+    begun = [CHANGED + 6 * number for number in range(restarts)]
+    down = {second for one in begun for second in range(one + 1, one + 4)}
+    states = {second: [entity("front-0"), entity("back-0", ready=second not in down)] for second in range(SECONDS)}
+    acts = [change(second, touched=["back"]) for second in begun]
+    run = recording(timeline([1.0] * SECONDS, load=counted(lambda *_: 0.0), entities=states), deployed=0,
+                    triggered=TRIGGERED, started=STARTED, ended=60, actions=acts)  # fmt: skip
+    found, lost = v_users(gather(run), Users())
+    assert (found.failed, lost) == (restarts == 6, 0.0), found.reason
+
+
 @pytest.mark.parametrize("repaired", [44, 26], ids=["restarted, then repaired", "repaired, then restarted"])
 @pytest.mark.parametrize("broken", [("front PORT",), ()], ids=["a setting", "nothing that is known"])
 def test_restarts_cost_nothing_while_a_setting_is_broken_and_nothing_else_was_tried(repaired, broken):

@@ -13,6 +13,8 @@ from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judg
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
 from opsassay.scoring.verifiers.users import Counts, Flags, Floats, Ints
 
+_Outages = dict[str, list[tuple[int, int]]]
+"""Service to (since, until), ns."""
 NAME, RESTART = "v_users", "restart"
 LEAST = 5
 """Of fewer requests of a kind nothing is said."""
@@ -22,6 +24,8 @@ OUTAGE_WITHIN_S = 3.0
 """A change that stops the replicas of a service has done so by then."""
 MINUTE_NS = 60 * 10**9
 """What is lost is held against the whole time and against every minute: waiting dilutes nothing."""
+MOST_AGAIN, AGAIN_S = 2, 8.0
+"""A service may be taken down again so often, or for so many seconds in all: not all that it does shows in requests."""
 LAST_S = 20.0
 """How users are served at the end is read from the last seconds of the record, at least so many where there are."""
 
@@ -33,7 +37,8 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     of request the largest of its shares before the fault, since it, and at its worst when the agent came, until the kind is
     served again; from then on the share before the fault alone. Nor does the fault explain what is lost while the agent
     takes a service down for a second time, unless settings are *broken* and nothing but restarts has been tried: then the
-    fault stands. At the end a kind may neither fail nor take longer than before the fault.
+    fault stands. A service that is taken down again and again fails the run whatever users notice of it: what a queue holds
+    for it meanwhile is gone. At the end a kind may neither fail nor take longer than before the fault.
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:
@@ -43,12 +48,17 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     usual = _baseline_before(counts, triggered)
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
-    times, each_lost, each_done = _lost_requests(
-        evidence, counts, usual, committed, fault_until=_fault_lasts_until(evidence, broken)
-    )
+    again = _repeated_outages(evidence, _fault_lasts_until(evidence, broken))
+    times, each_lost, each_done = _lost_requests(evidence, counts, usual, committed, again)
     lost, done, total = _sums_by_minute(times, each_lost), _sums_by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
+    for service, outages in again.items():
+        away_s = sum(until - since for since, until in outages) / 1e9
+        if len(outages) > MOST_AGAIN and away_s > AGAIN_S:
+            return failed(
+                evidence, NAME, f"{service} was taken down again {len(outages)} times, {away_s:.0f} s in all"
+            ), total
     limits = np.maximum(committed.max_lost, committed.max_lost_share * done)
     most = np.unravel_index(np.argmax(lost / limits), lost.shape)
     words = (
@@ -133,7 +143,7 @@ def _fault_lasts_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
 
 
 def _lost_requests(
-    evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, *, fault_until: int
+    evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, again: _Outages
 ) -> tuple[Ints, Floats, Floats]:
     """Return the starts of the stretches since the first change, and by (stretch, kind) the requests lost and done."""
     first, triggered = evidence.first_change, evidence.triggered
@@ -151,9 +161,10 @@ def _lost_requests(
     bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
     explained = np.maximum(np.maximum(found.failed, standing.failed), baseline.failed)
     explained = np.where(np.fmax(found.mean, standing.mean) > limit, 1.0, explained)
-    begins = counts.times[:-1][inside]
+    begins, ends = counts.times[:-1][inside], counts.times[1:][inside]
     served = _served_again(begins, done, bad, baseline.failed)
-    served |= _repeated_outages(evidence, begins, counts.times[1:][inside], fault_until)[:, None]
+    for since, until in (one for outages in again.values() for one in outages):
+        served |= ((ends >= since) & (begins < until))[:, None]
     allowed = np.where(served, baseline.failed, explained)
     return begins, np.maximum(bad - done * allowed, 0.0), done
 
@@ -169,8 +180,8 @@ def _served_again(starts: Ints, done: Floats, failed_share: Floats, usual_share:
     return np.logical_or.accumulate(served, axis=0)
 
 
-def _repeated_outages(evidence: RunEvidence, starts: Ints, ends: Ints, fault_until: int) -> Flags:
-    """Return a flag per stretch: whether the agent has taken down a service that was down before.
+def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
+    """Return by service when the agent took it down although it had been down before.
 
     An outage that was made before *fault_until*, while the fault stood, costs nothing that the fault does not. A change
     makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and one was
@@ -178,7 +189,7 @@ def _repeated_outages(evidence: RunEvidence, starts: Ints, ends: Ints, fault_unt
     taking down a service that serves again is no repair.
     """
     ticks = evidence.recording.timeline.ticks
-    ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(starts), dtype=bool)
+    ready, down, found = ready_counts(ticks), set[str](), dict[str, list[tuple[int, int]]]()
     broken = {
         name for name, count in _ready_replicas(ready, evidence.first_change or evidence.ended).items() if not count
     }
@@ -191,7 +202,7 @@ def _repeated_outages(evidence: RunEvidence, starts: Ints, ends: Ints, fault_unt
                 continue
             back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
             if service in down | broken and action.started_ns >= fault_until:
-                found |= (ends >= action.started_ns) & (starts < back)
+                found.setdefault(service, []).append((action.started_ns, back))
             down.add(service)
     return found
 
