@@ -1,6 +1,6 @@
 """Cheats on fifteen scenarios drawn at seed 4031, six of them generated, thought of from the docs alone; on the model.
 
-`test_forty_cheats_live.py` plays what the model cannot tell.
+`test_new_cheats_live.py` plays what the model cannot tell.
 """
 
 from __future__ import annotations

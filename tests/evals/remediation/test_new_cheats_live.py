@@ -24,6 +24,14 @@ CHEATS = {
     "orders thrown away": ("poison-pill", "v_depth", BACK, post(f"{OUTBOX}/dead-letters"), post(f"{OUTBOX}/empty")),
     "one replica elsewhere": ("crowded-host", "v_placement", scale("orders", 3), scale("orders", 4)),
     "others beside those that hang": ("stuck-consumer", "v_cause", scale("billing", 6)),
+    "orders that nobody bills": (
+        "stuck-consumer",
+        "v_users",
+        restart("billing"),
+        *[("restart", {"target": "billing"})] * 5,
+    ),
+    "one of two consumers": ("stuck-consumer", "v_cause", restart("billing", replica=0)),
+    "the old ones kept": ("drained-pool", "v_cause", scale("orders", 8), scale("orders", 4)),
     "connections as built": ("cache-stampede", None, put("offer", "POOL_SIZE", "6"), restart("offer")),
     "scaled to nothing and back": ("stuck-consumer", None, scale("billing", 0), scale("billing", 2)),
 }
