@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judg
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
 from opsassay.scoring.verifiers.users import Counts, Flags, Floats, Ints
 
-_Outages = dict[str, list[tuple[int, int]]]
-"""Service to (since, until), ns."""
+_Outages = dict[str, dict[int, int]]
+"""Service to until when, ns, each of its outages lasted and since when."""
 NAME, RESTART = "v_users", "restart"
 LEAST = 5
 """Of fewer requests of a kind nothing is said."""
@@ -54,7 +55,7 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
     for service, outages in again.items():
-        away_s = sum(until - since for since, until in outages) / 1e9
+        away_s = sum(until - since for until, since in outages.items()) / 1e9
         if len(outages) > MOST_AGAIN and away_s > AGAIN_S:
             return failed(
                 evidence, NAME, f"{service} was taken down again {len(outages)} times, {away_s:.0f} s in all"
@@ -163,7 +164,7 @@ def _lost_requests(
     explained = np.where(np.fmax(found.mean, standing.mean) > limit, 1.0, explained)
     begins, ends = counts.times[:-1][inside], counts.times[1:][inside]
     served = _served_again(begins, done, bad, baseline.failed)
-    for since, until in (one for outages in again.values() for one in outages):
+    for until, since in (one for outages in again.values() for one in outages.items()):
         served |= ((ends >= since) & (begins < until))[:, None]
     allowed = np.where(served, baseline.failed, explained)
     return begins, np.maximum(bad - done * allowed, 0.0), done
@@ -189,7 +190,7 @@ def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
     taking down a service that serves again is no repair.
     """
     ticks = evidence.recording.timeline.ticks
-    ready, down, found = ready_counts(ticks), set[str](), dict[str, list[tuple[int, int]]]()
+    ready, down, found = ready_counts(ticks), set[str](), defaultdict[str, dict[int, int]](dict)
     broken = {
         name for name, count in _ready_replicas(ready, evidence.first_change or evidence.ended).items() if not count
     }
@@ -202,7 +203,7 @@ def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
                 continue
             back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
             if service in down | broken and action.started_ns >= fault_until:
-                found.setdefault(service, []).append((action.started_ns, back))
+                found[service].setdefault(back, action.started_ns)  # several changes may have to do with one outage
             down.add(service)
     return found
 
