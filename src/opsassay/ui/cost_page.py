@@ -12,13 +12,14 @@ from opsassay.core.schema.run import Run
 from opsassay.core.schema.run_folder import COST, PHASES
 from opsassay.core.schema.trajectory import Phase
 from opsassay.evals.cost.anomaly.task import AnomalyTask
-from opsassay.evals.cost.answers.contract import ANSWER, Claim, read_claims, read_object
+from opsassay.evals.cost.answers.contract import Claim, read_claims
 from opsassay.evals.cost.insight.grading import answer_of
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.live.score import read_lines, stored_optimum
 from opsassay.evals.cost.live.tasks import TASKS, live_task
 from opsassay.evals.cost.tasks import DOMAIN, CostTask, kept_task
 from opsassay.evals.runner.grading import GradedRun
+from opsassay.evals.runner.json_answers import ANSWER, read_object
 from opsassay.evals.runner.store import RunStore
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.solvers.agents.contract import AnswerError

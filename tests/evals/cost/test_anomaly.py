@@ -12,7 +12,8 @@ from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
 from opsassay.evals.cost.anomaly.grading import grade_claims, points_of, shares
 from opsassay.evals.cost.anomaly.misreading import MISREADINGS, claims_by_definition, misreadings_of, true_claims
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
-from opsassay.evals.cost.answers.contract import Claim, read_claims, read_object
+from opsassay.evals.cost.answers.contract import Claim, read_claims
+from opsassay.evals.runner.json_answers import read_object
 from opsassay.solvers.agents.contract import AnswerError
 
 HOUR = timedelta(hours=1)

@@ -8,13 +8,14 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from opsassay.evals.cost.answers.contract import MAX_ROWS, read_object, read_rows
+from opsassay.evals.cost.answers.contract import MAX_ROWS, read_rows
 from opsassay.evals.cost.focus.generate import cost_data
 from opsassay.evals.cost.focus.world import CLOSED, REFUNDED
 from opsassay.evals.cost.insight.grading import answer_of, cells_right, difference, grade_rows
 from opsassay.evals.cost.insight.keys import MISTAKES, TEMPLATES, Question, statement_rows
 from opsassay.evals.cost.insight.question import Key, Terms, cut
 from opsassay.evals.cost.insight.reading import frame_rows, sql_rows
+from opsassay.evals.runner.json_answers import read_object
 from opsassay.solvers.agents.contract import AnswerError
 
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 2 else []) for seed in range(1, 21)]

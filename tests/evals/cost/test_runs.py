@@ -11,11 +11,11 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, OpsAssayError, UserError
-from opsassay.evals.cost.answers.contract import ANSWER
 from opsassay.evals.cost.environment import DIALECT, CostTablesEnvironment
 from opsassay.evals.cost.focus.schema import TABLES
 from opsassay.evals.cost.tasks import CostTask, kept_task, published
 from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.json_answers import ANSWER
 from opsassay.evals.runner.run import open_session
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.limits import Limits, Meter

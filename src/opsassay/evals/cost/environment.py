@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
@@ -15,18 +14,17 @@ from pydantic import Field
 from opsassay.core.errors import NotFoundError, QueryError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.core.schema.trajectory import ToolCall
 from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
-from opsassay.evals.cost.answers.contract import read_claims, read_object, read_rows
+from opsassay.evals.cost.answers.contract import read_claims, read_rows
 from opsassay.evals.cost.focus.generate import write_tables
 from opsassay.evals.cost.focus.schema import describe_columns
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.generated_run import FolderEnvironment
-from opsassay.solvers.agents.contract import AnswerError
+from opsassay.evals.runner.json_answers import JsonToolSession
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.record import AgentRecorder
-from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 from opsassay.solvers.agents.tools import Status, TelemetryToolbox, Think, shown_rows, tool_specs
 from opsassay.telemetry.sql import LockedSql, TableFolder
 
@@ -120,23 +118,13 @@ class CostToolbox(TelemetryToolbox):
         return shown_rows(("time", "slice"), tuple(found), truncated=False), "ok"
 
 
-def problem_of(task: CostTask, answer: Mapping[str, Any]) -> str | None:
-    """Return how *answer* breaks the contract of *task*, None when it keeps it."""
-    try:
-        require_answer(task, answer)
-    except AnswerError as error:
-        return f"not an answer by the contract: {error}."
-    return None
-
-
 def require_answer(task: CostTask, answer: Mapping[str, Any]) -> None:
     """Raise AnswerError when *answer* breaks the contract of *task*."""
     body = task.body
-    plain = read_object(json.dumps(dict(answer), ensure_ascii=False))
     if isinstance(body, Question):
-        read_rows(plain, body.template.fields)
+        read_rows(answer, body.template.fields)
     else:
-        read_claims(plain, body.slices, ranked=body.ranked)
+        read_claims(answer, body.slices, ranked=body.ranked)
 
 
 def submit_spec(task: CostTask) -> ToolSpec:
@@ -163,25 +151,20 @@ def looking_specs() -> tuple[ToolSpec, ...]:
     )
 
 
-class CostToolSession(CountedToolSession):
-    """The tools of a task on cost data; the last *answer* that was submitted by the contract counts."""
+class CostToolSession(JsonToolSession):
+    """The tools of a task on cost data."""
 
     def __init__(self, task: CostTask, tools: CostToolbox, meter: Meter, recorder: AgentRecorder) -> None:
         super().__init__(tools, meter, recorder)
         self._task, self.tools = task, tools
-        self.answer: dict[str, Any] | None = None
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the specifications of the tools, submit last."""
         return (*looking_specs(), submit_spec(self._task))
 
-    def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Accept *answer* if it keeps the contract; return the call."""
-        problem = problem_of(self._task, answer)
-        if problem is not None:
-            return ToolCall(tool=SUBMIT, arguments=answer, output=f"Error: {problem}", status="error")
-        self.answer = answer
-        return ToolCall(tool=SUBMIT, arguments=answer, output="Taken.")
+    def require(self, answer: Mapping[str, Any]) -> None:
+        """Raise AnswerError when *answer* breaks the contract of the task."""
+        require_answer(self._task, answer)
 
 
 class CostTablesEnvironment(FolderEnvironment[CostToolSession]):

@@ -8,11 +8,12 @@ from pathlib import Path
 from opsassay.core.schema.run import Metric, MetricStatus, Run
 from opsassay.core.schema.task import MetricDefinition
 from opsassay.evals.cost.anomaly.grading import grade_claims
-from opsassay.evals.cost.answers.contract import ANSWER, read_claims, read_object, read_rows
+from opsassay.evals.cost.answers.contract import read_claims, read_rows
 from opsassay.evals.cost.insight.grading import grade_rows
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.live.score import live_definitions
 from opsassay.evals.cost.tasks import CostTask
+from opsassay.evals.runner.json_answers import ANSWER, read_object
 from opsassay.evals.runner.store import read_run
 from opsassay.solvers.agents.contract import AnswerError
 

@@ -1,12 +1,11 @@
 """The answers of cost tasks: one JSON object by a contract; what breaks it is said in one sentence, and never mended.
 
-Numbers are JSON numbers: no text ("1.234,56", "$12", "3 to 5"), no list of candidates, no NaN and nothing infinite. A key
-that stands twice in an object makes it no answer, and so does a name that stands in two rows: one question, one answer.
+Numbers are JSON numbers: no text ("1.234,56", "$12", "3 to 5"), no list of candidates, no NaN and nothing infinite. A name
+that stands in two rows makes it no answer: one question, one answer.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,7 @@ from typing import Any
 from opsassay.evals.cost.insight.question import Field
 from opsassay.solvers.agents.contract import AnswerError
 
-MAX_BYTES, MAX_ROWS = 4 * 2**20, 20_000
-
-ANSWER = "answer.json"
-"""Where an answer lies in a run folder."""
+MAX_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -31,42 +27,6 @@ class Claim:
     start: datetime
     end: datetime
     importance: float | None = None
-
-
-def read_object(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in *text*; raises AnswerError."""
-    if len(text) > MAX_BYTES:
-        raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
-    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    if not plain.strip():
-        raise AnswerError("the answer is empty; give one JSON object by the contract")
-    try:
-        given = json.loads(
-            plain.strip().removeprefix("\ufeff"),
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_require_unique_keys,
-        )
-    except RecursionError as error:
-        raise AnswerError("the answer is nested too deeply; give one JSON object by the contract") from error
-    except ValueError as error:
-        raise AnswerError(f"the answer is no JSON: {error}; give one JSON object and nothing else") from error
-    if not isinstance(given, dict):
-        raise AnswerError("the answer is no JSON object; give one by the contract")
-    return given
-
-
-def _refuse_constant(constant: str) -> Any:
-    """Raise AnswerError for NaN and Infinity."""
-    raise AnswerError(f"{constant} is no number of JSON; leave a row out whose number is not defined")
-
-
-def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict; raises AnswerError for a key that stands twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
-        raise AnswerError(f"{twice!r} stands twice in one object; give one value for each field")
-    return found
 
 
 def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -1,0 +1,129 @@
+"""Answers that are one JSON object: how they are read, and a run in which a solver hands one in.
+
+What is no such object is said in one sentence, and never mended. A key that stands twice in an object makes it no answer.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.evals.runner.commands import WORK_INSIDE
+from opsassay.evals.runner.generated_run import FolderEnvironment, GeneratedRun
+from opsassay.evals.runner.generated_tasks import GeneratedTask
+from opsassay.evals.runner.run import MAX_ANSWER_BYTES
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
+from opsassay.solvers.sandbox import Ended
+
+MAX_BYTES = 4 * 2**20
+ANSWER = "answer.json"
+"""Where an answer lies in a run folder."""
+
+
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in *text*; raises AnswerError."""
+    if len(text) > MAX_BYTES:
+        raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
+    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if not plain.strip():
+        raise AnswerError("the answer is empty; give one JSON object by the contract")
+    try:
+        given = json.loads(
+            plain.strip().removeprefix("\ufeff"),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_require_unique_keys,
+        )
+    except RecursionError as error:
+        raise AnswerError("the answer is nested too deeply; give one JSON object by the contract") from error
+    except ValueError as error:
+        raise AnswerError(f"the answer is no JSON: {error}; give one JSON object and nothing else") from error
+    if not isinstance(given, dict):
+        raise AnswerError("the answer is no JSON object; give one by the contract")
+    return given
+
+
+def _refuse_constant(constant: str) -> Any:
+    """Raise AnswerError for NaN and Infinity."""
+    raise AnswerError(f"{constant} is no number of JSON; leave a row out whose number is not defined")
+
+
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict; raises AnswerError for a key that stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise AnswerError(f"{twice!r} stands twice in one object; give one value for each field")
+    return found
+
+
+class JsonToolSession(CountedToolSession):
+    """A session that takes one JSON object; the last *answer* that was submitted by the contract counts."""
+
+    answer: dict[str, Any] | None = None
+
+    @abstractmethod
+    def require(self, answer: Mapping[str, Any]) -> None:
+        """Raise AnswerError when *answer* breaks the contract of the task."""
+
+    def problem_of(self, answer: Mapping[str, Any]) -> str | None:
+        """Return how *answer* breaks the contract of the task, None when it keeps it."""
+        try:
+            self.require(read_object(json.dumps(dict(answer), ensure_ascii=False)))
+        except AnswerError as error:
+            return f"not an answer by the contract: {error}."
+        return None
+
+    def submitted(self, answer: dict[str, Any]) -> ToolCall:
+        """Accept *answer* if it keeps the contract; return the call."""
+        if (problem := self.problem_of(answer)) is not None:
+            return ToolCall(tool=SUBMIT, arguments=answer, output=f"Error: {problem}", status="error")
+        self.answer = answer
+        return ToolCall(tool=SUBMIT, arguments=answer, output="Taken.")
+
+
+S = TypeVar("S", bound=JsonToolSession)
+G = TypeVar("G", bound=GeneratedTask)
+
+
+class JsonRun(GeneratedRun[G, S]):
+    """A run whose answer is one JSON object: submitted, else in the agent's file, else what it prints."""
+
+    def answer_place(self, work: Path, *, sealed: bool) -> str:
+        """Return the path of the answer file."""
+        return f"{WORK_INSIDE if sealed else work}/{ANSWER}"
+
+    def take(self, end: Ended, work: Path, session: S) -> str | None:
+        """Accept the external agent's answer: submitted, else in the file, else printed; return why there is none."""
+        if session.answer is not None:
+            return None
+        if not end.started or (end.limit is None and end.exit_code != 0):
+            return end.reason
+        file = work / ANSWER
+        if file.is_file() and not file.is_symlink():
+            if file.stat().st_size > MAX_ANSWER_BYTES:
+                return f"the answer is larger than {MAX_ANSWER_BYTES} bytes"
+            return self._take_text(session, file.read_bytes())
+        return end.reason if end.limit else self._take_text(session, end.stdout_tail)
+
+    def _take_text(self, session: S, text: str | bytes) -> str | None:
+        """Keep the answer if it is by the contract; return what is wrong with it, else None."""
+        try:
+            given = read_object(text)
+            session.require(given)
+        except AnswerError as error:
+            return f"no answer by the contract: {error}"
+        session.answer = given
+        return None
+
+    def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:
+        """Write the answer into the run folder; return why there is none."""
+        if session.answer is None:
+            return session.last_error()
+        text = json.dumps(session.answer, indent=1, ensure_ascii=False)
+        (environment.run_dir / ANSWER).write_text(f"{text}\n", encoding="utf-8")
+        return None
