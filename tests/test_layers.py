@@ -68,7 +68,7 @@ def test_every_domain_has_the_same_files():
     domains = [path for path in (SRC / "opsassay" / "evals").iterdir() if (path / "domain.py").is_file()]
     names = {path.name: {file.stem for file in path.glob("*.py")} for path in domains if path.name != "runner"}
     none = {name: set() for name in names}
-    assert len(names) == 4
+    assert len(names) == 5
     assert {name: files - FILES - TABLES_OF_PAPERS for name, files in names.items()} == none
     assert {name: FILES - {"report"} - files for name, files in names.items()} == none
     assert all(files & {"report", "tables"} for files in names.values())

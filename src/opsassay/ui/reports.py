@@ -62,6 +62,7 @@ REPORTS = Registry(
         "sre": "opsassay.ui.reports:write_trial_pages",
         "ciso": "opsassay.ui.compliance_page:write_compliance_pages",
         "finops": "opsassay.ui.cost_page:write_cost_pages",
+        "triage": "opsassay.ui.triage_page:write_triage_pages",
     },
 )
 

@@ -60,6 +60,7 @@ PARTS = {
     "sre": "opsassay.evals.remediation.plan:TrialPlan",
     "ciso": "opsassay.evals.compliance.plan:CompliancePlan",
     "finops": "opsassay.evals.cost.plan:CostPlan",
+    "triage": "opsassay.evals.triage.plan:TriagePlan",
 }
 """What a part of a plan is read as, by its domain."""
 

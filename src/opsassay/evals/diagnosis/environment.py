@@ -41,12 +41,17 @@ def opaque_view(datapack: Datapack) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = Path(folder) / INCIDENT_FOLDER
         incident.mkdir()
-        for name in (*TABLES, ENV):
-            if (datapack.path / name).exists():
-                with open_plain(datapack.path / name) as source, (incident / name).open("wb") as copy:
-                    shutil.copyfileobj(source, copy)
-        (incident / INCIDENT).write_text(datapack.incident.pretty_json(), encoding="utf-8")
+        copy_visible(datapack, incident, datapack.incident)
         yield Path(folder)
+
+
+def copy_visible(datapack: Datapack, folder: Path, described: Incident) -> None:
+    """Copy the tables of *datapack* into *folder*, *described* as its incident.json."""
+    for name in (*TABLES, ENV):
+        if (datapack.path / name).exists():
+            with open_plain(datapack.path / name) as source, (folder / name).open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+    (folder / INCIDENT).write_text(described.pretty_json(), encoding="utf-8")
 
 
 @contextmanager

@@ -57,6 +57,7 @@ DOMAINS = Registry(
         "sre": "opsassay.evals.remediation.domain:SRE_DOMAIN",
         "ciso": "opsassay.evals.compliance.domain:CISO_DOMAIN",
         "finops": "opsassay.evals.cost.domain:FINOPS_DOMAIN",
+        "triage": "opsassay.evals.triage.domain:TRIAGE_DOMAIN",
     },
 )
 

@@ -149,27 +149,15 @@ class AnswerSettings(Written):
         return settings
 
 
-class GeneratedPlan(Written):
-    """The keys that plans of generated tasks share: the agents, the seeds, and how often."""
+class PlanOfAgents(Written):
+    """The keys that plans share whose agents are named: who, and how often."""
 
     agents: tuple[PlannedAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, a baseline or the agent of the domain, or an agent.yaml"
     )
-    published: bool = Field(default=True, description="the seed that everybody knows")
-    held_out: HeldOutSeeds | None = None
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     settings: AnswerSettings = Field(default=AnswerSettings())
-
-    def seeded(self, kind: type[G], names: Sequence[str], folder: Path) -> list[G]:
-        """Return the tasks *names* of class *kind* with every seed of the plan; raises UserError for no secret."""
-        found: list[G] = []
-        for name in names:
-            if self.published:
-                found.append(kind.model_validate({"name": name, "seed": PUBLISHED_SEED}))
-            if self.held_out is not None:
-                found += kind.held_out_ones(name, folder / self.held_out.secret, self.held_out.count)
-        return found
 
     def each(self, cases: Sequence[tuple[T, Sequence[str]]], folder: Path) -> list[tuple[T, PlannedAgent, int]]:
         """Return (case, agent, seed) for every run of *cases*, each with the names of its oracles."""
@@ -180,6 +168,23 @@ class GeneratedPlan(Written):
             for given in self.agents
             for agent in agents_for(given, oracles, folder)
         ]
+
+
+class GeneratedPlan(PlanOfAgents):
+    """The keys that plans of generated tasks share: the agents, the seeds, and how often."""
+
+    published: bool = Field(default=True, description="the seed that everybody knows")
+    held_out: HeldOutSeeds | None = None
+
+    def seeded(self, kind: type[G], names: Sequence[str], folder: Path) -> list[G]:
+        """Return the tasks *names* of class *kind* with every seed of the plan; raises UserError for no secret."""
+        found: list[G] = []
+        for name in names:
+            if self.published:
+                found.append(kind.model_validate({"name": name, "seed": PUBLISHED_SEED}))
+            if self.held_out is not None:
+                found += kind.held_out_ones(name, folder / self.held_out.secret, self.held_out.count)
+        return found
 
 
 def agents_for(planned: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:

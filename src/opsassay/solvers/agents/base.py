@@ -63,6 +63,7 @@ TASK_AGENTS = {
     "sre": "opsassay.solvers.agents.sre:SreAgent",
     "ciso": "opsassay.solvers.agents.ciso:ComplianceAgent",
     "finops": "opsassay.solvers.agents.finops:FinopsAgent",
+    "triage": "opsassay.solvers.agents.triage:TriageAgent",
 }
 """The built-in agents of the other domains, by the name of their domain, which is also the agent's name in a plan."""
 

@@ -169,6 +169,26 @@ def _read_cost_task(stored: StoredRun) -> ShownTask:
     return shown_cost(RunStore(stored.root), stored.folder, stored.run)
 
 
+def _storm_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    """Return the problems of the storm and what each cost users."""
+    from opsassay.evals.triage.tasks import Storm
+
+    del cases
+    storm = Storm.read_kept(stored.root, stored.run.item_hash)
+    return [("The problems", "; ".join(storm.harm_words()))]
+
+
+def _render_storm(stored: StoredRun, cases: Path | None) -> str:
+    """Return the page that shows whose each alert is beside where the answer put it."""
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.ui.reports import answer_page
+    from opsassay.ui.triage_page import shown_storm
+
+    del cases
+    graded = _with_verdict(stored)
+    return answer_page(graded, shown_storm(RunStore(stored.root), graded))
+
+
 def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     """Return the control, what was asked, and how many worlds the answer is judged on."""
     from opsassay.evals.compliance.clusters.kept import graded_task
@@ -213,5 +233,6 @@ TRUTHS: Mapping[str, DomainTruth] = {
     "diagnosis": DomainTruth(_incident_facts, _render_incident),
     "sre": DomainTruth(_scenario_facts, _render_trial),
     "finops": DomainTruth(_cost_facts, _render_cost, "what was asked and what is right"),
+    "triage": DomainTruth(_storm_facts, _render_storm, "which alert belongs to what"),
     "ciso": DomainTruth(_compliance_facts, _render_compliance, "what is right"),
 }

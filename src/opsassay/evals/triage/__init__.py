@@ -1,0 +1,1 @@
+"""Prioritise: an alert storm is sorted into groups, noise, and an order by the users' harm."""

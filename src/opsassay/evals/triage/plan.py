@@ -1,0 +1,62 @@
+"""The plan of alert storms, as a person writes it in YAML: which solvers, on the storms of which incidents, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from opsassay.core.draws import derived_random
+from opsassay.core.errors import UserError
+from opsassay.evals.runner.generated_tasks import PlanOfAgents
+from opsassay.evals.triage.tasks import Storm, make_storm, why_unfit
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Case, resolve
+
+NOISE = 6
+
+
+class TriagePlan(PlanOfAgents):
+    """Which solvers sort out which storms: the keys of a part of a plan with ``domain: triage``."""
+
+    incidents: tuple[str, ...] = Field(min_length=1, description="folders of annotated incidents, beside the plan")
+    together: int = Field(
+        default=1, ge=1, le=10, description="incidents of one system that are laid together in a storm"
+    )
+    storms: int = Field(
+        default=1, ge=1, le=1000, description="storms of each recording, or of all that are laid together"
+    )
+    noise: int = Field(default=NOISE, ge=0, le=100, description="further alerts that belong to no problem")
+
+    def chosen(self, folder: Path) -> list[tuple[Storm, Datapack | None]]:
+        """Return the storms of the plan, each with its telemetry where it is of one recording; raises UserError.
+
+        Incidents of which no storm can be made are left out; the first one's reason is raised when nothing is left.
+        """
+        read = [case for name in self.incidents for case in resolve(folder / name)]
+        reasons = [why_unfit(case) for case in read]
+        cases = [case for case, reason in zip(read, reasons, strict=True) if reason is None]
+        if not cases:
+            raise UserError(next(filter(None, reasons), f"There are no incidents in {', '.join(self.incidents)}."))
+        if self.together == 1:
+            drawn = [[case] for case in cases for _ in range(self.storms)]
+        else:
+            drawn = [self._draw(cases, number) for number in range(self.storms)]
+        made = [make_storm(of, self.noise, number) for number, of in enumerate(drawn)]
+        return [(storm, of[0].datapack if len(of) == 1 else None) for storm, of in zip(made, drawn, strict=True)]
+
+    def _draw(self, cases: Sequence[Case], number: int) -> list[Case]:
+        """Return the incidents of storm *number*, of one system with enough of them; raises UserError without one."""
+        of: dict[str, list[Case]] = {}
+        for case in cases:
+            of.setdefault(case.datapack.incident.system, []).append(case)
+        enough = sorted(name for name, some in of.items() if len(some) >= self.together)
+        if not enough:
+            most = max(map(len, of.values()), default=0)
+            raise UserError(
+                f"together is {self.together}, and no system has more than {most} incidents with a known cascade in "
+                f"{', '.join(self.incidents)}; give a smaller number, or record more."
+            )
+        draw = derived_random("storms", str(number))
+        return draw.sample(of[draw.choice(enough)], self.together)
