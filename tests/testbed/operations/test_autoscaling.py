@@ -48,6 +48,14 @@ def test_upwards_at_once_and_downwards_when_all_readings_agree():
     assert scaled[-1] == ("a", 3)
 
 
+def test_on_a_slow_processor_the_same_work_asks_for_no_more_replicas():
+    for slowdown, wanted in ((1.0, [("a", 6)]), (2.0, []), (1.5, [("a", 4)])):
+        scaled = []
+        system = SimpleNamespace(scale=lambda service, count, scaled=scaled: scaled.append((service, count)))
+        Autoscaler(system, lambda _: (3, 1.0), slowdown).decide("a", SETTINGS, 1.0)
+        assert scaled == wanted, slowdown
+
+
 def test_a_service_that_nobody_can_read_is_left_alone():
     one = Autoscaler(SimpleNamespace(scale=lambda *_: pytest.fail("scaled")), lambda _: None)
     one.decide("a", SETTINGS, 1.0)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from opsassay.core.schema.trajectory import MOST_SLOWDOWN, Calibration
-from opsassay.testbed.recording.pressure import PressureReader, calibrate
+from opsassay.testbed.recording.pressure import PressureReader, calibrate, processor_slowdown
 
 SLEEP = [sys.executable, "-S", "-c", "import sys, subprocess; subprocess.run(['sleep', '30'])"]
 
@@ -81,3 +81,11 @@ def test_a_slow_machine_has_longer_limits_and_a_fast_one_those_of_the_scenario()
     assert Calibration(spin_s=0.001, noop_s=0.0001).slowdown == 1.0
     assert Calibration(spin_s=0.04, noop_s=0.0001).slowdown == 2.0
     assert Calibration(spin_s=0.001, noop_s=9.0).slowdown == MOST_SLOWDOWN
+
+
+def test_a_processor_is_never_faster_than_usual_and_what_it_waits_for_does_not_count(monkeypatch):
+    assert 1.0 <= processor_slowdown() <= MOST_SLOWDOWN
+    used = iter(n * 0.03 for n in range(100))  # each reading of the thread's clock 30 ms after the one before
+    monkeypatch.setattr(time, "thread_time", lambda: next(used))
+    monkeypatch.setattr(time, "monotonic", lambda: 1 / 0)
+    assert 1.49 < processor_slowdown() < 1.51

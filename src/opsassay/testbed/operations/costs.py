@@ -207,11 +207,15 @@ def desired_replicas(current: int, utilization: float, settings: AutoscalerSetti
 class Autoscaler(Background):
     """A thread that scales each service for which *system* has an autoscaler while the block runs.
 
-    *reading* gives a service's replicas and utilization (None: unknown).
+    *reading* gives a service's replicas and utilization (None: unknown). On a machine with this *slowdown* of processors
+    the same work uses that much more of them, so targets are as much higher.
     """
 
-    def __init__(self, system: CostedSystem, reading: Callable[[str], tuple[int, float] | None]) -> None:
+    def __init__(
+        self, system: CostedSystem, reading: Callable[[str], tuple[int, float] | None], slowdown: float = 1.0
+    ) -> None:
         super().__init__("autoscaler")
+        self._slowdown = slowdown
         self._system, self._reading = system, reading
         self._proposed: dict[str, deque[tuple[float, int]]] = {}
 
@@ -228,7 +232,7 @@ class Autoscaler(Background):
             return
         current, utilization = seen
         proposed = self._proposed.setdefault(service, deque())
-        proposed.append((now_s, desired_replicas(current, utilization, settings)))
+        proposed.append((now_s, desired_replicas(current, utilization / self._slowdown, settings)))
         while proposed and proposed[0][0] < now_s - STABLE_S:
             proposed.popleft()
         count = max(number for _, number in proposed)

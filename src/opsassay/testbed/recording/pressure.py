@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from opsassay.core.schema.trajectory import Calibration, MachinePressure
+from opsassay.core.schema.trajectory import MOST_SLOWDOWN, USUAL_SPIN_S, Calibration, MachinePressure
 
 PROC = Path("/proc")
 CORES = os.cpu_count() or 1
@@ -111,6 +111,17 @@ async def calibrate() -> Calibration:
         spins.append(time.monotonic() - began)
         noops.append(await noop())
     return Calibration(spin_s=round(statistics.median(spins), 5), noop_s=round(statistics.median(noops), 5))
+
+
+def processor_slowdown() -> float:
+    """Return how many times slower a processor here is than usual, from 1 to MOST_SLOWDOWN; waiting does not count."""
+    spins = []
+    for _ in range(SPINS):
+        began = time.thread_time()
+        for _ in range(SPIN_STEPS):
+            pass
+        spins.append(time.thread_time() - began)
+    return min(max(statistics.median(spins) / USUAL_SPIN_S, 1.0), MOST_SLOWDOWN)
 
 
 def _others(processes: Mapping[int, _Seen], trial: Sequence[int]) -> dict[int, _Seen]:

@@ -19,6 +19,7 @@ from opsassay.testbed.operations.cost_tools import COST_TOOLS, LiveCostToolSessi
 from opsassay.testbed.operations.costs import Autoscaler, CostAccount, CostWatch
 from opsassay.testbed.operations.environment import LiveEnvironment, environment_for
 from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.recording.pressure import processor_slowdown
 
 USUAL_READINGS = 4
 """Readings before the trigger whose mean is what the same hour of last week cost."""
@@ -75,7 +76,7 @@ class CostEnvironment(TrialEnvironment):
         account = CostAccount(self._block.prices)
         self._watch = self._stack.enter_context(CostWatch(account, system, inner.view.telemetry, self._run_dir))
         if not system.scales_itself:
-            self._stack.enter_context(Autoscaler(system, self._watch.utilization))
+            self._stack.enter_context(Autoscaler(system, self._watch.utilization, processor_slowdown()))
         self._await_settled()
         self._set_usual_cost(self._watch)
         return LiveCostToolSession(inner, self._watch, self._run_dir)
