@@ -112,6 +112,23 @@ def test_arguments_that_were_too_long_to_be_kept_are_not_replayed(folder, tmp_pa
     assert not (tmp_path / "replays").exists()
 
 
+def test_a_replay_has_the_arm_of_the_trial_but_a_plan_is_carried_out_at_once(folder, tmp_path):
+    store = shutil.copytree(folder.parents[2], tmp_path / "store")
+    copied = store / folder.relative_to(folder.parents[2])
+    about = json.loads((copied / "run.json").read_text())
+    about["arm"] = "baseline/probes-on/rollback-on/noise-on/recommend-on"
+    (copied / "run.json").write_text(json.dumps(about))
+    actions = (copied / "actions.jsonl").read_text().splitlines()
+    undone = json.loads(actions[-1]) | {"tool": "undo_last", "arguments": {}}
+    (copied / "actions.jsonl").write_text("\n".join([*actions[:-1], json.dumps(undone)]) + "\n")
+    trial = RecordedTrial.read(copied)
+    assert trial.without(frozenset()).cell.arm.label == "baseline/probes-on/rollback-on/noise-on"
+    tools = counterfactual.replayed_tools(trial)
+    for action in trial.changes:
+        counterfactual._require_replayable(action, tools.get(action.tool))
+    assert "undo_last" not in counterfactual.replayed_tools(RecordedTrial.read(folder))
+
+
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path, capsys):
     assert run(["run", "explain", str(Path(tmp_path))]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -31,6 +31,7 @@ from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RUN, RunStore, read_run
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.verifiers import TrajectoryVerdict
+from opsassay.testbed.operations.rollback import UNDO
 from opsassay.testbed.operations.tool_session import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -56,6 +57,7 @@ class RecordedTrial:
     started_ns: int
     ended_ns: int
     noise: bool = False
+    rollback: bool = False
 
     @classmethod
     def read(cls, run_dir: Path) -> RecordedTrial:
@@ -82,6 +84,7 @@ class RecordedTrial:
         return cls(
             scenario, changes, grade_trial(run_dir, scenario), prompt_arm, arm.knob("probes") != "off", run.seed,
             phases["agent_started"], phases["agent_ended"], arm.knob("noise") == "on",
+            arm.knob("rollback") == "on",
         )  # fmt: skip
 
     def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
@@ -105,7 +108,13 @@ class RecordedTrial:
         replayed = Oracle(fails=("v_outcome",), description="The recorded changes once more.", steps=tuple(steps))
         scenario = self.scenario.model_copy(update={"oracles": {**self.scenario.oracles, REPLAYED: replayed}})
         return TrialRun(scenario, TrialAgent(name=ORACLE + REPLAYED), self.prompt_arm,
-                        probes=self.probes, seed=self.seed, cluster=ClusterSettings(), noise=self.noise)  # fmt: skip
+                        probes=self.probes, seed=self.seed, cluster=ClusterSettings(), noise=self.noise,
+                        rollback=self.rollback)  # fmt: skip
+
+
+def replayed_tools(trial: RecordedTrial) -> dict[str, Tool]:
+    """Return the tools that replays of *trial* have, by name."""
+    return {**tools_of(trial.scenario), **(UNDO if trial.rollback else {})}
 
 
 def _require_replayable(action: Action, tool: Tool | None) -> None:
@@ -250,8 +259,9 @@ def replay(
     """
     if not trial.changes:
         raise UserError("Its agent changed nothing, so that there is nothing to leave out.")
+    tools = replayed_tools(trial)
     for action in trial.changes:
-        _require_replayable(action, tools_of(trial.scenario).get(action.tool))
+        _require_replayable(action, tools.get(action.tool))
     variants = [("nothing", frozenset[int]()), *trial.left_out_in_turn(grouping)]
     found: dict[str, list[TrajectoryVerdict | str]] = {label: [] for label, _ in variants}
     for number in range(max(repeats, LEAST_REPLAYS)):
