@@ -33,6 +33,7 @@ USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
     "sre": ("oracle:control-no-op", "oracle:control-scale-to-zero", "oracle:control-constant-diagnosis"),
     "ciso": ("untouched", "allow-all", "deny-all"),
     "finops": ("constant", "chance"),
+    "triage": ("by-time", "by-calls"),
 }
 """Baselines on the leaderboards of a domain when a task set names none: what no skill looks like there."""
 

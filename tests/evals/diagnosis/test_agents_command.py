@@ -32,7 +32,7 @@ def call(capsys):
 
 def test_the_list_names_the_agents_and_whether_the_machine_seals(call):
     printed = json.loads(call("agent", "list", "--json")[0])
-    assert [item["agent"] for item in printed["items"]] == ["rca", "sre", "ciso", "finops", *ready_files()]
+    assert [item["agent"] for item in printed["items"]] == ["rca", "sre", "ciso", "finops", "triage", *ready_files()]
     assert printed["sealing"]["possible"] == (printed["sealing"]["reason"] is None)
     shown = call("agent", "list")[0]
     assert all(name in shown for name in ("rca", "sre", "ciso", "finops", "deny-all", "detector"))

@@ -16,7 +16,10 @@ from opsassay.evals.runner.domain import outcome_of
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
 from opsassay.evals.runner.ranking import NOT_RANKED, ORACLE, run_id, why_not_ranked
 
-BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
+BASELINES = frozenset({
+    "constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched",
+    "by-time", "by-service", "by-severity", "by-calls",
+})  # fmt: skip
 """Solvers that show what no skill looks like; a program that somebody brings is none, whatever it calls itself."""
 
 BASELINE_ORACLES = frozenset(
