@@ -192,7 +192,8 @@ def test_nothing_that_a_solver_reads_tells_a_group_but_what_the_alerts_say(two, 
     environment = StormEnvironment(storm, None, tmp_path, Meter(Limits()))
     with open_session(environment) as session:
         assert [spec.name for spec in session.specs()] == ["think", "submit"]
-        assert not list(environment.view.iterdir())
+        [file] = environment.view.iterdir()
+        assert json.loads(file.read_text()).keys() == {"alerts", "calls"}
 
 
 def test_the_telemetry_of_a_storm_does_not_hold_its_alerts(case, tmp_path):
@@ -230,7 +231,8 @@ def write_plan(tmp_path, **part):
 AGENT = """\
 import json, sys
 prompt, place = sys.argv[1:]
-ids = [line.split()[0] for line in open(prompt) if line.startswith("a") and line[1:3].isdigit()]
+[file] = [word.rstrip(".\\n") for line in open(prompt) for word in line.split() if "alerts.json" in word]
+ids = [alert["id"] for alert in json.load(open(file))["alerts"]]
 open(place, "w").write(ANSWER)
 """
 

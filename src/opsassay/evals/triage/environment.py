@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from opsassay.solvers.agents.tools import MAX_ROWS, NOTED, TelemetryToolbox, Thi
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
+ALERTS_FILE = "alerts.json"
 _IDS = {"type": "array", "items": {"type": "string"}}
 SUBMIT_SPEC = ToolSpec(
     name=SUBMIT,
@@ -64,15 +66,17 @@ def session_specs(*, with_telemetry: bool) -> tuple[ToolSpec, ...]:
 
 
 class StormEnvironment(FolderEnvironment[StormToolSession]):
-    """The telemetry of a storm of one recording, without its alerts; an empty folder for several laid together."""
+    """The alerts of a storm as JSON and, of one recording, its telemetry."""
 
     def __init__(self, storm: Storm, pack: Datapack | None, run_dir: Path, meter: Meter) -> None:
         super().__init__(run_dir, meter)
         self._storm, self._pack = storm, pack
 
     def prepare(self) -> None:
-        """Copy the telemetry into the view: what its own description says of alerts would tell which are noise."""
+        """Write what is shown into the view, and the telemetry, whose own list of alerts would tell which are noise."""
         super().prepare()
+        shown = self._storm.model_dump(mode="json", include={"alerts", "calls"})
+        (self.view / ALERTS_FILE).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
         if self._pack is not None:
             incident = self._pack.incident.model_copy(update={"alerts": (), "description": ""})
             copy_visible(self._pack, self.view, incident)

@@ -10,7 +10,7 @@ from opsassay.core.schema.run import Metric
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.evals.runner.json_answers import JsonRun
 from opsassay.evals.triage.alerts.answers import BASELINES, oracle_answer
-from opsassay.evals.triage.environment import StormEnvironment, StormToolSession, session_specs
+from opsassay.evals.triage.environment import ALERTS_FILE, StormEnvironment, StormToolSession, session_specs
 from opsassay.evals.triage.score import grade_answer
 from opsassay.evals.triage.tasks import Storm
 from opsassay.solvers.agents.asking import Asker
@@ -53,9 +53,9 @@ class StormRun(JsonRun[Storm, StormToolSession]):
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
         """Return the storm with the paths of the telemetry and of the answer and, with *with_tools*, of the tools."""
-        said = [self.task.goal]
+        said = [self.task.goal, f"Alerts and calls as JSON are in {places['view']}/{ALERTS_FILE}."]
         if self.pack is not None:
-            said.append(f"The telemetry, parquet files with times in UTC, is in {places['view']}.")
+            said.append("Beside it is the telemetry, parquet files with times in UTC.")
         if with_tools:
             said.append("The tools of the MCP server `opsassay` look at it; hand in the answer with submit.")
         return "\n".join(
