@@ -31,7 +31,7 @@ UNSURE = (
     "time.parse_rfc3339_ns", "to_number", "yaml.unmarshal",
 )  # fmt: skip
 """Functions of which regorus and rego-cpp have the same value for some arguments, or a wrong one and none."""
-_SURE_VERB = re.compile(r"%[vd%]")
+_SURE_VERB = re.compile(r"%[v%]")
 OPA_PLACE = "/opt/opsassay-rego/opa"
 UNDEFINED = object()
 """What the rule is where it has no value."""
@@ -148,9 +148,10 @@ class Regorus:
         tree = json.loads(engine.get_ast_as_json())
         self.calls = {_name_of(call["fcn"]) for call in _under_key(tree, "Call")}
         self._uncertain_constructs = [] if syntax == "v0" else sorted(_uncertain_constructs(tree, policy.encode()))
-        computed = {one["op"] for one in _under_key(tree, "ArithExpr")}
-        self._computes = syntax != "v0" and bool(computed & {"Sub", "Mul", "Div"})
-        self._broken = any(one["value"] % 1 for one in _under_key(tree, "Number"))
+        computed = {one["op"] for one in _under_key(tree, "ArithExpr")} | self.calls
+        self._computes = syntax != "v0" and bool(computed & {"Sub", "Mul", "Div", "sprintf"})
+        numbers = [policy.encode()[one["span"]["start"] : one["span"]["end"]] for one in _under_key(tree, "Number")]
+        self._broken = any(set(b".eE") & set(number) for number in numbers)
 
     def _engine(self) -> Any:
         """Return a new engine with the policy."""
@@ -164,7 +165,7 @@ class Regorus:
         if self._uncertain_constructs:
             raise UnsureError(self._uncertain_constructs[0])
         if self._computes and (self._broken or _has_fractions(document)):
-            raise UnsureError("what -, * and / make of numbers that are not whole")
+            raise UnsureError("what -, *, / and sprintf make of numbers that are not whole, or have an exponent")
         return self.own_value(document)
 
     def own_value(self, document: str) -> Any:
@@ -271,7 +272,7 @@ def _uncertain_constructs(tree: Any, text: bytes) -> Iterator[str]:
             yield f"the function {name}"
         written = {"value": "%", **call["params"][0].get("String", {}), **call["params"][0].get("RawString", {})}
         if name == "sprintf" and "%" in _SURE_VERB.sub("", written["value"]):
-            yield "sprintf with a verb that is neither %v nor %d"
+            yield "sprintf with a verb that is not %v"
     if any(one.get("Number", {"value": 0})["value"] < 0 for one in _under_key(tree, "index")):
         yield "an index below 0"
     for stmts in _under_key(tree, "stmts"):
