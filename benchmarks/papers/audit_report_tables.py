@@ -16,6 +16,8 @@ from opsassay.analysis.audit.effects import TIE
 from opsassay.analysis.audit.interaction import Test
 from opsassay.evals.runner.tables import ResultTable
 
+from .running import part_of
+
 APPROACHES = {
     "fractional_logit": "Fractional GLM", "firth_wald": "Firth penalised", "l2": "L2-regularised (C=1.0)",
     "without_separated_cells": "Drop quasi-separated cells", "cluster_robust_wald": "Cluster-robust Wald",
@@ -188,3 +190,7 @@ def _choices(report: AuditReport) -> ResultTable:
 def _asked(report: AuditReport) -> set[str]:
     """Return the names of the choices that the settings make, which are not those of families left out."""
     return {"canonical labels", f"without {', '.join(report.settings.without)}"}
+
+
+if __name__ == "__main__":
+    part_of("audit_tables")

@@ -8,6 +8,7 @@ from typing import Any
 from opsassay.evals.remediation.tables import BASELINE, TrialRow, group_rows, interval, share
 from opsassay.evals.runner.tables import ResultTable
 
+from .running import part_of
 from .significance import fisher_exact, sign_test
 
 
@@ -76,3 +77,7 @@ def _contrast(on: Sequence[TrialRow], off: Sequence[TrialRow]) -> tuple[str, ...
         share(sum(r.conjunction for r in on), len(on)),
         share(sum(r.conjunction for r in off), len(off)),
     )
+
+
+if __name__ == "__main__":
+    part_of("side_effects")

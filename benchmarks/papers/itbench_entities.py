@@ -17,6 +17,8 @@ from statistics import fmean
 from opsassay.scoring.itbench import ItbenchAnswer, ItbenchTruth
 from opsassay.scoring.metrics import harmonic_mean
 
+from .running import part_of
+
 MOST = 5
 """The largest k of the first k claims."""
 
@@ -88,3 +90,7 @@ def hops_between(edges: Iterable[tuple[str, str]], begin: Iterable[str]) -> dict
 def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return fmean(listed) if listed else 0.0
+
+
+if __name__ == "__main__":
+    part_of("itbench_answers")

@@ -17,6 +17,8 @@ from opsassay.core.schema.causal_graph import CausalEdge
 from opsassay.scoring.itbench import ItbenchAnswer, ItbenchTruth
 from opsassay.telemetry.importers.itbench import filters_of, stem_of
 
+from .running import part_of
+
 FAILURE = re.compile(
     r"\berrors?\b|\berror rate|\bfail\w*|\blatency|\bslow\w*|\bhigh cpu|\bsaturat\w*|\bthreshold|\bunavailable"
     r"|\bcannot\b|\bcrash\w*|\btime[ds]? ?out|\btimeouts?\b|\boom\w*|imagepullbackoff|\bstuck\b|\bnotready\b"
@@ -97,3 +99,7 @@ def _bare(name: str) -> str:
     """Return *name* in small letters without the end of a pod's name, a number, or the word for a kind."""
     small = re.sub(r"-[0-9a-f]{7,10}-[a-z0-9]{5}$|-\d+$", "", name.lower())
     return re.sub(r"-(?:service|pod|deployment)$", "", small)
+
+
+if __name__ == "__main__":
+    part_of("itbench_answers")

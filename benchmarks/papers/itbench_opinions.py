@@ -23,6 +23,7 @@ from opsassay.solvers.agents.models.base import Message, Model
 
 from .itbench_entities import hops_between
 from .itbench_first_failure import Components
+from .running import part_of
 
 HERE = Path(__file__).parent
 CHECKLIST: Mapping[str, Any] = yaml.safe_load((HERE / "itbench_checklist.yaml").read_text(encoding="utf-8"))
@@ -148,3 +149,7 @@ def _ask(judge: Model, prompt: str, **material: str) -> dict[str, Any]:
     if not isinstance(reply, dict):
         raise TypeError(f"its answer is no JSON object: {text[:80]!r}")
     return reply
+
+
+if __name__ == "__main__":
+    part_of("itbench_answers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsassay.cli.output import print_tables
 from opsassay.evals.compliance.tasks import ANSIBLE
 from opsassay.evals.compliance.tasks import published as compliance_tasks
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
@@ -67,3 +68,7 @@ def _use_case(name: str, number: int) -> ResultTable:
         ("steps of the right oracle", "; ".join(f"{step.verb} {step.arguments or ''}".strip() for step in steps)),
     )
     return ResultTable(f"Use case {name}", ("", "details"), found, number=number)
+
+
+if __name__ == "__main__":
+    print_tables(task_tables())

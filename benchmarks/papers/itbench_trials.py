@@ -28,6 +28,8 @@ from opsassay.scoring.trajectory import visited_services
 from opsassay.solvers.agents.sre_prompts import DIAGNOSIS_REPORT, MITIGATION_REPORT
 from opsassay.testbed.scenarios import system_of
 
+from .running import part_of
+
 MASKED = f"{BASELINE}/mask-"
 MOST_TRIES = 5
 HANDING_IN = frozenset({DIAGNOSIS_REPORT.name, MITIGATION_REPORT.name})
@@ -319,3 +321,7 @@ def ks_test(values: Sequence[float], others: Sequence[float]) -> float | None:
     from scipy import stats
 
     return float(stats.ks_2samp(values, others).pvalue)
+
+
+if __name__ == "__main__":
+    part_of("itbench")

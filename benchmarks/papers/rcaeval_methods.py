@@ -8,6 +8,7 @@ causal-learn``; PC tests every pair of columns given others, so the columns with
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -289,3 +290,8 @@ def residuals(both: Matrix, rows: int, parents: Sequence[Sequence[int]]) -> Matr
         residual = (both[:, column] - design @ fitted)[:, None]
         out[:, column] = z_scores(residual[:rows], residual[rows:])[:, 0]
     return out
+
+
+if __name__ == "__main__":
+    sys.stderr.write("Error: methods are run by `opsassay run diagnose INCIDENTS -m FILE:Rcd`, FILE being this one.\n")
+    sys.exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -19,6 +19,10 @@ def run(command: click.Command, arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         outcome: Any = command.main(args=words, standalone_mode=False)
+    except click.MissingParameter as error:
+        missing = error.param.human_readable_name if error.param else "more"
+        echo(f"Error: {command.name} needs {missing}. {command.get_short_help_str(1000)}", err=True)
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -26,6 +30,12 @@ def run(command: click.Command, arguments: Sequence[str] | None = None) -> int:
         echo(f"Error: {error}", err=True)
         return error.exit_code
     return outcome if isinstance(outcome, int) else 0
+
+
+def part_of(name: str) -> NoReturn:
+    """End a script that was run though it is a part of the command *name*, with one sentence."""
+    echo(f"Error: this is a part of another command; run `python -m benchmarks.papers.{name}`.", err=True)
+    sys.exit(2)
 
 
 @dataclass(frozen=True)

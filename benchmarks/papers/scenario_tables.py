@@ -11,6 +11,8 @@ from opsassay.evals.remediation.tables import BASELINE, TrialRow, group_rows, sh
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.tables import ResultTable
 
+from .running import part_of
+
 CHECKS = {
     "D1": "{:.0%} of replicas ready", "D2": "every backend list filled",
     "D3": "an end-to-end request to {} answered", "D4": "every part of the control plane runs",
@@ -130,3 +132,7 @@ def run_slices(rows: Sequence[TrialRow]) -> ResultTable:
     )
     columns = ("slice", "n", "scenarios", "agents", "used for tables")
     return ResultTable("Run slices", columns, found, number=7)
+
+
+if __name__ == "__main__":
+    part_of("side_effects")

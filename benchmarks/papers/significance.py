@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .running import part_of
+
 
 def fisher_exact(hits: int, of: int, other_hits: int, other_of: int) -> float | None:
     """Return the two-sided p of equal rates of *hits* of *of* and *other_hits* of *other_of*; None where one is empty."""
@@ -24,3 +26,7 @@ def sign_test(pairs: Sequence[tuple[float, float]]) -> float | None:
     from scipy import stats
 
     return float(stats.binomtest(above, differing, 0.5).pvalue)
+
+
+if __name__ == "__main__":
+    part_of("side_effects")

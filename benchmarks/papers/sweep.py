@@ -18,6 +18,7 @@ from opsassay.scoring.verifiers.certify import hidden_failure
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.scoring.verifiers.evidence import RunEvidence, Series
 
+from .running import part_of
 from .significance import fisher_exact
 
 FLOORS = (0.80, 0.85, 0.90, 0.95)
@@ -182,3 +183,7 @@ def _thinned(series: Series, cadence_s: float) -> Series:
     first_of_turn = np.concatenate([[True], turn[1:] != turn[:-1]])
     first_of_turn[-1] = True
     return series.select(first_of_turn)
+
+
+if __name__ == "__main__":
+    part_of("side_effects")

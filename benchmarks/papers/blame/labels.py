@@ -16,6 +16,7 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.evals.runner.tables import ResultTable, percent
 
+from ..running import part_of
 from .bench import scored
 from .scores import breakdown, third
 from .settings import BenchSettings
@@ -106,3 +107,7 @@ def _by_technique(lines: Sequence[AnswerLine]) -> dict[str, list[AnswerLine]]:
     for line in lines:
         found.setdefault(f"{line.technique} [{line.arm}]" if line.arm else line.technique, []).append(line)
     return found
+
+
+if __name__ == "__main__":
+    part_of("blame")

@@ -14,6 +14,7 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.telemetry.content import whole_file
 
+from ..running import part_of
 from .bench import scored
 from .scores import Scored
 from .settings import BenchSettings
@@ -80,3 +81,7 @@ def _hit(row: Scored, metric: BlameMetric) -> bool:
 
 def _label(agent: str | None, step: int | None, metric: BlameMetric) -> str:
     return (agent if metric == "agent" else None if step is None else str(step)) or "none"
+
+
+if __name__ == "__main__":
+    part_of("blame")

@@ -17,6 +17,7 @@ from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import wilson
 
+from ..running import part_of
 from .settings import Scorer
 
 
@@ -145,3 +146,7 @@ def _macro(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) ->
     for runs in traces:
         by_system[runs[0].system].append(_share(runs, hit))
     return _mean(map(_mean, by_system.values()))
+
+
+if __name__ == "__main__":
+    part_of("blame")

@@ -10,6 +10,7 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.evals.runner.tables import ResultTable
 
+from ..running import part_of
 from .bench import scored
 from .scores import Scored, summarise
 from .settings import BenchSettings
@@ -73,3 +74,7 @@ def _cell(rows: Sequence[Scored], systems: Sequence[str]) -> str:
     if not counted:
         return ""
     return " / ".join(f"{100 * fmean(getattr(one, what).value for one in counted):.1f}" for what in ("agent", "step"))
+
+
+if __name__ == "__main__":
+    part_of("blame")

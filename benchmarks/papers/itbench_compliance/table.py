@@ -9,6 +9,7 @@ from opsassay.core.untrusted import safe_text
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.runner.tables import ResultTable
 
+from ..running import part_of
 from .examples import ItbenchExamples
 from .new_policies import new_submissions
 from .rego_answers import Rego, rego_submissions
@@ -62,3 +63,7 @@ def _counts(rows: Sequence[JudgedSubmission]) -> dict[str, int]:
         "right_answers_refused_by_ours": sum(one.ours is False for one in right),
         "not_judged_without_rego": sum(one.ours is None for one in rows),
     }
+
+
+if __name__ == "__main__":
+    part_of("itbench_compliance")
