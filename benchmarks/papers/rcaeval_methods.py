@@ -270,7 +270,7 @@ def pc_parents(both: Matrix, alpha: float) -> list[list[int]]:
     if both.shape[1] < 2:
         return [[] for _ in range(both.shape[1])]
     draw = np.random.default_rng(0)  # columns that are the same up to a factor make its covariance singular
-    jittered = both + draw.normal(0, 1e-9, both.shape) * both.std(axis=0)
+    jittered = both + draw.normal(0, 1e-6, both.shape) * both.std(axis=0)
     graph = pc(jittered, alpha=alpha, show_progress=False).G.graph
     everything = range(len(graph))
     return [[cause for cause in everything if cause != one and _points(graph, cause, one)] for one in everything]

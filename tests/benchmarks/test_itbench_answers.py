@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from opsassay.core.errors import UserError
 from opsassay.scoring.itbench import ItbenchAnswer, ItbenchTruth, read_itbench_answer
+from opsassay.scoring.itbench_names import SHORT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "itbench"
 TRUTH = EXAMPLE / "truths" / "scenario_7"
@@ -60,7 +61,12 @@ def test_more_roots_than_there_are_cost(truth):
         ("Service/front", "front-service-1"),
         ("front-proxy", "front-proxy-service-1"),
         ("shop/Pod/cart-7d9f-x2", "cart-pod-1"),
-        ("shop/service/CHECKOUT", None),
+        ("shop/service/CHECKOUT", "checkout-service-1"),
+        ("svc/checkout -n shop", "checkout-service-1"),
+        ("checkout.shop.svc.cluster.local", "checkout-service-1"),
+        ("`Shop/Services/checkout`", "checkout-service-1"),
+        ("failed because checkout called front-proxy", None),
+        ("other/svc/checkout", None),
         ("other/Service/front", None),
         ("shop/Node/front", None),
         ("", None),
@@ -271,13 +277,31 @@ def test_every_public_ground_truth_answered_in_the_mandated_form_is_whole(real_d
     assert graded >= 41
 
 
-WRITTEN = {
-    "kinds in small letters": lambda parts: f"{parts[0]}/{parts[1].lower()}/{parts[2]}",
-    "kinds in capitals": lambda parts: f"{parts[0]}/{parts[1].upper()}/{parts[2]}",
-    "kinds of many": lambda parts: f"{parts[0]}/{_many(parts[1])}/{parts[2]}",
-    "no namespace": lambda parts: f"{parts[1]}/{parts[2]}",
-    "an empty namespace": lambda parts: f"/{parts[1]}/{parts[2]}",
-}
+WRITTEN = [
+    "{n}/{k_small}/{b}", "{n}/{k_large}/{b}", "{n}/{k_many}/{b}", "{n}/{k_many_small}/{b}", "{k}/{b}",
+    "{k_many_small}/{b}", "/{k}/{b}", "{n}/{k_short}/{b}", "{k_short}/{b}", "{k_short} {b} -n {n}",
+    "{k_small}/{b} -n {n}", " {n} / {k} / {b}\n", "{n}//{k}/{b}/", "{k}/{n}/{b}", "{k} {n}/{b}", "{k}:{b}",
+    "{n}:{k}:{b}", "{n}::{k}::{b}", "{n}|{k}|{b}", "{n}.{k}.{b}", "{n} > {k} > {b}", "{n}\\{k}\\{b}",
+    "{n}\N{FULLWIDTH SOLIDUS}{k}\N{FULLWIDTH SOLIDUS}{b}", "{k} {b}", "{b} ({k})", "the {b} {k_small}",
+    "{b} {k_small} in {n}", "{k}/{b} ({n})", "namespace: {n}, kind: {k}, name: {b}",
+    "kind={k},name={b},namespace={n}", "/api/v1/namespaces/{n}/{k_many_small}/{b}",
+    "/apis/apps/v1/namespaces/{n}/{k_many_small}/{b}", "namespaces/{n}/{k_small}/{b}", "{n}/apps/v1/{k}/{b}",
+    "{n}/{k_small}.apps/{b}", "{n}/{k_many_small}.v1.apps/{b}", "{n}/{k_snake}/{b}", "{n_large}/{k}/{b}",
+    "{n}/{k}/{b_large}", '"{n}/{k}/{b}"', "`{n}/{k}/{b}`", "**{n}/{k}/{b}**", "- {n}/{k}/{b}", "[{n}/{k}/{b}]",
+    "<{n}/{k}/{b}>", "\ufeff{n}/{k}/{b}.", "None/{k}/{b}", "null/{k}/{b}", "-/{k}/{b}", "k8s://{n}/{k}/{b}",
+    "cluster/{n}/{k}/{b}", "{n}/{b}", "{b}.{n}", "{b}",
+]  # fmt: skip
+"""Ways in which agents write a name: n, k, b are namespace, kind and name."""
+
+
+def _written(how: str, name: str) -> str:
+    """Return NAMESPACE/KIND/NAME in another way."""
+    n, k, b = name.split("/", 2)
+    short = {kind: text for text, kind in SHORT.items()}.get(k.lower(), k)
+    return how.format(
+        n=n, k=k, b=b, k_small=k.lower(), k_large=k.upper(), k_many=_many(k), k_many_small=_many(k).lower(), k_short=short,
+        n_large=n.upper(), b_large=b.upper(), k_snake=re.sub("(?<=[a-z])(?=[A-Z])", "_", k).lower(),
+    )  # fmt: skip
 
 
 def _many(kind: str) -> str:
@@ -287,6 +311,7 @@ def _many(kind: str) -> str:
     return kind + ("es" if kind.endswith("ss") else "" if kind.endswith("s") else "s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", WRITTEN)
 @pytest.mark.parametrize("file", ["groundtruth_v1.yaml", "groundtruth.yaml"])
 def test_every_public_root_is_found_however_its_name_is_written(real_data, file, how):
@@ -296,14 +321,30 @@ def test_every_public_root_is_found_however_its_name_is_written(real_data, file,
             truth = ItbenchTruth.read(folder, (file,))
         except UserError:
             continue
-        said = {name: WRITTEN[how](_mandated(truth, name).split("/", 2)) for name in truth.truth.groups}
+        said = {name: _written(how, _mandated(truth, name)) for name in truth.truth.groups}
         edges = tuple((said[edge.source], said[edge.target]) for edge in truth.truth.annotation.graph.edges)
         found = truth.score(ItbenchAnswer(tuple(said[root] for root in truth.truth.roots), edges))
         graded += 1
         if (round(found.fl, 9), found.found, found.precision) != (1.0, True, 1.0):
             missed.append(folder.name)
     assert graded >= 41
-    assert missed == []
+    of_two_kinds = {"groundtruth_v1.yaml": ["scenario_20"], "groundtruth.yaml": ["scenario_38"]}[file]
+    assert missed == ([] if "{k" in how else of_two_kinds)  # without a kind two objects have one name
+
+
+WORKLOAD = "groups:\n- {id: a, kind: Deployment, namespace: n, name: cart, root_cause: true}\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["n/ReplicaSet/cart-5d9c7f6b8", "n/Pod/cart-5d9c7f6b8-x2x4z", "po/cart-5d9c7f6b8-x2x4z"]
+)
+def test_what_a_deployment_makes_is_the_deployment_where_the_truth_has_no_pods(tmp_path, name):
+    alone = ItbenchTruth.read(_made(tmp_path / "alone", WORKLOAD))
+    assert alone.score(ItbenchAnswer((name,), ())).precision == 1.0
+    pods = ItbenchTruth.read(
+        _made(tmp_path / "pods", WORKLOAD + "- {id: p, kind: Pod, namespace: n, filter: [cart-.*]}\n")
+    )
+    assert pods.group_of(name) == ("a" if "Replica" in name else "p")
 
 
 @pytest.mark.parametrize(

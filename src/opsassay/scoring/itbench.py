@@ -18,6 +18,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.untrusted import read_plain
+from opsassay.scoring.itbench_names import EntityName, owners_of, readings_of, singular_kind
 from opsassay.scoring.ntam import TABLE_33, Ntam, Parameters, chains_of
 from opsassay.scoring.topology import Topology
 from opsassay.telemetry.importers.itbench import (
@@ -34,7 +35,7 @@ from opsassay.telemetry.importers.itbench import (
 
 MOST_BYTES = 4 * 2**20
 LONGEST_NAME = 300
-OWNERS = frozenset({"deployment", "statefulset", "daemonset", "replicaset", "job"})
+WORKLOADS = frozenset({"deployment", "statefulset", "daemonset", "replicaset", "job"})
 """Kinds whose pods are called after them."""
 CLUSTER_WIDE = frozenset({"namespace", "node", "persistentvolume", "storageclass", "clusterrole", "clusterrolebinding"})
 """Kinds whose objects are in no namespace, whatever an answer or a truth says."""
@@ -136,14 +137,38 @@ class ItbenchTruth:
         """Return the id of the truth's group that the entity *name* belongs to, None when there is none.
 
         Nearest is a group of that name, then one whose filter matches it as a whole, then one whose filter matches its
-        beginning; of several the one whose filter says most.
+        beginning; of several the one whose filter says most. Of the readings of *name* the likeliest of the nearest counts.
+        What no group has belongs to the workload that it is called after: a replica set to its deployment.
         """
         if name in self.truth.groups:
             return name
-        namespace, kind, base = _split_entity_name(name)
-        near = [(self.distance(one, base), one) for one in self.truth.groups if self._group_fits(one, namespace, kind)]
-        found = min(((distance, one) for distance, one in near if base and distance is not None), default=None)
-        return found[1] if found else None
+        readings = self._readings(name)
+        small = name.strip().lower()
+        return (
+            self._nearest(readings)
+            or next((group for group in self.truth.groups if group.lower() == small), None)
+            or self._nearest([owner for one in readings for owner in owners_of(one)])
+        )
+
+    def _readings(self, name: str) -> list[EntityName]:
+        """Return what *name* can mean, in the kinds and namespaces of this truth."""
+        groups = self.truth.groups.values()
+        kinds, namespaces = ({str(of.get(key) or "") for of in groups} for key in ("kind", "namespace"))
+        return readings_of(name, kinds - {""}, {one.lower() for one in namespaces - {""}})
+
+    def _nearest(self, readings: Sequence[EntityName]) -> str | None:
+        """Return the group that is nearest to one of *readings*, None when no filter matches any.
+
+        Of groups of several kinds with the very name that stands there without a kind a root cause is meant.
+        """
+        roots = self.truth.roots
+        found = [
+            ((distance[0], place, bool(one.kind or distance[0]) or group not in roots, *distance[1:]), group)
+            for place, one in enumerate(readings)
+            for group in self.truth.groups
+            if self._group_fits(group, one) and (distance := self.distance(group, one.name)) is not None
+        ]
+        return min(found)[1] if found else None
 
     def distance(self, group: str, base: str) -> tuple[int, int, bool, int] | None:
         """Return how well the name *base* fits *group* as a sort key, lowest best; None when no filter matches it."""
@@ -158,35 +183,23 @@ class ItbenchTruth:
         return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
 
     def _owned_pod_groups(self, name: str) -> list[str]:
-        """Return the pod groups whose filters fit workload *name* ("namespace/Kind/name"); none for other kinds."""
-        namespace, kind, base = _split_entity_name(name)
-        if kind not in OWNERS:
-            return []
-        pods = [one for one in self.truth.groups if self._group_fits(one, namespace, "pod")]
-        patterns = {pod: map(compiled_filter, filters_of(self.truth.groups[pod])) for pod in pods}
-        return [pod for pod in pods if any(one is not None and fits_filter(one, base) for one in patterns[pod])]
+        """Return the pod groups whose filters fit the workload *name*; none for other kinds."""
+        for one in self._readings(name):
+            if one.kind not in WORKLOADS:
+                continue
+            pods = [group for group in self.truth.groups if self._group_fits(group, one._replace(kind="pod"))]
+            patterns = {pod: map(compiled_filter, filters_of(self.truth.groups[pod])) for pod in pods}
+            found = [pod for pod in pods if any(p is not None and fits_filter(p, one.name) for p in patterns[pod])]
+            if found:
+                return found
+        return []
 
-    def _group_fits(self, group: str, namespace: str, kind: str) -> bool:
-        """Whether truth group *group* can be of *kind* in *namespace*; an empty string fits anything."""
+    def _group_fits(self, group: str, reading: EntityName) -> bool:
+        """Whether truth group *group* can be of the kind and in the namespace of *reading*; "" fits anything."""
         of = self.truth.groups[group]
-        own_kind, own_namespace = _singular_kind(str(of.get("kind") or "")), str(of.get("namespace") or "")
-        anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
-        return (not kind or not own_kind or own_kind == kind) and (anywhere or own_namespace == namespace)
-
-
-def _split_entity_name(name: str) -> tuple[str, str, str]:
-    """Return (namespace, kind, name) of "NAMESPACE/KIND/NAME", the kind in singular; '' for a missing part."""
-    *before, base = name.split("/")
-    kind = _singular_kind(before[-1]) if before else ""
-    return before[-2] if len(before) > 1 else "", kind, base
-
-
-def _singular_kind(kind: str) -> str:
-    """Return *kind* in lower case and singular: "Pods" as "pod", "policies" as "policy"; a final -ss stays."""
-    small = kind.lower()
-    if small.endswith("ies"):
-        return f"{small[:-3]}y"
-    return small if small.endswith("ss") else small.removesuffix("es" if small.endswith("sses") else "s")
+        kind, namespace = singular_kind(str(of.get("kind") or "")), str(of.get("namespace") or "").lower()
+        anywhere = not reading.namespace or not namespace or kind in CLUSTER_WIDE
+        return (not reading.kind or not kind or kind == reading.kind) and (anywhere or namespace == reading.namespace)
 
 
 def read_itbench_answer(path: Path) -> ItbenchAnswer:

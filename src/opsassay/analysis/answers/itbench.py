@@ -19,6 +19,7 @@ from opsassay.core.schema.run import RunStatus
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.scoring.itbench import ItbenchTruth, read_itbench_answer
+from opsassay.scoring.itbench_names import readings_of
 from opsassay.scoring.profiles import normalise
 from opsassay.telemetry.importers.itbench import ENTITIES, GroundTruth
 from opsassay.telemetry.importers.itbench_objects import workload_of
@@ -27,7 +28,7 @@ from opsassay.telemetry.tree import Case
 OUTPUTS = ("agent_output.json", "agent_response.json")
 """What the files of answers are called."""
 
-_SERVICES = frozenset({"", "service", "deployment", "statefulset", "daemonset", "replicaset", "pod", "container"})
+_SERVICES = frozenset({"service", "deployment", "statefulset", "daemonset", "replicaset", "pod", "container"})
 """Kinds whose name is that of a service, or begins with it."""
 
 
@@ -95,11 +96,10 @@ class _EntityNames:
         A root of the ground truth that is no workload, such as an experiment or a policy, stands for the service by which
         the truth of the incident names it.
         """
-        *before, base = [part for part in name.split("/") if part] or [name]
-        if not before or before[-1].lower() in _SERVICES:
-            for candidate in (base, workload_of(base)):
+        for one in readings_of(name, _SERVICES, ()):
+            for candidate in (one.name, workload_of(one.name)) if one.kind in {"", *_SERVICES} else ():
                 if found := self._services.get(normalise(candidate)):
-                    notes += [f"{base!r} is read as the service {found!r}"] if found != base else []
+                    notes += [f"{one.name!r} is read as the service {found!r}"] if found != one.name else []
                     return found
         group = self._truth.group_of(name) if self._truth else None
         if group in self._roots:
