@@ -166,9 +166,22 @@ def _keep_entry(
         report.problems.append(sentence_about(document, error))
 
 
+_CAUSES: Mapping[type[Exception], str] = {
+    AttributeError: "a value is of another type",
+    TypeError: "a value is of another type",
+    LookupError: "a value is missing",
+    ArithmeticError: "a number is too large",
+    RecursionError: "it is nested too deeply",
+}
+"""What is said of a file that raises an exception; of any other its own words."""
+
+
 def sentence_about(document: Document, error: Exception) -> str:
     """Return one line on what is wrong with an entry of *document*."""
-    said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({type(error).__name__}: {error})"
+    said = str(error)
+    if not isinstance(error, OpsAssayError):
+        why = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), said)
+        said = f"it is not in the form ({why}); restore it, or leave it out."
     return one_sentence(said if document.name in said else f"{document.name}: {said}")
 
 

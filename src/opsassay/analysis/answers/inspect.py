@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading
 from opsassay.core.errors import UserError
@@ -31,13 +30,9 @@ def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list
     return [ExternalAnswer(place, case, solver, outcome, cell.seed, sample.trace())]
 
 
-def _has_log_suffix(path: Path) -> bool:
-    return path.suffix.lower() == ".eval"
+def _is_log(document: Document) -> bool:
+    """Return whether *document* is a log; raises DatapackError for one that is no JSON."""
+    return document.suffix == ".eval" or is_inspect(document.content)
 
 
-FORM = AnswerForm(
-    (".eval", ".json"),
-    lambda document: document.suffix == ".eval" or is_inspect(document.content),
-    _list_readings,
-    _has_log_suffix,
-)
+FORM = AnswerForm((".eval", ".json"), _is_log, _list_readings, lambda path: _is_log(Document(path, path)))
