@@ -19,12 +19,13 @@ from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import open_plain
 from opsassay.evals.diagnosis.workers.template import INCIDENT_FOLDER
 from opsassay.evals.runner.tool_servers import started_servers
+from opsassay.solvers.agents.cluster_tools import toolbox_of
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
 from opsassay.solvers.agents.mcp_tools import JoinedToolbox, ToolServer
 from opsassay.solvers.agents.record import AgentRecorder
-from opsassay.solvers.agents.tools import MAX_ROWS, TelemetryToolbox
+from opsassay.solvers.agents.tools import MAX_ROWS
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION
@@ -152,7 +153,7 @@ class IncidentEnvironment:
         if not self._with_tools:
             return None
         sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
-        own = TelemetryToolbox(self._stack.enter_context(sql))
+        own = toolbox_of(self._stack.enter_context(sql), self._incident.incident)
         self.servers = self._stack.enter_context(
             started_servers(
                 self._planned, self.folder / INCIDENT_FOLDER, self.folder, self._meter.limits.seconds,

@@ -13,7 +13,7 @@ from opsassay.core.errors import StartError
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.mcp_server import MAX_LINE_BYTES
-from opsassay.solvers.agents.tools import MAX_CHARACTERS, TelemetryToolbox
+from opsassay.solvers.agents.tools import MAX_CHARACTERS, TOOLS, TelemetryToolbox, tool_specs
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_PAGES = 20
@@ -141,8 +141,9 @@ class JoinedToolbox:
         self._of = {spec.name: server for server in servers for spec in server.specs()}
 
     def further_specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the servers' tools."""
-        return tuple(spec for server in self._servers for spec in server.specs())
+        """Return the specifications of the tools that not every incident has, then of the servers' tools."""
+        own = {name: asked for name, asked in self._own.tools.items() if name not in TOOLS}
+        return (*tool_specs(own), *(spec for server in self._servers for spec in server.specs()))
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Return the call with its output; an error is reported and never raised."""

@@ -55,7 +55,7 @@ def _investigate(exam: Exam) -> list[Message]:
 
     while exam.meter.exhausted(SYNTHESIS_SHARE) is None:
         try:
-            reply = exam.asker.ask(INVESTIGATOR, list(messages), tool_specs(), act)
+            reply = exam.asker.ask(INVESTIGATOR, list(messages), tool_specs(exam.tools.tools), act)
         except LimitError:
             break
         except ModelError as error:

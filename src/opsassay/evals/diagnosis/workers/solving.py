@@ -13,12 +13,13 @@ from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.evals.diagnosis.workers.answers import read_worker_answer
 from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.base import Exam, agent_named
+from opsassay.solvers.agents.cluster_tools import toolbox_of
 from opsassay.solvers.agents.contract import AnswerError
 from opsassay.solvers.agents.limits import Limits, Meter, Price
 from opsassay.solvers.agents.models.base import ModelError
 from opsassay.solvers.agents.models.named import model_named
 from opsassay.solvers.agents.record import AgentRecorder
-from opsassay.solvers.agents.tools import MAX_ROWS, TelemetryToolbox
+from opsassay.solvers.agents.tools import MAX_ROWS
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
@@ -64,7 +65,9 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
         model = model_named(job["model"], retries=0, timeout_s=min(limits.seconds, 300.0))
         with LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS) as sql:
             asker = Asker(model, meter, AgentRecorder(Path.cwd()), temperature=job["temperature"])
-            exam = Exam(incident.incident, tuple(incident.candidates()), TelemetryToolbox(sql), asker, meter)
+            exam = Exam(
+                incident.incident, tuple(incident.candidates()), toolbox_of(sql, incident.incident), asker, meter
+            )
             answer = agent.solve(exam)
         payload["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
     except ModelError as error:
