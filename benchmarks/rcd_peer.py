@@ -14,15 +14,15 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable
+from importlib import import_module
 from itertools import product
 
 import numpy as np
 
-from papers.rcaeval_methods import Matrix, rcd_ranking
+from opsassay.solvers.methods.matrix import Matrix
+from papers.rcaeval_methods import rcd_ranking
 
 COLUMNS, ROWS, SHIFT, SEEDS = 12, 120, 5.0, (0, 1)
-Ranked = Callable[[Matrix, Matrix, int], list[int]]
 
 
 def drawn(seed: int) -> tuple[Matrix, Matrix, int]:
@@ -50,17 +50,15 @@ def ours(normal: Matrix, abnormal: Matrix, seed: int) -> list[int]:
 
 def theirs(normal: Matrix, abnormal: Matrix, seed: int) -> list[int]:
     """Return what PyRCA's RCD is left with."""
-    import pandas as pd
-    from pyrca.thirdparty.causallearn.utils.cit import chisq
-    from pyrca.thirdparty.rcd import rcd
-
+    frame = import_module("pandas").DataFrame
+    rcd, tests = (import_module(f"pyrca.thirdparty.{name}") for name in ("rcd.rcd", "causallearn.utils.cit"))
     np.random.seed(seed)
     names = [str(column) for column in range(normal.shape[1])]
     settings = {
         "start_alpha": 0.01, "alpha_step": 0.1, "alpha_limit": 1, "localized": True, "gamma": 5, "bins": 5,
-        "f_node": "F-node", "verbose": False, "ci_test": chisq,
+        "f_node": "F-node", "verbose": False, "ci_test": tests.chisq,
     }  # fmt: skip
-    frames = (pd.DataFrame(values, columns=names) for values in (normal, abnormal))
+    frames = (frame(values, columns=names) for values in (normal, abnormal))
     return [int(name) for name in rcd.run_multi_phase(*frames, settings)[0]]
 
 
