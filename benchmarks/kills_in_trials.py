@@ -2,7 +2,8 @@
 
 Each round runs a plan of one short trial with an agent of its own, kills one process that is drawn from all that have to do
 with it (each kind is as likely as another), and then gives the same command until the plan is done: it has to be done once,
-with nothing left of processes and control groups. Run: ``python benchmarks/kills_in_trials.py [ROUNDS] [SEED]``.
+with nothing left of processes and control groups. The processes are the trial, its observer, the runner and the warm pool;
+`kills.py` kills others. Run: ``python benchmarks/kills_in_trials.py [ROUNDS] [SEED]``.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ class Entry:
         """The shares of repeats that succeeded, by task."""
         return self._mean_by_task(lambda run: run.succeeded)
 
-    def by_task(self, metric: str) -> dict[TaskKey, float]:
-        """Return the mean over repeats of *metric* by task."""
-        return self._mean_by_task(lambda run: run.values.get(metric))
+    def by_task(self, metric: str | None) -> dict[TaskKey, float]:
+        """Return the mean over repeats of *metric*, or of success, by task."""
+        return self.scores if metric is None else self._mean_by_task(lambda run: run.values.get(metric))
 
     def costs(self, name: str) -> dict[TaskKey, float]:
         """Return the mean over repeats of the usage *name*, one of `COSTS`, by task."""
