@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -98,7 +99,7 @@ def main() -> None:
 def one_round(folder: Path, store: Path, chance: random.Random, victims: Counter[str]) -> tuple[str, list[str]]:
     """Return what was killed and what was wrong afterwards; kinds that were killed least are drawn from."""
     command = [sys.executable, "-m", "opsassay", "run", "trials", str(folder / "plan.yaml"), "-o", str(store)]
-    output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    output: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
     runner = subprocess.Popen(command, **output)
     deadline, until = time.monotonic() + 60, time.monotonic() + chance.uniform(6.0, 22.0)
     while not list(store.glob("runs/*/*/phases.jsonl")) and runner.poll() is None and time.monotonic() < deadline:
