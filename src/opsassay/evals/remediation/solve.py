@@ -43,7 +43,6 @@ from opsassay.testbed.operations.recommending import looking_tools
 from opsassay.testbed.operations.rollback import UNDO
 from opsassay.testbed.operations.tool_session import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
-from opsassay.testbed.substrates.local.warm import warm_process
 
 LOOK_S = 0.2
 
@@ -203,6 +202,8 @@ class TrialRun:
         """Make an attempt once the machine is free for it, of other trials too if *alone*; return its folder."""
         if self.scenario.environment.substrate != "local":
             return self._run_attempt(store, given_up)
+        from opsassay.testbed.substrates.local.warm import warm_process
+
         with machine_shared(given_up, alone=alone or wants_machine(self.scenario)), warm_process():
             return self._run_attempt(store, given_up)
 
