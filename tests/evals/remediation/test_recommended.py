@@ -241,6 +241,7 @@ def test_on_a_modelled_system_only_the_plan_of_the_right_repair_is_certified(nam
 
 
 @pytest.mark.live
+@pytest.mark.drawn
 @pytest.mark.alone
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["gentle", "idle"])

@@ -18,6 +18,7 @@ from testbed.operations.test_scenarios import hurried
 
 
 @pytest.mark.live
+@pytest.mark.drawn
 @pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("oracle", "right"), [("gentle", True), ("control-scale-to-one", False)])

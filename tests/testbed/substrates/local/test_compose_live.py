@@ -192,6 +192,7 @@ def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmfu
     assert machine.left() == []
 
 
+@pytest.mark.drawn
 def test_a_trial_that_is_killed_leaves_the_project_as_it_was(machine, scenario):
     before = digests(scenario)
     words = [sys.executable, "-m", "opsassay", "run", "trials", "trials.yaml", "-o", "killed"]
@@ -221,6 +222,7 @@ def wait_for(condition, limit_s):
     return met
 
 
+@pytest.mark.drawn
 def test_an_operator_stops_limits_and_asks_containers(machine, tmp_path):
     machine.opsassay("system", "up", "compose.yaml", "--name", "mine", "--rate", "8")
     script = tmp_path / "operate.py"
@@ -299,6 +301,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.drawn
 def test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machine, tmp_path):
     machine.opsassay("system", "up", "compose.yaml", "--name", "mine", "--rate", "8")
     for fault, parameters in {"NetworkPartition": {}, "PodFailure": {}}.items():
@@ -326,6 +329,7 @@ load: {command: [python3, own_load.py], environment: {URL: "http://front:8000/"}
 """
 
 
+@pytest.mark.drawn
 def test_a_load_generator_of_a_teams_own_reaches_containers_by_their_names(machine):
     written = [machine.project / name for name in ("own.yaml", "own_load.py")]
     written[0].write_text(OWN_LOAD)
@@ -410,6 +414,7 @@ def test_a_project_that_runs_is_attached_to_broken_and_put_back(machine, users_o
     assert containers_of(machine) == users_own
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("fault", ["NetworkDelay", "PodFailure"])
 def test_a_killed_supervisor_leaves_a_project_that_runs_as_it_was(machine, users_own, fault):
     attach(machine)
@@ -433,6 +438,7 @@ def test_a_killed_supervisor_leaves_a_project_that_runs_as_it_was(machine, users
     assert containers_of(machine) == users_own
 
 
+@pytest.mark.drawn
 def test_a_trial_on_a_project_that_runs_is_judged_and_leaves_it_as_it_was(machine, users_own):
     attach(machine)
     written = scenario_of_the_page().replace("system: system.yaml", "system: running.yaml")
