@@ -72,6 +72,7 @@ def test_the_load_ends_with_its_block_and_with_its_process_however_that_ends():
     with busy(1):
         began = loops(os.getpid())
         assert len(began) == os.cpu_count()
+        assert os.getpgrp() not in {os.getpgid(one.pid) for one in began}  # a terminal's Ctrl-C does not reach them
     assert not loops(os.getpid())
     code = (
         "import time\nfrom opsassay.evals.remediation.authoring.calibration import busy\nwith busy(1): time.sleep(60)"

@@ -96,7 +96,8 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 def busy(loops: int) -> Iterator[None]:
     """Keep *loops* busy processes a core running while the block runs."""
     words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
-    processes = [subprocess.Popen(words) for _ in range(loops * (os.cpu_count() or 1))]
+    cores = os.cpu_count() or 1
+    processes = [subprocess.Popen(words, start_new_session=True) for _ in range(loops * cores)]  # Ctrl-C is not theirs
     try:
         yield
     finally:
