@@ -52,7 +52,7 @@ class User:
         if self.role != "admin" and count >= MOST_UPLOADS:
             raise UserError(
                 f"You have handed in {count} {what}, which are all that an owner may, for they are kept; use those, or "
-                "ask whoever runs the platform."
+                "ask its administrator."
             )
 
 

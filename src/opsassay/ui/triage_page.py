@@ -43,5 +43,5 @@ def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
 def _owners(storm: Storm, id_: str) -> str:
     """Return whose alert *id_* is, in words."""
     if (owners := storm.owners.get(id_)) is None:
-        return "nobody knows: not graded"
+        return "unknown: not graded"
     return " and ".join(storm.problems[n].about for n in owners) or "noise"

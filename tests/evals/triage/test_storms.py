@@ -183,8 +183,8 @@ def test_nothing_that_a_solver_reads_tells_a_group_but_what_the_alerts_say(two, 
     assert {who for who in storm.owners.values() if len(who) == 1} == {(0,), (1,)}
     assert storm.owners[next(a.id for a in storm.alerts if a.service == "frontend")] == (0, 1)  # both raised it
     public = storm.task_info.model_dump_json()
-    for told in (two[0].name, storm.problems[0].about, "owners", str(storm.problems[0].lost_rps)):
-        assert told not in public
+    for secret in (two[0].name, storm.problems[0].about, "owners", str(storm.problems[0].lost_rps)):
+        assert secret not in public
     # the same again; another truth draws another storm of the same alerts
     assert make_storm(two, noise=8, seed=3) == storm
     secret = two[0].truth.model_copy(update={"secret": "0" * 32})
@@ -284,7 +284,7 @@ def test_the_truth_of_a_run_is_on_a_page_of_its_own(tmp_path):
     [stored] = Watcher([tmp_path / "store"]).catalogue.newest
     shown = [json.dumps(truth_view(stored, "the storm", None, reveal=reveal), default=str) for reveal in (False, True)]
     assert ["NetworkDelay at catalog" in view for view in shown] == [False, True]
-    assert "which alert belongs to what" in shown[0]
+    assert "which alert belongs to which fault" in shown[0]
     assert "NetworkDelay at catalog" in TRUTHS["triage"].page(stored, None)
 
 

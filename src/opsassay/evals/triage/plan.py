@@ -20,7 +20,7 @@ NOISE = 6
 class TriagePlan(PlanOfAgents):
     """Which solvers sort out which storms: the keys of a part of a plan with ``domain: triage``."""
 
-    incidents: tuple[str, ...] = Field(min_length=1, description="folders of annotated incidents, beside the plan")
+    incidents: tuple[str, ...] = Field(min_length=1, description="folders of annotated incidents, next to the plan")
     together: int = Field(
         default=1, ge=1, le=10, description="incidents of one system that are laid together in a storm"
     )

@@ -94,7 +94,7 @@ def _grade_order(storm: Storm, answer: Sorted, place: Mapping[str, int]) -> dict
 
 
 def _grade_noise(storm: Storm, called: Collection[str]) -> dict[str, Metric]:
-    """Return precision, recall and F1 of the alerts that are *called* noise; alerts of which nobody knows do not count."""
+    """Return precision, recall and F1 of the alerts that are *called* noise; alerts with an unknown owner do not count."""
     noise = {id_ for id_, owners in storm.owners.items() if not owners}
     judged = storm.owners.keys() & set(called)
     right = len(judged & noise)

@@ -55,7 +55,7 @@ class StormRun(JsonRun[Storm, StormToolSession]):
         """Return the storm with the paths of the telemetry and of the answer and, with *with_tools*, of the tools."""
         said = [self.task.goal, f"Alerts and calls as JSON are in {places['view']}/{ALERTS_FILE}."]
         if self.pack is not None:
-            said.append("Beside it is the telemetry, parquet files with times in UTC.")
+            said.append("The telemetry is next to it: parquet files with times in UTC.")
         if with_tools:
             said.append("The tools of the MCP server `opsassay` look at it; hand in the answer with submit.")
         return "\n".join(

@@ -64,7 +64,7 @@ class ShownAlert(Noun):
 class Storm(GeneratedTask):
     """One storm with its truth. *owners*: the numbers of the problems behind an alert, none for noise.
 
-    An alert of a recording that its verified cascade does not explain has no entry: nobody knows, and it is not graded.
+    An alert of a recording that its verified cascade does not explain has no entry: it is not graded.
     """
 
     BODIES = "storms"
@@ -121,7 +121,7 @@ class Storm(GeneratedTask):
 
 @dataclass
 class _Laid:
-    """An alert in the storm: when it is shown, and who is behind it; None: nobody knows."""
+    """An alert in the storm: when it is shown, and who is behind it; None: unknown."""
 
     tick: int
     alert: Alert

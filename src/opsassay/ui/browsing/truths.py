@@ -233,6 +233,6 @@ TRUTHS: Mapping[str, DomainTruth] = {
     "diagnosis": DomainTruth(_incident_facts, _render_incident),
     "sre": DomainTruth(_scenario_facts, _render_trial),
     "finops": DomainTruth(_cost_facts, _render_cost, "what was asked and what is right"),
-    "triage": DomainTruth(_storm_facts, _render_storm, "which alert belongs to what"),
+    "triage": DomainTruth(_storm_facts, _render_storm, "which alert belongs to which fault"),
     "ciso": DomainTruth(_compliance_facts, _render_compliance, "what is right"),
 }

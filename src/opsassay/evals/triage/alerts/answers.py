@@ -58,7 +58,7 @@ def oracle_answer(name: str, storm: Storm) -> Sorted:
     groups: dict[int, list[str]] = {n: [] for n in order}
     for alert in storm.alerts:
         if alert.id not in noise:
-            owners = storm.owners.get(alert.id) or (order[0],)  # nobody knows whose it is, and it is not graded
+            owners = storm.owners.get(alert.id) or (order[0],)  # its owner is unknown, and it is not graded
             groups[owners[0]].append(alert.id)
     return Sorted([group for group in groups.values() if group], noise)
 

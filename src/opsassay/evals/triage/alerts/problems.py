@@ -31,8 +31,8 @@ def problems_of(case: Case) -> tuple[Problem, ...]:
     """Return the faults of *case* whose cascade is known; raises UserError where there is none."""
     if case.truth is None or case.annotation is None:
         raise UserError(
-            f"{case.name} has no annotated truth, so nobody knows which alert belongs to what; annotate it with "
-            "`opsassay incident annotate`."
+            f"{case.name} has no annotated truth, so it is unknown which alert belongs to which fault; annotate it "
+            "with `opsassay incident annotate`."
         )
     graph = case.annotation.graph
     faults = [(f"{one.type} at {one.place}", services, one.host) for one, services, _ in case.truth.affected()]
@@ -47,8 +47,8 @@ def problems_of(case: Case) -> tuple[Problem, ...]:
             found.append(Problem(about=about, services=tuple(sorted(named)), lost_rps=lost))
     if not found:
         raise UserError(
-            f"{case.name} has no verified cascade ({case.annotation.label.value}: {case.annotation.reason}), so nobody "
-            "knows which alert belongs to what; leave it out."
+            f"{case.name} has no verified cascade ({case.annotation.label.value}: {case.annotation.reason}), so it is "
+            "unknown which alert belongs to which fault; leave it out."
         )
     return tuple(found)
 
