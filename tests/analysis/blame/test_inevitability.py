@@ -177,7 +177,8 @@ def test_the_command_prints_the_runs_after_each_step(tmp_path, monkeypatch):
     done = CliRunner().invoke(cli, [*arguments, "--judge", f"answer:{total_of(failure.order)}"])
     (item,) = json.loads(done.stdout)["items"]
     assert (item["agent"], item["step"]) == ("Writer", failure.step), item
-    assert [one["runs"] for one in item["prefixes"]][:-1] == [3] * (len(item["prefixes"]) - 1)
+    assert len(item["prefixes"]) > 2
+    assert {one["runs"] for one in item["prefixes"]} <= {3, fewest_to_confirm()}
     assert all(one["low"] <= one["rate"] <= one["high"] for one in item["prefixes"])
     judge = shlex.join([sys.executable, "-c", "exit(3)"])
     wrong = CliRunner().invoke(cli, [*arguments, "--judge", judge])

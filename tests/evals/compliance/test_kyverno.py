@@ -457,6 +457,13 @@ def test_no_expression_raises_anything_else(expression, operator, value):
         return
 
 
+@pytest.mark.parametrize("literal", ["``", "`default`", "`{a}`"])
+def test_a_literal_that_is_not_json_is_refused_as_kyverno_refuses_it(literal):
+    condition = {"key": f"{{{{ {literal} }}}}", "operator": "Equals", "value": "default"}
+    with pytest.raises(UnsupportedError, match="cannot be evaluated"):
+        admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+
+
 def test_no_expression_grows_beyond_all_bounds():
     doubling = "request.object.spec.containers" + "|[@,@][]" * 60
     condition = {"key": f"{{{{ {doubling} }}}}", "operator": "AnyIn", "value": ["x"]}

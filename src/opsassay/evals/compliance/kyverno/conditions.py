@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import operator
 import re
+import threading
+import warnings
 from collections.abc import Callable, Mapping
 from decimal import ROUND_DOWN, Decimal
 from functools import lru_cache
@@ -25,6 +27,8 @@ MAX_WHOLE = 1e21
 """From where on Go prints a whole number with an exponent."""
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
 """Characters of an expression, and how often it may make a list or a map: each may double what there is."""
+_COMPILING = threading.Lock()
+"""Held while filters of warnings are changed, which belong to the whole process."""
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "GreaterThan": operator.gt, "GreaterThanOrEquals": operator.ge,
     "LessThan": operator.lt, "LessThanOrEquals": operator.le,
@@ -70,7 +74,13 @@ def _compile_expression(expression: str) -> Any:
         raise ValueError(f"it is longer than {MAX_EXPRESSION} characters")
     import jmespath
 
-    found = jmespath.compile(expression)
+    with _COMPILING, warnings.catch_warnings():
+        # A literal that is not JSON is an error in Kyverno; the library only warns of it.
+        warnings.simplefilter("error", PendingDeprecationWarning)
+        try:
+            found = jmespath.compile(expression)
+        except PendingDeprecationWarning:
+            raise ValueError("a literal between backticks is not JSON") from None
     lists, todo = 0, [found.parsed]
     while todo:
         node = todo.pop()
