@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from opsassay.evals.runner.run import open_session
 from opsassay.evals.triage.alerts.answers import BASELINES, Sorted, oracle_answer, read_sorted
 from opsassay.evals.triage.alerts.problems import Problem, lost_per_second, problems_of
 from opsassay.evals.triage.environment import StormEnvironment
+from opsassay.evals.triage.plan import TriagePlan
 from opsassay.evals.triage.score import grade_sorted
 from opsassay.evals.triage.tasks import ShownAlert, Storm, make_storm
 from opsassay.solvers.agents.contract import AnswerError
@@ -151,7 +153,7 @@ def test_the_storm_of_a_recording_holds_its_alerts_and_noise_at_services_that_do
     real = {of[id_].service for id_, owners in storm.owners.items() if owners}
     noise = [of[id_] for id_, owners in storm.owners.items() if not owners]
     assert real == {"catalog", "frontend", "recommendation", "search", "cart"}
-    assert len(noise) == 6
+    assert len({alert.service for alert in noise}) == 6
     waits = {caller for caller, callee in storm.calls if callee in real}
     assert {alert.service for alert in noise}.isdisjoint(real | waits)
     [problem] = storm.problems
@@ -194,6 +196,32 @@ def test_nothing_that_a_solver_reads_tells_a_group_but_what_the_alerts_say(two, 
         assert [spec.name for spec in session.specs()] == ["think", "submit"]
         [file] = environment.view.iterdir()
         assert json.loads(file.read_text()).keys() == {"alerts", "calls"}
+
+
+def test_noise_and_real_alerts_fire_again_alike(case):
+    shares = {}
+    for behind in ("noise", "real"):
+        fired = []
+        for seed in range(60):
+            storm = make_storm([case], noise=6, seed=seed)
+            of = {alert.id: alert for alert in storm.alerts}
+            who = [of[id_] for id_, owners in storm.owners.items() if bool(owners) == (behind == "real")]
+            counts = Counter((alert.service, alert.signal) for alert in who)
+            fired += counts.values()
+        shares[behind] = sum(count > 1 for count in fired) / len(fired)
+        assert max(fired) == 3
+    assert abs(shares["noise"] - shares["real"]) < 0.12, shares
+    assert 0.4 < shares["real"] < 0.6
+
+
+def test_recordings_of_one_fault_are_not_laid_together(two):
+    plan = TriagePlan(incidents=("x",), agents=("oracle:*",), together=2)
+    again = replace(two[0], name="again")
+    for number in range(8):
+        drawn = plan._draw([two[0], again, two[1]], number)
+        assert {one.truth.faults[0].service for one in drawn} == {"catalog", "payment"}
+    with pytest.raises(OpsAssayError, match="more than 1 incident of different faults"):
+        plan._draw([two[0], again], 0)
 
 
 def test_the_telemetry_of_a_storm_does_not_hold_its_alerts(case, tmp_path):
@@ -291,7 +319,7 @@ def test_the_truth_of_a_run_is_on_a_page_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"together": 2}, "no system has more than 1 incidents with a known cascade"),
+        ({"together": 2}, "no system has more than 1 incident of different faults with a known cascade"),
         ({"agents": ["by-tme"]}, "did you mean 'by-time'"),
         ({"agents": ["oracle:rihgt"]}, "did you mean 'right'"),
         ({"agents": ["triage"]}, "asks a model"),

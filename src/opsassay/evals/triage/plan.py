@@ -9,7 +9,9 @@ from pydantic import Field
 
 from opsassay.core.draws import derived_random
 from opsassay.core.errors import UserError
+from opsassay.core.text import plural
 from opsassay.evals.runner.generated_tasks import PlanOfAgents
+from opsassay.evals.triage.alerts.problems import faults_of
 from opsassay.evals.triage.tasks import Storm, make_storm, why_unfit
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.tree import Case, resolve
@@ -27,7 +29,7 @@ class TriagePlan(PlanOfAgents):
     storms: int = Field(
         default=1, ge=1, le=1000, description="storms of each recording, or of all that are laid together"
     )
-    noise: int = Field(default=NOISE, ge=0, le=100, description="further alerts that belong to no problem")
+    noise: int = Field(default=NOISE, ge=0, le=100, description="services with an alert that belongs to no problem")
 
     def chosen(self, folder: Path) -> list[tuple[Storm, Datapack | None]]:
         """Return the storms of the plan, each with its telemetry where it is of one recording; raises UserError.
@@ -47,16 +49,18 @@ class TriagePlan(PlanOfAgents):
         return [(storm, of[0].datapack if len(of) == 1 else None) for storm, of in zip(made, drawn, strict=True)]
 
     def _draw(self, cases: Sequence[Case], number: int) -> list[Case]:
-        """Return the incidents of storm *number*, of one system with enough of them; raises UserError without one."""
+        """Return the incidents of storm *number*, of one system and of different faults; raises UserError without any."""
+        draw = derived_random("storms", str(number))
         of: dict[str, list[Case]] = {}
-        for case in cases:
-            of.setdefault(case.datapack.incident.system, []).append(case)
+        for case in draw.sample(cases, len(cases)):
+            there = of.setdefault(case.datapack.incident.system, [])
+            if not any(faults_of(case) & faults_of(other) for other in there):
+                there.append(case)
         enough = sorted(name for name, some in of.items() if len(some) >= self.together)
         if not enough:
             most = max(map(len, of.values()), default=0)
             raise UserError(
-                f"together is {self.together}, and no system has more than {most} incidents with a known cascade in "
-                f"{', '.join(self.incidents)}; give a smaller number, or record more."
+                f"together is {self.together}, and no system has more than {plural(most, 'incident')} of different faults "
+                f"with a known cascade in {', '.join(self.incidents)}; give a smaller number, or record more."
             )
-        draw = derived_random("storms", str(number))
-        return draw.sample(of[draw.choice(enough)], self.together)
+        return of[draw.choice(enough)][: self.together]

@@ -34,13 +34,13 @@ TICK_NS = 2 * 10**9
 """The grid of the times that are shown: that of our alert rules."""
 SPREAD, MARGIN = 15, 3
 """Ticks within which incidents that are laid together begin, and by which noise begins before or ends after them."""
-FLAPS = 3
-"""How often an alert that flaps fires."""
+FIRES = 3
+"""How often an alert fires at most."""
 GOAL = """\
 {count} alerts fired in the system {system}, listed below. Sort them out:
 - put the alerts of one underlying problem into one group;
 - order the groups: first the one whose problem spoils most requests of users;
-- name as noise the alerts that belong to no problem, such as one that flaps.
+- name as noise the alerts that belong to no problem. An alert that fires more than once may be noise or not.
 
 Answer with one JSON object that has each id once: {{"groups": [["a01", "a03"], ["a02"]], "noise": ["a04"]}}
 
@@ -69,7 +69,7 @@ class Storm(GeneratedTask):
 
     BODIES = "storms"
 
-    generator: str = "1"
+    generator: str = "2"
     system: str
     alerts: tuple[ShownAlert, ...]
     calls: tuple[tuple[str, str], ...] = Field(description="caller and callee")
@@ -153,7 +153,8 @@ def make_storm(cases: Sequence[Case], noise: int, seed: int) -> Storm:
     while waiting := {caller for caller, callee in calls if callee in concerned} - concerned:
         concerned |= waiting  # their slowness would be real
     corner = sorted({name for case in cases for name in case.datapack.services()} - concerned)
-    every = [*laid.values(), *_draw_noise(draw, list(laid.values()), corner, noise)]
+    real = list(laid.values())
+    every = [again for one in (*real, *_draw_noise(draw, real, corner, noise)) for again in _firings(draw, one)]
     every.sort(key=lambda one: (one.tick, one.alert.service, one.alert.signal))
     shown = {f"a{n:02}": one for n, one in enumerate(every, 1)}
     name = hashlib.sha256("\0".join((*hashes, str(noise), str(seed))).encode()).hexdigest()[:8]
@@ -197,22 +198,28 @@ def _lay(laid: dict[tuple[str, str], _Laid], one: _Laid) -> None:
 
 
 def _draw_noise(draw: random.Random, real: Sequence[_Laid], corner: Sequence[str], count: int) -> list[_Laid]:
-    """Return up to *count* alerts of services of *corner*, like *real* ones in signal, limit, value and time; half flap."""
+    """Return an alert of each of up to *count* services of *corner*, like *real* ones in signal, limit, value and time."""
     made: list[_Laid] = []
     last = max(one.tick for one in real)
-    free = draw.sample(corner, len(corner))
-    while free and len(made) < count:
-        service, like = free.pop(), draw.choice(real).alert
+    for service in draw.sample(corner, min(count, len(corner))):
+        like = draw.choice(real).alert
         limits = [one.alert.threshold for one in real if one.alert.signal == like.signal]
         limit = like.threshold if len(set(limits)) == 1 else draw.uniform(min(limits), max(limits))
-        tick = draw.randint(-MARGIN, last + MARGIN)
-        for _ in range(min(FLAPS, count - len(made)) if draw.random() < 0.5 else 1):
-            beyond = (like.value - like.threshold) / like.threshold * draw.uniform(0.3, 1.0) if like.threshold else 0.0
-            value = limit * (1 + beyond) if like.threshold else like.value
-            shown = {"service": service, "value": value, "threshold": limit}
-            made.append(_Laid(tick, like.model_copy(update=shown), ()))
-            tick += draw.randint(2, 4)
+        beyond = (like.value - like.threshold) / like.threshold * draw.uniform(0.3, 1.0) if like.threshold else 0.0
+        value = limit * (1 + beyond) if like.threshold else like.value
+        shown = {"service": service, "value": value, "threshold": limit}
+        made.append(_Laid(draw.randint(-MARGIN, last + MARGIN), like.model_copy(update=shown), ()))
     return made
+
+
+def _firings(draw: random.Random, one: _Laid) -> list[_Laid]:
+    """Return *one* and, for half of all alerts, noise or not, the times that it fires again, at a value that varies."""
+    fired = [one]
+    for _ in range(draw.randint(1, FIRES - 1) if draw.random() < 0.5 else 0):
+        beyond = (one.alert.value - one.alert.threshold) * draw.uniform(0.7, 1.3)
+        alert = one.alert.model_copy(update={"value": one.alert.threshold + beyond})
+        fired.append(_Laid(fired[-1].tick + draw.randint(2, 4), alert, one.owners))
+    return fired
 
 
 def _show_alert(id_: str, one: _Laid, zero_ns: int) -> ShownAlert:

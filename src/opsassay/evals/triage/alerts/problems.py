@@ -53,6 +53,11 @@ def problems_of(case: Case) -> tuple[Problem, ...]:
     return tuple(found)
 
 
+def faults_of(case: Case) -> frozenset[tuple[str, str]]:
+    """Return the (type, place) of the faults of *case*; empty without truth."""
+    return frozenset((one.type, str(one.place)) for one, *_ in case.truth.affected()) if case.truth else frozenset()
+
+
 def _reached(graph: CausalGraph, services: Collection[str], host: str | None) -> set[str]:
     """Return the components that a fault of *services* or of *host* reaches by the edges of *graph*, its roots included."""
     roots = (n.component for n in graph.root_causes)
