@@ -17,13 +17,13 @@ from test_extending import install  # type: ignore[import-not-found]  # noqa: E4
 
 
 @contextmanager
-def no_op_platform() -> Iterator[Running]:
-    """Have it run while the block does, without workers."""
+def no_op_platform(*words: str) -> Iterator[Running]:
+    """Have it run while the block does; *words* are options of `server start`, without workers unless they say so."""
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder) / "site"
         install(site, {"opsassay.domains": {"no-op": "no_op_domain:NO_OP"}})
         os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(HERE), os.environ.get("PYTHONPATH", "")])
-        running = Running(Path(folder) / "state", "--workers", "0")
+        running = Running(Path(folder) / "state", *(words or ("--workers", "0")))
         try:
             yield running
         finally:
