@@ -1,8 +1,9 @@
 """Kill -9 of random processes of a platform: is every cell run once, and is nothing left at the end? Prints each round.
 
 Each round requests a small benchmark and kills one process that is drawn from the server, the database, one of its
-connections and the workers (each kind is as likely as another). A killed server is started again, as a service manager
-does; all else comes back by itself. The cells are of a domain whose tasks ask nothing (no_op_domain.py).
+connections and the workers (each kind is as likely as another). All come back by themselves, but for a server that was
+killed, or that ended because its database was killed too often: it is started again, as a service manager does. The cells
+are of a domain whose tasks ask nothing (no_op_domain.py).
 
 python benchmarks/kills_on_platform.py [ROUNDS] [SEED]
 """
@@ -34,6 +35,7 @@ def main() -> None:
     chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     victims: Counter[str] = Counter()
     findings: list[str] = []
+    state = ""
     with no_op_platform("--workers", str(WORKERS)) as running:
         part = {"domain": "no-op", "part": {"cells": CELLS}}
         (running.state / "task_sets" / "many.yaml").write_text(yaml.safe_dump(part))
@@ -46,7 +48,7 @@ def main() -> None:
             victims[kind] += 1
             findings += [f"round {number + 1} ({kind} killed): {problem}" for problem in problems]
             print(f"{number + 1:4} killed {kind:10} {problems or 'clean'}", flush=True)
-        findings += doubled(owner)
+        findings += repeated(running, lambda: doubled(owner), time.monotonic() + LIMIT_S)
         state = str(running.state)
     findings += [f"left behind: {' '.join(one.cmdline())[:80]}" for one in belongings(state)]
     print(f"{rounds} kills ({', '.join(f'{n} {v}' for v, n in victims.most_common())}): {len(findings)} findings")
@@ -63,19 +65,19 @@ def read_on(running: Running) -> None:
 def one_round(running: Running, owner: PlatformClient, agent: str, chance: random.Random) -> tuple[str, list[str]]:
     """Return what was killed while a benchmark ran, and what was wrong afterwards."""
     deadline = time.monotonic() + LIMIT_S
-    requested = repeated(lambda: owner.request(agent, "many"), deadline)
+    requested = repeated(running, lambda: owner.request(agent, "many"), deadline)
     time.sleep(chance.uniform(0.0, 2.5))
-    kinds = processes(running)
+    while not (kinds := processes(running)):
+        revive(running)
     kind = chance.choice(sorted(kinds))
     chance.choice(kinds[kind]).kill()
     if kind == SERVER:
         running.process.wait(20)
         time.sleep(chance.uniform(0.0, 3.0))
-        running.start()
-        if running.process.poll() is not None:
-            sys.exit(f"the server did not start again: {running.said}")
-        read_on(running)
-    while (found := repeated(lambda: owner.benchmark(requested), deadline))["state"] not in ("Finished", "Error"):
+    while (found := repeated(running, lambda: owner.benchmark(requested), deadline))["state"] not in (
+        "Finished",
+        "Error",
+    ):
         if time.monotonic() > deadline:
             return kind, [f"{found['state']} after {LIMIT_S:.0f} s"]
         time.sleep(0.2)
@@ -84,15 +86,27 @@ def one_round(running: Running, owner: PlatformClient, agent: str, chance: rando
     if None in runs or len(runs) != CELLS:
         problems.append(f"{len(runs) - (None in runs)} results of {CELLS} cells")
     while len(processes(running).get(WORKER, ())) != WORKERS:
+        revive(running)
         if time.monotonic() > deadline:
             return kind, [*problems, f"{len(processes(running).get(WORKER, ()))} workers, not {WORKERS}"]
         time.sleep(0.2)
     return kind, problems
 
 
-def repeated(ask: Callable[[], T], deadline: float) -> T:
+def revive(running: Running) -> None:
+    """Start the server again when it has ended."""
+    if running.process.poll() is None:
+        return
+    running.start()
+    if running.process.poll() is not None:
+        sys.exit(f"the server did not start again: {running.said}")
+    read_on(running)
+
+
+def repeated(running: Running, ask: Callable[[], T], deadline: float) -> T:
     """Return the answer of *ask*, asked again while the server or its database comes back."""
     while True:
+        revive(running)
         try:
             return ask()
         except (PlatformError, OSError):
@@ -113,7 +127,9 @@ def doubled(owner: PlatformClient) -> list[str]:
 
 def processes(running: Running) -> dict[str, list[psutil.Process]]:
     """Return the processes that may be killed, by kind."""
-    found: dict[str, list[psutil.Process]] = {SERVER: [psutil.Process(running.process.pid)]}
+    found: dict[str, list[psutil.Process]] = {}
+    if running.process.poll() is None:
+        found[SERVER] = [psutil.Process(running.process.pid)]
     for process in belongings(str(running.state)):
         words = process.cmdline()
         if "worker" in words:
