@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import psutil
@@ -26,7 +27,7 @@ from no_op_platform import Running, no_op_platform
 from opsassay.server.client import PlatformClient, PlatformError
 
 T = TypeVar("T")
-CELLS, WORKERS, LIMIT_S = 12, 2, 180.0
+CELLS, WORKERS, LIMIT_S, ROUNDS_OF_AN_OWNER = 12, 2, 180.0, 10
 SERVER, DATABASE, CONNECTION, WORKER = "server", "database", "connection", "worker"
 
 
@@ -40,10 +41,9 @@ def main() -> None:
         part = {"domain": "no-op", "part": {"cells": CELLS}}
         (running.state / "task_sets" / "many.yaml").write_text(yaml.safe_dump(part))
         read_on(running)
-        owner = running.user("measurer")
-        form = {"name": "nobody", "kind": "built_in", "domains": ["no-op"], "source": "nobody"}
-        agent = owner.ask("POST", "/api/agents", form)["id"]
         for number in range(rounds):
+            if number % ROUNDS_OF_AN_OWNER == 0:
+                owner, agent = repeated(running, partial(new_owner, running), time.monotonic() + LIMIT_S)
             kind, problems = one_round(running, owner, agent, chance)
             victims[kind] += 1
             findings += [f"round {number + 1} ({kind} killed): {problem}" for problem in problems]
@@ -55,6 +55,14 @@ def main() -> None:
     for finding in findings:
         print(finding)
     sys.exit(bool(findings))
+
+
+def new_owner(running: Running) -> tuple[PlatformClient, str]:
+    """Return an owner who has asked for nothing yet, and the id of their agent."""
+    name = f"nobody {time.monotonic_ns()}"
+    owner = running.user(f"owner of {name}")
+    form = {"name": name, "kind": "built_in", "domains": ["no-op"], "source": "nobody"}
+    return owner, owner.ask("POST", "/api/agents", form)["id"]
 
 
 def read_on(running: Running) -> None:
