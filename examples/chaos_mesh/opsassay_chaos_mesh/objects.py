@@ -29,6 +29,8 @@ class Where(NamedTuple):
     callees: tuple[str, ...] = ()
 
 
+WORKERS = 4
+"""Burners where a plan gives no number: more than a container usually may use."""
 _Made = tuple[str, Object]
 ChaosMaker = Callable[[Mapping[str, Any], Where], _Made]
 """Makes kind and specification of the object of one fault type from its parameters."""
@@ -71,13 +73,14 @@ def pod_chaos(action: str) -> ChaosMaker:
 
 def cpu_chaos(parameters: Mapping[str, Any], _: Where) -> _Made:
     """Return burners in the container."""
-    workers = {"workers": parameters["cores"], "load": round(parameters["load_percent"])}
+    workers = {"workers": parameters.get("cores") or WORKERS, "load": round(parameters["load_percent"])}
     return "StressChaos", {"stressors": {"cpu": workers}}
 
 
 def memory_chaos(parameters: Mapping[str, Any], _: Where) -> _Made:
-    """Return memory that is allocated in the container."""
-    return "StressChaos", {"stressors": {"memory": {"workers": 1, "size": f"{parameters['size_mb']}MB"}}}
+    """Return memory that is allocated in the container: *size_mb*, or nearly all that its limit leaves."""
+    size = f"{parameters['size_mb']}MB" if parameters.get("size_mb") else "95%"
+    return "StressChaos", {"stressors": {"memory": {"workers": 1, "size": size}}}
 
 
 def network_chaos(action: str, detail: Callable[[Mapping[str, Any]], Object]) -> ChaosMaker:

@@ -146,5 +146,5 @@ def test_a_plan_holds_one_fault_or_several():
     )
     assert [part.name for part in both.parts] == ["PodKill on a", "CPUStress on h"]
     assert both.name == "PodKill + CPUStress"
-    assert both.parts[1].parameters == {"cores": 1, "load_percent": 95.0}
+    assert both.parts[1].parameters == {"load_percent": 95.0}
     assert FaultPlan.model_validate(both.model_dump(mode="json")) == both

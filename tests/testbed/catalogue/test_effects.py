@@ -11,6 +11,7 @@ import pytest
 from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.catalogue.network import links_resend, links_slow
+from opsassay.testbed.catalogue.stress import allocated_bytes, burner_count
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.core.links import affected
@@ -95,3 +96,10 @@ def test_a_link_that_the_fault_does_not_touch_does_not_count():
     assert after >= threshold
     _, after, threshold = reading(links_resend, "NetworkLoss", {"loss_percent": 20, "peer": "rate"}, **slower)
     assert after < threshold
+
+
+@pytest.mark.parametrize(("limit_mb", "cpu_limit"), [(256, 0.5), (2048, 1.0), (8192, 4.0)])
+def test_pressure_without_parameters_exhausts_any_limit_and_with_them_does_what_they_say(limit_mb, cpu_limit):
+    assert allocated_bytes({}, limit_mb) == limit_mb * 2**20
+    assert burner_count({"load_percent": 95.0}, cpu_limit) > cpu_limit
+    assert (allocated_bytes({"size_mb": 100}, limit_mb), burner_count({"cores": 3}, cpu_limit)) == (100 * 2**20, 3)

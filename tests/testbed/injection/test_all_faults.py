@@ -287,7 +287,7 @@ class TestProcess:
         it.assert_users_are_served_again()
 
     def test_burners_leave_with_the_fault(self, corner):
-        it = corner.inject("CPUStress", "stock", seconds=6, heal_s=2.0, cores=3)  # what piled up is worked off
+        it = corner.inject("CPUStress", "stock", seconds=6, heal_s=2.0)  # what piled up is worked off
         assert it.metric("metrics", "container.cpu.limit_utilization", "stock")["value"].max() > 0.4
         assert it.entries("stall").height >= 10
         it.assert_users_are_served_again()
@@ -306,7 +306,7 @@ class TestProcess:
     def test_whoever_needs_more_than_a_full_group_has_is_killed_for_it(self, corner):
         if corner.plain:
             pytest.skip("without control groups allocations fail; see the next test")
-        it = corner.inject("MemoryStress", "archive", seconds=6, size_mb=256)
+        it = corner.inject("MemoryStress", "archive", seconds=6)
         full = it.metric("metrics", "container.memory.limit_utilization", "archive")["value"]
         assert 0.85 < full.max() <= 1.0
         restarts = it.metric("metrics", "k8s.container.restarts", "archive")["value"]
@@ -319,7 +319,7 @@ class TestProcess:
     def test_who_needs_no_more_than_is_left_lives_on_in_a_full_group(self, corner):
         if corner.plain:
             pytest.skip("without control groups nothing is filled together")
-        it = corner.inject("MemoryStress", "rate", seconds=8, size_mb=256)
+        it = corner.inject("MemoryStress", "rate", seconds=8)
         assert it.events["done"]["notes"] == []  # nobody was killed: neither the replica nor who fills the group
         full = it.metric("metrics", "container.memory.limit_utilization", "rate")["value"]
         assert full.max() > 0.95

@@ -152,7 +152,7 @@ def number(name: str, default: float, help_: str, low: float | None = 0, high: f
     return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
 
 
-def whole(name: str, default: int, help_: str, low: int = 1, high: int | None = None) -> Parameter:
+def whole(name: str, default: int | None, help_: str, low: int = 1, high: int | None = None) -> Parameter:
     """Return the definition of a fault parameter that is a whole number in [*low*, *high*]."""
     return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.testbed.catalogue.fault import INSIDE_A_PROCESS, SERVICE_POD, FamilyTraits, number, whole
@@ -34,11 +36,21 @@ def memory_full(injection: Injection[Measured], times: Times) -> Reading:
     return before / limit, (after + companion) / limit, FULL_SHARE
 
 
+def burner_count(parameters: Mapping[str, Any], cpu_limit: float) -> int:
+    """Return how many burners a plan with *parameters* starts: as it says, else more than *cpu_limit* cores can serve."""
+    return int(parameters.get("cores") or math.ceil(cpu_limit) + 1)
+
+
+def allocated_bytes(parameters: Mapping[str, Any], limit_mb: float) -> int:
+    """Return what a plan with *parameters* allocates at most, in bytes: as it says, else the whole limit (MiB)."""
+    return int(parameters.get("size_mb") or limit_mb) * 2**20
+
+
 FAMILY = (
     _FAMILY.fault(
         "CPUStress",
         FaultKind.CPU_STRESS,
-        whole("cores", 1, "cores' worth of burners"),
+        whole("cores", None, "cores' worth of burners; without it more than the target's limit"),
         number("load_percent", 95.0, "share of the pod's CPU that the burners take", 1, 100),
         signature=starved,
         on_hosts=True,
@@ -46,7 +58,9 @@ FAMILY = (
     _FAMILY.fault(
         "MemoryStress",
         FaultKind.MEM_STRESS,
-        whole("size_mb", 256, "memory that is allocated and touched, MiB"),
+        whole(
+            "size_mb", None, "memory that is allocated and touched, MiB; without it all that the target's limit leaves"
+        ),
         signature=memory_full,
         on_hosts=True,
         hook="short_of_memory",

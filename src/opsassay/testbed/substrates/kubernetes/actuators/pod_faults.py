@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from opsassay.core.schema.faults import FaultKind, fault_type
+from opsassay.testbed.catalogue.stress import allocated_bytes, burner_count
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, PodOrder
@@ -87,10 +88,11 @@ class PodPressure:
         """Return the process that burns CPU or takes memory, by the parameters of the fault."""
         name, parameters = f"pressure-{self._injection.id}", self._injection.plan.parameters
         if self._kind is FaultKind.CPU_STRESS:
-            return Pressure(id=name, role="burner", parameters=dict(parameters))
-        limit_bytes = self._injection.replica.spec.memory_limit_mb * 2**20
-        size_bytes = parameters["size_mb"] * 2**20
-        return Pressure(id=name, role="allocator", parameters={"limit_bytes": limit_bytes, "size_bytes": size_bytes})
+            cores = burner_count(parameters, self._injection.replica.spec.cpu_limit)
+            return Pressure(id=name, role="burner", parameters={**parameters, "cores": cores})
+        limit_mb = self._injection.replica.spec.memory_limit_mb
+        sizes = {"limit_bytes": limit_mb * 2**20, "size_bytes": allocated_bytes(parameters, limit_mb)}
+        return Pressure(id=name, role="allocator", parameters=sizes)
 
 
 async def give(

@@ -111,9 +111,9 @@ def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def burners(action: dict[str, Any]) -> Iterator[None]:
-    """Burn ``cores`` times ``load_percent`` of this node, in the topmost CPU group and not within a pod's share."""
+    """Burn ``cores`` (default: all) times ``load_percent`` of this node, in the topmost CPU group, not a pod's."""
     group = top_group(PROCESSES)
-    pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action["cores"])]
+    pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action.get("cores") or os.cpu_count() or 1)]
     try:
         for pid in pids:
             group.write_text(str(pid))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from opsassay.testbed.catalogue.stress import allocated_bytes, burner_count
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.local.actuators.pressure import Companion, CpuPressure, MemoryPressure
@@ -38,8 +39,10 @@ class GroupCpuPressure(GroupPressure):
 
     def order(self) -> dict[str, Any]:
         """Return the companion's settings: the group and the number of burners."""
-        parameters = self._injection.plan.parameters
-        return {**self.group(), "cores": parameters["cores"], "load_percent": parameters["load_percent"]}
+        parameters, host = self._injection.plan.parameters, self._injection.host
+        limit = self._injection.replica.spec.cpu_limit if host is None else self._injection.system.system.host_cpu_limit
+        cores = burner_count(parameters, limit)
+        return {**self.group(), "cores": cores, "load_percent": parameters["load_percent"]}
 
 
 class GroupMemoryPressure(GroupPressure):
@@ -51,8 +54,8 @@ class GroupMemoryPressure(GroupPressure):
         """Return the companion's settings: the group, its limit and the size to allocate."""
         system, host = self._injection.system.system, self._injection.host
         limit_mb = self._injection.replica.spec.memory_limit_mb if host is None else system.host_memory_limit_mb
-        size_mb = self._injection.plan.parameters["size_mb"]
-        return {**self.group(), "limit_bytes": limit_mb * 2**20, "size_bytes": size_mb * 2**20}
+        size_bytes = allocated_bytes(self._injection.plan.parameters, limit_mb)
+        return {**self.group(), "limit_bytes": limit_mb * 2**20, "size_bytes": size_bytes}
 
 
 def cpu_pressure(injection: Injection[LocalUnderTest]) -> Companion:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import psutil
 
 from opsassay.core.errors import OperationError
+from opsassay.testbed.catalogue.stress import allocated_bytes, burner_count
 from opsassay.testbed.core.fleet import Replica, sleep_until
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account, hook
@@ -108,9 +109,10 @@ class CpuPressure(Companion):
     def order(self) -> dict[str, Any]:
         """Return the companion's settings: CPU limits and the number of burners."""
         parameters = self._injection.plan.parameters
+        limits = [replica.spec.cpu_limit for replica in self._injection.replicas]
         return {
-            "cpu_limits": [replica.spec.cpu_limit for replica in self._injection.replicas],
-            "cores": parameters["cores"],
+            "cpu_limits": limits,
+            "cores": burner_count(parameters, sum(limits)),
             "load_percent": parameters["load_percent"],
             "used_cores": sum(map(_used_cores, self._injection.replicas)),
         }
@@ -146,7 +148,7 @@ class MemoryPressure(Companion):
     def order(self) -> dict[str, Any]:
         """Return the companion's settings: the memory limit and the size to allocate."""
         return {
-            "size_bytes": self._injection.plan.parameters["size_mb"] * 2**20,
+            "size_bytes": allocated_bytes(self._injection.plan.parameters, self._limit_bytes / 2**20),
             "limit_bytes": self._limit_bytes,
             "resident_bytes": self._resident_bytes,
         }
