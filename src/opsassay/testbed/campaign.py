@@ -48,7 +48,7 @@ class CampaignFault(Written):
         return self
 
     def plans(self) -> list[FaultPlan]:
-        """Return one plan per target and host, or the one plan with several faults; raises ValueError."""
+        """Return one plan per target service and host, or a single plan that has all of `faults` at once."""
         if self.faults:
             return [FaultPlan(fault=self.fault, parameters=self.parameters, faults=self.faults)]
         targets = [*(Target(service=name) for name in self.targets), *(Target(host=name) for name in self.hosts)]
@@ -97,7 +97,7 @@ class Recorded:
 
 
 def load_plan(path: Path) -> list[PlannedIncident]:
-    """Return the injections of the plan file *path* after a check of all; raises ConfigError."""
+    """Return the incidents that the plan file *path* asks to record, each checked; raises ConfigError."""
     plan = load_yaml(path, CampaignPlan)
     schedule, level = Schedule(plan.warmup_s, plan.normal_s, plan.abnormal_s), choose_level(plan.isolation)
     substrate = load_substrate()
@@ -120,12 +120,12 @@ def load_plan(path: Path) -> list[PlannedIncident]:
 def run_campaign(
     injections: list[PlannedIncident], tree: Tree, jobs: int, otlp: str | None = None
 ) -> Iterator[Recorded]:
-    """Record the *injections* that *tree* lacks, *jobs* at a time, and yield each outcome in the order of recording.
+    """Record the *injections* that *tree* lacks, *jobs* at a time, and yield each outcome as it ends.
 
-    The tree's secret draws that order: in the order of the plan the times of the incidents would say which is which.
-    An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
-    recorded is removed first; it is recorded again. All telemetry goes on to the OTLP/HTTP receiver at *otlp*, if one is
-    given.
+    They are recorded in a random order that the secret of *tree* decides, so that times do not tell which fault was
+    when. A failed injection is yielded with its error, and the next call tries it again; what a killed call left of
+    it is removed first. With *otlp*, the URL of an OTLP/HTTP receiver, all telemetry is also sent there. Raises
+    UserError while another campaign records into *tree*.
     """
     ids = incident_ids(injections, tree)
     refusal = UserError(f"Another campaign records into {tree.root} now; wait for its end.")
@@ -137,14 +137,14 @@ def run_campaign(
 
 
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
-    """Return the key of every injection to its incident id, known before it is recorded."""
+    """Return a mapping from the key of each of *injections* to its incident id, known before it is recorded."""
     check_output(tree)
     secret = campaign_secret(tree)
     return {injection.cell: opaque_id(f"{secret} {injection.cell}") for injection in injections}
 
 
 def campaign_secret(tree: Tree) -> str:
-    """Return the secret of campaigns in *tree*, stored with its truth and made on the first call."""
+    """Return the secret that decides all draws of campaigns in *tree*; it is created and stored on the first call."""
     path = tree.truth_dir / SECRET
     if not path.exists():
         tree.truth_dir.mkdir(parents=True, exist_ok=True)
@@ -155,14 +155,14 @@ def campaign_secret(tree: Tree) -> str:
 
 
 def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[Path], list[Path]]:
-    """Return the folders that killed recordings left in *tree*: (those that *injections* record again, others)."""
+    """Return two lists of folders that killed recordings left in *tree*: those of *injections*, and all others."""
     ids = incident_ids(injections, tree).values()
     ours = [spool for id_ in ids if (spool := spool_of(tree, id_)).exists()]
     return ours, sorted(set(tree.root.glob(f"{SPOOL_PREFIX}*")) - set(ours))
 
 
 def _record_one(root: Path, otlp: str | None, order: tuple[PlannedIncident, str]) -> Recorded:
-    """Record one injection, (injection, incident id) in *order*, on a fresh system that ends with this process."""
+    """Record the (injection, incident id) of *order* on a new system; return the error, if any, in the result."""
     injection, id_ = order
     began = time.monotonic()
     shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)

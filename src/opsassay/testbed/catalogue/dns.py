@@ -33,7 +33,7 @@ def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the service never looks up the name that the fault is about."""
+    """Yield an objection when the target service never looks up the name that the fault falsifies."""
     assert fault.target is not None
     name, hostname, asked = fault.target.name, fault.parameters.get("hostname"), _callee_names(fleet, fault)
     if not asked or hostname not in (None, *asked):
@@ -43,7 +43,7 @@ def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _looks_up_others(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield also an objection when no third service exists to which a wrong address could lead."""
+    """Yield the objections of `_looks_up`, and one when no third service exists whose wrong address could be given."""
     assert fault.target is not None
     yield from _looks_up(fleet, fault)
     hostname = fault.parameters.get("hostname")

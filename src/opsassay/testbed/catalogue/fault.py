@@ -40,7 +40,7 @@ Objections = Callable[[Fleet, PlannedFault], Iterator[Objection]]
 
 
 def none(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield no objection: the fault type can act on every target."""
+    """Yield no objection; the precondition of a fault type that can act on every target."""
     yield from ()
 
 
@@ -95,7 +95,7 @@ class FamilyTraits:
         objections: Objections | None = None,
         **fields: Any,
     ) -> CataloguedFault:
-        """Return the fault type *name* of this family; *fields* are further ones of `CataloguedFault`."""
+        """Return the catalogue entry of the fault type *name* with the traits of its family, and *fields*."""
         row = FaultType(
             name=name,
             category=self.category,
@@ -135,30 +135,30 @@ def service_of(fleet: Fleet, fault: PlannedFault) -> Service:
 
 
 def cannot_act(fault: PlannedFault, reason: str) -> Objection:
-    """Return the objection that *fault* would have no effect on its service under any load, for *reason*."""
+    """Return the objection, a RefusedError, that *fault* has no effect on its target service for *reason*."""
     assert fault.target is not None
     return Objection("target.service", RefusedError(f"{fault.fault} cannot act on {fault.target.name}: {reason}."))
 
 
 def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the service has no HTTP operation, and no sidecar in front of a program that has."""
+    """Yield an objection when the target service has neither an HTTP operation nor a sidecar."""
     service = service_of(fleet, fault)
     if not (service.operations or service.sidecar):
         yield cannot_act(fault, "it serves no HTTP operation")
 
 
 def number(name: str, default: float, help_: str, low: float | None = 0, high: float | None = None) -> Parameter:
-    """Return the definition of a fault parameter that is a number in [*low*, *high*]."""
+    """Return a numeric fault parameter *name* in [*low*, *high*], None for no bound; *help_* explains it."""
     return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
 
 
 def whole(name: str, default: int | None, help_: str, low: int = 1, high: int | None = None) -> Parameter:
-    """Return the definition of a fault parameter that is a whole number in [*low*, *high*]."""
+    """Return an integer fault parameter *name* in [*low*, *high*], None for no bound; *help_* explains it."""
     return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
 
 
 def text(name: str, default: str | None, help_: str, choices: tuple[str, ...] = ()) -> Parameter:
-    """Return the definition of a fault parameter that is a text, one of *choices* where there are any."""
+    """Return a text parameter *name* of a fault, one of *choices* unless these are empty; *help_* explains it."""
     return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
 
 

@@ -86,14 +86,14 @@ def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _has_methods(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when no request or message calls a method of the service."""
+    """Yield an objection when the target service has no HTTP operation and consumes no messages."""
     service = service_of(fleet, fault)
     if not (service.operations or service.consumes):
         yield cannot_act(fault, "it has no method that requests or messages call")
 
 
 def _uses_database(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the service, or the operation that is hit, uses no database."""
+    """Yield an objection when the target service, or the one operation that the fault names, uses no database."""
     system, service, operation = fleet.system, service_of(fleet, fault), fault.parameters.get("operation")
     steps = service.operations[operation].walk() if operation else service.steps()
     if not any(step.sql is not None for step in steps):
@@ -104,7 +104,7 @@ def _uses_database(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _heap_only(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield an objection when *fault* is to grow the stack: frames of this runtime are on its heap."""
+    """Yield an objection when *fault* is to grow the stack: the emulated Java runtime has its frames on the heap."""
     if fault.parameters.get("memory_type") == "stack":
         words = "the frames of this runtime live on its heap, a growing stack would be pretence; use memory_type heap."
         yield Objection("parameters.memory_type", RefusedError(f"{fault.fault}: {words}"))

@@ -60,23 +60,23 @@ def callers_of(system: System, service: str) -> list[str]:
 
 
 def windows(times: Times) -> tuple[Window, Window]:
-    """Return the window before the fault and the window since it began."""
+    """Split *times* at the application of the fault: return (start, end) before it and (start, None) since it."""
     return (times[0], times[1]), (times[1], None)
 
 
 def scoped(injection: Injection[Measured], activity: str) -> str:
-    """Return the counter of *activity* for the faulted operation, or for all when the fault names none."""
+    """Return the counter name of *activity* for the operation that the fault names; without one, for all operations."""
     operation = injection.plan.parameters.get("operation")
     return f"{activity} {operation}" if operation else activity
 
 
 def handling(injection: Injection[Measured]) -> list[str]:
-    """Return the counters of what the target handles: requests of the faulted operation, and messages."""
+    """Return the names of the target's counters of messages and of requests (to the fault's operation, if any)."""
     return [scoped(injection, "server"), "consumer"]
 
 
 def activities(replica: Replica, *prefixes: str) -> list[str]:
-    """Return the counters of *replica* that begin with a prefix, without those of single operations (with a blank)."""
+    """Return the counter names of *replica* that begin with one of *prefixes*, except those of single operations."""
     return sorted({a for _, stats in replica.history for a in stats if a.startswith(prefixes) and " " not in a})
 
 
@@ -93,18 +93,21 @@ def mean_ms(processes: Sequence[Counted], window: Window, activities: list[str])
 
 
 def slowdown(processes: Sequence[Counted], times: Times, activities: list[str], delay_ms: float) -> Reading:
-    """Return the mean time before and after, and its threshold: a share of *delay_ms*, and more than chance."""
+    """Return (mean ms before the fault, mean ms since it, threshold).
+
+    The threshold exceeds the mean before by half of *delay_ms*, or by `chance_ms` if that is more.
+    """
     before, after = (mean_ms(processes, window, activities) for window in windows(times))
     least = max(MIN_DELAY_SHARE * float(delay_ms), chance_ms(processes, times, activities))
     return before, after, or_zero(before) + least
 
 
 def chance_ms(processes: Sequence[Counted], times: Times, activities: list[str]) -> float:
-    """Return by how many ms the mean since the fault may differ from the one before by chance.
+    """Return by how many ms the mean since the fault may exceed the one before by chance, at four standard errors.
 
-    The scatter of single times follows from that of the means of the short stretches before, each with its count
-    (one-way analysis of variance); 0 where there are too few of them. A stall of the machine does not make everything else
-    invisible: a stretch counts as at most SPIKE_LIMIT median deviations away (winsorised).
+    The variance of single times is estimated from the means of the half-seconds before the fault, weighted by their
+    counts (one-way analysis of variance), each at most SPIKE_LIMIT median deviations from the mean (winsorised). 0
+    where there are fewer than MIN_STRETCHES of them.
     """
     stretches = _stretches(processes, times, activities)
     after, _, _ = totals(processes, (times[1], None), activities)
@@ -119,13 +122,13 @@ def chance_ms(processes: Sequence[Counted], times: Times, activities: list[str])
 
 
 def _stretches(processes: Sequence[Counted], times: Times, activities: list[str]) -> list[tuple[int, float]]:
-    """Return (count, total ms) of *activities* for each half-second before the fault with any."""
+    """Return (count, total ms) of *activities* for each half-second before the fault in which some ended."""
     rows = (one for counted in processes for one in _steps(counted.history, times, activities))
     return [(count, total_ns / 1e6) for count, total_ns in rows if count]
 
 
 def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield (count, nanoseconds) of *activities* between successive readings of a process before the fault."""
+    """Yield (count, total ns) of *activities* between successive counter readings of one process before the fault."""
     readings = [sample for at, sample in history if times[0] <= at <= times[1]]
     for earlier, later in itertools.pairwise(readings):
         rows = [(earlier.get(name, [0, 0, 0]), later.get(name, [0, 0, 0])) for name in activities]
@@ -134,13 +137,13 @@ def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tu
 
 
 def failure_share(processes: Sequence[Counted], times: Times, activities: list[str]) -> Reading:
-    """Return the share of failures before and after the fault, and its threshold."""
+    """Return (failed share before the fault, failed share since it, threshold) of *activities*."""
     before, after, slack = failures(processes, times, activities)
     return before, after, or_zero(before) + max(MIN_ERROR_SHARE, slack)
 
 
 def failures(processes: Sequence[Counted], times: Times, activities: list[str]) -> tuple[float, float, float]:
-    """Return the share of failures before and after, and by how much they may differ by chance."""
+    """Return the failed share before the fault and since it, and by how much chance may make them differ."""
     counts, shares = [], []
     for window in windows(times):
         count, errors, _ = totals(processes, window, activities)
@@ -151,7 +154,7 @@ def failures(processes: Sequence[Counted], times: Times, activities: list[str]) 
 
 
 def per_second(replica: Replica, gauge: str, window: Window) -> float:
-    """Return the growth per second of *gauge* in *window*; a value that fell belongs to a new process."""
+    """Return the growth per second of *gauge* in *window*; nan when it fell (a new process) or was read once."""
     points = [(t, g[gauge]) for t, g in replica.gauges if t >= window[0] and (window[1] is None or t <= window[1])]
     if len(points) < 2 or points[-1][1] < points[0][1]:
         return math.nan
@@ -159,7 +162,7 @@ def per_second(replica: Replica, gauge: str, window: Window) -> float:
 
 
 def memory_mb(replica: Replica, times: Times) -> tuple[float, float]:
-    """Return the resident memory of *replica* before the fault and now, in MiB."""
+    """Return the last resident memory of *replica* before the fault and since it, in MiB; nan where it was not read."""
     points = [(t, g["memory_bytes"] / 2**20) for t, g in replica.gauges]
     before = [value for t, value in points if t <= times[1]]
     after = [value for t, value in points if t > times[1]]
@@ -167,5 +170,5 @@ def memory_mb(replica: Replica, times: Times) -> tuple[float, float]:
 
 
 def or_zero(value: float) -> float:
-    """Return *value*, 0 for nan."""
+    """Return *value*, or 0 when it is nan."""
     return 0.0 if math.isnan(value) else value

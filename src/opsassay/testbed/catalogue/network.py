@@ -85,7 +85,7 @@ def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], list[str]]]:
-    """Return (processes, counters) of calls over affected links, one entry per caller and callee."""
+    """Return (callers, counter names of their calls) of the affected links, one entry per caller service and callee."""
     fleet, targets = injection.system.fleet, {replica.id for replica in injection.replicas}
     users: dict[tuple[str, str], list[Counted]] = {}
     for source, destination, _ in sorted(set(touched(fleet, targets, injection.plan.parameters))):
@@ -104,7 +104,7 @@ def _store_activity(system: System, store: str) -> str:
 
 
 def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
-    """Return the reading of the affected link that slowed most, against a delay of *delay_ms*."""
+    """Return the reading, for a fault that adds *delay_ms*, of the affected link whose mean call time rose most."""
     readings = [slowdown(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
     payload = (
         r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1]))
@@ -113,7 +113,7 @@ def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float)
 
 
 def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target exchanges no packets that the parameters select."""
+    """Yield an objection when the direction, peer and protocol of the fault select no packets of the target."""
     given, known = fault.parameters, [*fleet.system.services, *fleet.system.stores]
     peer, targets = given.get("peer"), {replica.id for replica in affected(fleet, fault)}
     if peer is not None and peer not in known:
@@ -133,7 +133,7 @@ def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]
 
 
 def _way_out(parameters: Mapping[str, Any]) -> tuple[str, str]:
-    """Return which of *parameters* selects no packets, and what to do about it."""
+    """Return (parameter that selects no packets, how to change it) for an error message."""
     if protocol := parameters.get("protocol"):
         return "protocol", f"of {protocol} that way; leave `protocol` out or name another."
     if peer := parameters.get("peer"):
@@ -142,7 +142,7 @@ def _way_out(parameters: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _calls_back(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any]) -> str | None:
-    """Return a peer that also has links of the other direction with *targets*, None without one."""
+    """Return a peer that both calls *targets* and is called by them, None without one; *parameters* select links."""
     this, other = CALLS if parameters["direction"] == CALLS[0] else CALLS[::-1]
     ends = [
         {end for stream in touched(fleet, targets, {**parameters, "direction": way}) for end in (stream[0], stream[1])}
@@ -152,38 +152,38 @@ def _calls_back(fleet: Fleet, targets: Collection[str], parameters: Mapping[str,
 
 
 def _delay(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of a delay, as networks read it."""
+    """Return the impairment that delays packets, from the fault's *parameters* in ms: kind, delay_s and jitter_s."""
     jitter_ms = parameters.get("jitter_ms", 0.0)
     return {"kind": "delay", "delay_s": parameters["delay_ms"] / 1e3, "jitter_s": jitter_ms / 1e3}
 
 
 def _loss(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of lost packets, as networks read it."""
+    """Return the impairment that drops packets, from the fault's *parameters*: kind, and share from 0 to 1."""
     return {"kind": "loss", "share": parameters["loss_percent"] / 100}
 
 
 def _duplicate(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of duplicated packets, as networks read it."""
+    """Return the impairment that duplicates packets, from the fault's *parameters*: kind, and share from 0 to 1."""
     return {"kind": "duplicate", "share": parameters["duplicate_percent"] / 100}
 
 
 def _corrupt(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of corrupted packets, as networks read it."""
+    """Return the impairment that corrupts packets, from the fault's *parameters*: kind, and share from 0 to 1."""
     return {"kind": "corrupt", "share": parameters["corrupt_percent"] / 100}
 
 
 def _bandwidth(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of a limited bandwidth, as networks read it."""
+    """Return the impairment that limits the bandwidth, from the fault's *parameters*: kind and bytes_per_s."""
     return {"kind": "bandwidth", "bytes_per_s": parameters["rate_bps"] / 8}
 
 
 def _partition(_: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the impairment of a partition, as networks read it."""
+    """Return the impairment that drops all packets: its kind only."""
     return {"kind": "partition"}
 
 
 def impairment_of(plan: PlannedFault) -> dict[str, Any]:
-    """Return the impairment of *plan* as a network takes it: kind and numbers; raises RefusedError."""
+    """Return the impairment by the packet fault *plan*: kind and numbers for `Network.impair`; raises RefusedError."""
     impairment = catalogued(plan.fault).impairment
     if impairment is None:
         raise RefusedError(f"No network has an impairment for {plan.fault}.")

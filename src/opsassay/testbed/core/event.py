@@ -57,5 +57,5 @@ _EVENTS: TypeAdapter[InjectionEvent] = TypeAdapter(InjectionEvent)
 
 
 def as_event(fields: Mapping[str, Any]) -> InjectionEvent:
-    """Return the injection event with *fields*, one line of JSON; raises ValueError when it is none."""
+    """Return the injection event with *fields*, one JSON object; raises ValueError when it is not valid."""
     return _EVENTS.validate_python(fields)

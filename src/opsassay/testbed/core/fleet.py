@@ -27,7 +27,7 @@ Samples = deque[tuple[float, dict[str, list[int]]]]
 
 
 def _recent() -> deque[Any]:
-    """Return an empty queue for the latest readings of a process."""
+    """Return an empty deque for a process's latest readings; it drops the oldest when it is full."""
     return deque(maxlen=HISTORY_S)
 
 
@@ -36,7 +36,7 @@ class Counted(Protocol):
 
     @property
     def history(self) -> Samples:
-        """The recent readings of this process's counters."""
+        """The latest (monotonic time, counters) readings of this process, oldest first."""
         ...
 
 
@@ -82,18 +82,18 @@ class Replica:
 
     @property
     def hooks_now(self) -> list[dict[str, Any]]:
-        """The hooks (faults inside the process) of its present pod; those that ended with a former pod are left out."""
+        """The faults inside the process (hooks) that its present pod has; those bound to a former pod are left out."""
         return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
 
     def pending_restart(self, settings: Mapping[str, str]) -> list[str]:
-        """Return the keys of *settings* that differ from those the process was started with; also ``release``."""
+        """Return which *settings* the running process lacks, sorted, and ``release`` if changed; [] when stopped."""
         if self.pid is None:
             return []
         names = sorted(name for name in {*settings, *self.settings} if settings.get(name) != self.settings.get(name))
         return [*names, *([RELEASE] if self.started_release != self.release else [])]
 
     def backoff_s(self) -> float:
-        """Return the seconds to wait before the next start; they double while the process ends soon after its start."""
+        """Return the seconds to wait before the next start; they double with each start that soon ends."""
         if time.monotonic() - self.started_at > STABLE_AFTER_S:
             self.deaths_in_a_row = 0
         self.deaths_in_a_row += 1
@@ -117,14 +117,14 @@ class Fleet:
                 self.add(service, index, host)
 
     def add(self, service: str, index: int, host: str) -> Replica:
-        """Add the replica *index* of *service* on *host* to the list; it does not start a process."""
+        """Add the replica *index* of *service* on *host* to the fleet and return it; it does not start a process."""
         spec = self.system.services[service]
         replica = Replica(f"{service}-{index}", service, spec, host, self.pod_name(service), release=spec.release)
         self.replicas[replica.id] = replica
         return replica
 
     def pod_name(self, service: str) -> str:
-        """Return a new random pod name in Kubernetes' form: service, replica set, five letters."""
+        """Return a new random pod name as Kubernetes makes them: SERVICE-REPLICASET-xxxxx."""
         return f"{service}-{self._replica_sets[service]}-{self._letters(5)}"
 
     def _letters(self, count: int) -> str:
@@ -132,7 +132,7 @@ class Fleet:
         return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
 
     def lasting(self) -> list[Replica]:
-        """Return all replicas except jobs that have ended successfully."""
+        """Return all replicas except those of jobs that have ended successfully."""
         return [replica for replica in self.replicas.values() if not replica.done]
 
     def replicas_of(self, service: str) -> list[Replica]:
@@ -148,7 +148,7 @@ class Fleet:
         return [replica.id for replica in self.lasting() if not replica.ready]
 
     def links(self) -> list[tuple[str, str]]:
-        """Return the (source, destination) pairs of processes that communicate by the system's steps and load."""
+        """Return (caller, callee) ids of all processes that communicate: replicas, stores and the load generator."""
         pairs = [
             (caller.id, callee.id)
             for a, b in sorted(self.system.calls())
@@ -163,7 +163,7 @@ class Fleet:
         ]
 
     def resource(self, replica: Replica) -> dict[str, str]:
-        """Return the OpenTelemetry resource attributes of a replica."""
+        """Return the OpenTelemetry resource attributes of *replica*: service and Kubernetes names."""
         return {
             "service.name": replica.service,
             "k8s.namespace.name": self.system.system,
@@ -177,7 +177,7 @@ class Fleet:
 
 
 def window_difference(process: Counted, since: float, until: float | None = None) -> dict[str, tuple[int, int, int]]:
-    """Return {activity: (count, errors, duration_ns)} of *process* between two monotonic times, over restarts."""
+    """Return {activity: (count, errors, duration_ns)} of *process* between two monotonic times (None: now)."""
     samples = [(t, s) for t, s in process.history if t >= since and (until is None or t <= until)]
     totals: dict[str, tuple[int, int, int]] = {}
     for (_, earlier), (_, later) in itertools.pairwise(samples):
@@ -198,7 +198,7 @@ def require_own_rate(system: System) -> None:
 
 
 async def sleep_until(condition: Any, timeout_s: float, every_s: float = 0.05) -> bool:
-    """Call *condition* every *every_s* seconds until it holds or *timeout_s* is over; return whether it held."""
+    """Call *condition* every *every_s* seconds until it is true; return False if it is not after *timeout_s*."""
     import asyncio  # 30 ms, which each reader of the catalogue would pay
 
     deadline = time.monotonic() + timeout_s

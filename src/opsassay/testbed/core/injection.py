@@ -20,10 +20,10 @@ class Measured(Protocol):
     fleet: Fleet
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *host*, or without one of *replica*; None where unknown."""
+        """Return the used share (0 to 1) of the memory limit of *host*, else of *replica*; None if unknown."""
 
     def companions_memory_mb(self, name: str) -> float:
-        """Return the memory in MiB of processes other than replicas that count to the replica or host *name*."""
+        """Return the memory in MiB of processes that faults run within the limit of the replica or host *name*."""
 
 
 S = TypeVar("S", bound=Measured)
@@ -46,7 +46,7 @@ class Injection(Generic[S_co]):
 
     @property
     def replica(self) -> Replica:
-        """The one replica that a fault on a service hits."""
+        """The only replica that a fault on a service hits."""
         return self.replicas[0]
 
     @property
@@ -66,7 +66,7 @@ class Intervention(Protocol):
         """Apply the fault; raises RefusedError, before any change, when it cannot be applied."""
 
     async def undo(self) -> None:
-        """Undo the fault; safe to call when it was not applied or its target is gone."""
+        """Undo the fault; does nothing when it was not applied or its target is gone."""
 
 
 ACTUATORS = Registry("actuator", "opsassay.actuators", {})
@@ -89,13 +89,13 @@ class Repertoire(Generic[S]):
     refusals: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, fault: str) -> str | None:
-        """Return why the fault type *fault* cannot be injected here, None when it can."""
+        """Return why this substrate cannot inject the fault type *fault*, None when it can."""
         if fault in self.refusals:
             return self.refusals[fault]
         return None if self.actuator(fault) is not None else f"nothing carries it out on {self.place}"
 
     def actuator(self, fault: str) -> Callable[[Injection[S]], Intervention] | None:
-        """Return the function that makes the intervention for *fault*, built in or installed; None without one."""
+        """Return the function that makes the intervention for *fault*, built in or from a plug-in; None without."""
         if fault in self.actuators:
             return self.actuators[fault]
         name = f"{self.substrate}.{fault}"

@@ -15,10 +15,11 @@ HTTP = "http"
 
 
 def touched(fleet: Fleet, targets: Collection[str], parameters: Mapping[str, Any]) -> list[Stream]:
-    """Return the packet streams that a fault on *targets* affects, by ``direction``, ``peer`` and ``protocol``.
+    """Return the packet streams that a fault with *parameters* on *targets* (replica ids) affects.
 
-    *direction* is of packets (from, to, both) or of calls, with the packets of both ways (inbound, outbound). Traffic
-    between two targets never leaves their host and is not touched.
+    The parameters ``peer`` and ``protocol`` select the links. ``direction`` selects packets ("from", "to" or "both"
+    of the target) or calls, with the packets of both ways ("inbound", "outbound"). Traffic between two targets is
+    never affected.
     """
     asked, peer, protocol = parameters["direction"], parameters.get("peer"), parameters.get("protocol")
     found = []
@@ -49,7 +50,7 @@ def protocol_of(system: System, destination: str) -> str:
 
 
 def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
-    """Return the replicas that *fault* affects: one of a service, all of a host, none without a target."""
+    """Return the replicas that *fault* hits: one of the target service, all of the target host, () without a target."""
     if fault.target is None:
         return ()
     if fault.target.host is not None:

@@ -31,12 +31,12 @@ class Site:
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
     def parameters(self, process_number: int = 0) -> dict[str, Any]:
-        """Return the network settings for the *process_number*-th process here; two may run at once."""
+        """Return address, port and namespace (``inside``) for the *process_number*-th process of this site."""
         port = self.port and self.port + process_number % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
 
     def listening(self) -> list[str]:
-        """Return the addresses at which a store here listens."""
+        """Return the distinct addresses at which a store at this site listens: for data and for management."""
         return sorted({self.address, self.management})
 
 
@@ -49,7 +49,7 @@ class Stream(NamedTuple):
 
     @property
     def link(self) -> str:
-        """Source and destination, as the ledger names them."""
+        """The link as "SOURCE>DESTINATION", its name in the ledger."""
         return f"{self.source}>{self.destination}"
 
 
@@ -65,38 +65,34 @@ class Network(Protocol):
     """The address at which programs of a user's own ask for names."""
 
     async def prepare(self) -> None:
-        """Create the sites before any process of the system starts."""
+        """Create what the network needs, such as namespaces, before any process of the system starts."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Make *stores* (name to port) reachable, once the template process runs."""
+        """Make *stores* (name to port) and entries reachable; called once the template process runs."""
 
     async def admit(self, name: str, host: str) -> None:
-        """Create a site on *host* for the new replica *name*; a former replica of the name gets its old site."""
+        """Create the site of the new replica *name* on *host*; a replica of a name that existed gets its site again."""
 
     def site(self, name: str) -> Site:
         """Return the site of the replica, store or load generator *name*."""
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Record that the process *name* listens on *port* of its site, None for nowhere."""
+        """Record that the process *name* listens on *port* of its site; None: it does not listen."""
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return the address at which *caller* reaches *callee* now, None when there is none."""
+        """Return the (address, port) at which *caller* reaches *callee* now, None when there is none."""
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the addresses at which a user of this machine reaches the service *entry*."""
+        """Return the (address, port) pairs at which a user of this machine reaches the service *entry*."""
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Impair *streams* at the end of the replica *target* until *fault* is healed; a fault may have several targets.
-
-        An impairment has a ``kind``: delay (delay_s, jitter_s), loss, duplicate or corrupt (share), bandwidth
-        (bytes_per_s), partition. Raises OperationError.
-        """
+        """Impair the packets of *streams* at the interface of the replica *target* until `heal` of *fault*, an id."""
 
     async def heal(self, fault: str) -> list[str]:
-        """Remove the impairments of *fault*, if any; return a sentence for each that was not in place."""
+        """Remove the impairments of *fault*, if any; return a sentence for each that had not worked as asked."""
 
     def probe(self) -> dict[str, Any] | None:
-        """Return where a probe must run to reach services: pid of the supervisor and namespace; None for anywhere."""
+        """Return {pid, namespace} of where a probe must run to reach services; None: it may run anywhere."""
 
     async def close(self) -> None:
-        """Release what the network uses."""
+        """Close the network's sockets and end its helper processes."""

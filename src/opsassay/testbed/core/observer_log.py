@@ -11,12 +11,12 @@ OBSERVER = "observer"
 
 
 def _path_of_link(substrate: str, name: str) -> Path:
-    """Return the link to the log of the last observer of the system *name*."""
+    """Return the path of the symbolic link to the log of the latest observer of the system *name*."""
     return state_root() / "observers" / f"{substrate}-{name}.log"
 
 
 def link_observer_log(substrate: str, name: str, log: Path) -> None:
-    """Make `observer_log` of the system *name* return *log*; a later call replaces it."""
+    """Make `observer_log` of the system *name* return the content of the file *log*; a later call replaces it."""
     link = _path_of_link(substrate, name)
     link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     forget_observer_log(substrate, name)
@@ -25,7 +25,7 @@ def link_observer_log(substrate: str, name: str, log: Path) -> None:
 
 
 def observer_log(substrate: str, name: str) -> dict[str, str]:
-    """Return process name to log text of the system's observer; {} when nobody observed the system."""
+    """Return {process name: log text} of the latest observer of the system *name*; {} when it was never observed."""
     try:
         return {OBSERVER: _path_of_link(substrate, name).read_text(errors="replace")}
     except FileNotFoundError:

@@ -54,7 +54,7 @@ class SystemProbes(Protocol):
 
     @property
     def protected(self) -> Sequence[str]:
-        """The services that requests are sent to."""
+        """The services that `request` is called for."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -68,9 +68,9 @@ class SystemProbes(Protocol):
         ...
 
     async def read(self) -> SystemReading:
-        """Read D1 (ready replicas), D2 (ready backends) and D4 (control plane); a failure is in the reading, not raised."""
+        """Read the ready shares of replicas (D1), backends (D2) and control plane (D4); a failure does not raise."""
         ...
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Send one request to the protected *service* (D3); a service without an address gives no answer."""
+        """Send one HTTP request (D3) to *service*; return status (None without an answer) and latency."""
         ...

@@ -89,7 +89,7 @@ class SystemState:
 
     @property
     def ledger_dir(self) -> Path:
-        """The folder of the ledger (truth side): what faults caused, per process."""
+        """The folder of the ledger, what faults caused per process; it is part of the hidden ground truth."""
         return self.dir / "ledger"
 
     @property
@@ -98,7 +98,7 @@ class SystemState:
         return self.dir / "failed.json"
 
     def why_it_failed(self) -> str | None:
-        """Return the reason why the supervisor gave up, None without one."""
+        """Return the message in the supervisor's failure file, None without a readable one."""
         try:
             return str(json.loads(self.failure.read_text())["message"])
         except (OSError, ValueError, KeyError):
@@ -110,7 +110,7 @@ class SystemState:
 
     @property
     def lock(self) -> Path:
-        """The path of the lock file that a supervisor holds while it lives; next to the folder, which comes and goes."""
+        """The lock file that a running supervisor holds; it lies outside of the folder, which may be deleted."""
         return self.dir.with_name(f".{self.name}.lock")
 
     def running(self) -> bool:
@@ -135,7 +135,7 @@ class SystemState:
 
 
 def acquire_lock(state: SystemState) -> int | None:
-    """Take the lock of a system and return its file descriptor; None when another process holds it."""
+    """Lock the system of *state* for this process; return the file descriptor, None when it is locked already."""
     # Not `folder_lock`, which ends with its block: the held descriptor is handed to the supervisor that is started.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
@@ -152,7 +152,7 @@ def acquire_lock(state: SystemState) -> int | None:
 
 
 def release_lock(state: SystemState, descriptor: int) -> None:
-    """Delete the lock file of a system and release the lock that this process holds as *descriptor*."""
+    """Delete the lock file of the system and close *descriptor*, by which this process holds the lock."""
     state.lock.unlink(missing_ok=True)
     os.close(descriptor)
 
@@ -172,7 +172,7 @@ def all_states() -> list[SystemState]:
 
 
 def note_process(state: SystemState, pid: int) -> None:
-    """Record that the process *pid* belongs to the system; a server may overwrite the environment that marks it."""
+    """Record in the state folder that the process *pid* belongs to the system, for `marked_processes`."""
     try:
         noted = {"pid": pid, "created": psutil.Process(pid).create_time()}
     except psutil.NoSuchProcess:
@@ -181,12 +181,12 @@ def note_process(state: SystemState, pid: int) -> None:
 
 
 def note_groups(state: SystemState, folders: Iterable[Path]) -> None:
-    """Record the control groups that the system is about to make."""
+    """Record in the state folder the control groups *folders* that the system is about to make."""
     state.write(GROUPS_FILE, {"folders": [str(folder) for folder in folders]})
 
 
 def noted_groups(state: SystemState) -> list[Path]:
-    """Return the recorded control groups of the system."""
+    """Return the control group folders that `note_groups` recorded, [] without a record."""
     try:
         return [Path(folder) for folder in json.loads((state.dir / GROUPS_FILE).read_text())["folders"]]
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def noted_groups(state: SystemState) -> list[Path]:
 
 
 def remove_groups(state: SystemState) -> None:
-    """Remove the recorded control groups and kill the processes in them."""
+    """Kill the processes in the recorded control groups, and remove these groups."""
     from opsassay.testbed.kernel.cgroups import remove_below  # pages read states and remove nothing
 
     for folder in noted_groups(state):
@@ -202,12 +202,12 @@ def remove_groups(state: SystemState) -> None:
 
 
 def note_undo(state: SystemState, command: Sequence[str]) -> None:
-    """Record the *command* that undoes the system's coming changes outside of its own processes and groups."""
+    """Record the *command* that undoes changes outside of the system's processes and control groups."""
     state.write(UNDO_FILE, {"words": list(command)})
 
 
 def undo_outside(state: SystemState) -> None:
-    """Run the recorded undo command, if any; raises OperationError when it fails."""
+    """Run the command that `note_undo` recorded, if any; raises OperationError when it fails repeatedly."""
     path = state.dir / UNDO_FILE
     if not path.exists():
         return
@@ -227,7 +227,7 @@ def undo_outside(state: SystemState) -> None:
 
 
 def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
-    """Return in words what still exists of a removed system; *groups* are its former control groups."""
+    """Return a sentence for each process, group of *groups*, folder or lock that still exists of a removed system."""
     found = [f"process {process.pid} still runs" for process in marked_processes(state)]
     found += [f"the control group {folder} is still there" for folder in groups if folder.exists()]
     found += [f"the folder {state.dir} is still there"] if state.dir.exists() else []
@@ -235,7 +235,7 @@ def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
 
 
 def marked_processes(state: SystemState) -> list[psutil.Process]:
-    """Return the processes of this system, by a mark in their environment or by record; this process excepted."""
+    """Return the running processes of this system, by their environment or the record of pids, without this process."""
     written = _written_down(state)
     found = []
     for process in psutil.process_iter():
@@ -249,7 +249,7 @@ def marked_processes(state: SystemState) -> list[psutil.Process]:
 
 
 def _written_down(state: SystemState) -> dict[int, float]:
-    """Return pid to creation time of the recorded processes; a torn last line is ignored."""
+    """Return {pid: creation time} of the processes that `note_process` recorded; an incomplete last line is ignored."""
     path = state.dir / "processes.jsonl"
     whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
     return {entry["pid"]: entry["created"] for entry in map(json.loads, whole.splitlines())}
@@ -273,7 +273,7 @@ def kill_all(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def clear_leftovers(state: SystemState) -> int:
-    """Remove what a killed supervisor left; return the number of ended processes; raises OperationError if one lives on."""
+    """Kill and remove what a killed supervisor left; return the number of processes, or raise OperationError."""
     for _ in range(3):  # a fork may have been on its way while we looked
         processes = marked_processes(state)
         if not processes:

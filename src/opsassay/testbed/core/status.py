@@ -47,5 +47,5 @@ class SystemStatus(Noun):
     faults_undone: tuple[str, ...] = ()
 
     def payload(self) -> dict[str, Any]:
-        """Return the status as a JSON object with the keys of the substrate."""
+        """Return the status as a JSON object; its keys depend on the substrate."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -51,9 +51,9 @@ class RunningSystem(Protocol):
         ...
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise NotFoundError or RefusedError when *plan* cannot be injected here.
+        """Raise NotFoundError or RefusedError when *plan* cannot be injected into this system.
 
-        For one that was read from the file *source* it is ConfigError, naming the line.
+        If the plan was read from the file *source*, ConfigError that names the line is raised instead.
         """
         ...
 
@@ -62,7 +62,7 @@ class RunningSystem(Protocol):
         ...
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
-        """Inject *plan* and yield its events; closing the iterator undoes it, and so does *over* when it is set."""
+        """Inject *plan* and yield its events; closing the iterator, or setting *over*, undoes the faults early."""
         ...
 
     def set_rate(self, rate_rps: float) -> float:
@@ -74,15 +74,15 @@ class RunningSystem(Protocol):
         ...
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the ledger of what faults caused since *since_ns* (UTC), with the columns of `read_ledger`."""
+        """Return what faults caused since *since_ns* (UTC), a row per effect; columns as in `read_ledger`."""
         ...
 
     def keep_load_log(self, path: Path) -> None:
-        """Copy the log of the user's load generator to *path*, now and when it has ended."""
+        """Copy the log of the user's own load generator to *path*, now and again when the generator has ended."""
         ...
 
     def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
-        """Return the probes of this system, with requests to the services *protected* (default: its entries)."""
+        """Return the health probes of this system, which send requests to *protected* (default: its entries)."""
         ...
 
 
@@ -122,17 +122,17 @@ class Substrate(Protocol):
         isolation: str | None = None,
         on_progress: Callable[[SystemStatus], None] | None = None,
     ) -> RunningSystem:
-        """Start *system* under *name* and wait until it is ready; an *owned* one ends with this process.
+        """Start *system* under *name*, wait until it is ready, and return it; an *owned* one ends with this process.
 
-        *isolation* None is the best level that there is.
-        Raises StartError when it does not get ready, UserError for what cannot be started here.
+        *isolation* None is the best level available here; *rate_rps* None is the load rate of the system file.
+        Raises StartError when it does not become ready, UserError for what cannot be started here.
         """
         ...
 
     def deployed(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
     ) -> AbstractContextManager[RunningSystem]:
-        """Run *system* while the block runs; it ends with the block or with this process."""
+        """Run *system* for the length of the block and yield it; it ends also when this process is killed."""
         ...
 
     def running(self, name: str) -> RunningSystem:
@@ -154,24 +154,25 @@ class Substrate(Protocol):
     ) -> None:
         """Raise NotFoundError or RefusedError when *plan* could not be injected into a new *system* here.
 
-        For a plan that is the field *within* of the file *source* it is ConfigError, naming the line.
+        For a plan that is the field *within* of the file *source*, ConfigError that names the line is raised
+        instead.
         """
         ...
 
     def remove(self, name: str) -> Sequence[str]:
-        """Stop the system *name* and wait until it is gone; return in sentences what the user still has to end."""
+        """Stop the system *name* and wait for its end; return a sentence on each process that the user has to end."""
         ...
 
     def logs(self, name: str) -> Mapping[str, str]:
-        """Return process name to its log so far of the system *name*; raises NotFoundError."""
+        """Return {process name: log text so far} of the system *name*; raises NotFoundError."""
         ...
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each system, after the leftovers of killed supervisors are removed."""
+        """Return the status of each system; remains of systems whose supervisor was killed are removed first."""
         ...
 
     def capabilities(self) -> Capabilities:
-        """Return the isolation levels of this substrate, with the reason why one is not available."""
+        """Return which isolation levels this substrate has here, and why the others are not available."""
         ...
 
 
@@ -194,7 +195,7 @@ def load_substrate(name: str = LOCAL, settings: Mapping[str, str] | None = None)
 
 
 def require_settings(substrate: str, settings: Mapping[str, str], allowed: Collection[str] = ()) -> None:
-    """Raise UserError when *settings* has a key that the *substrate* does not allow."""
+    """Raise UserError when *settings* has a key outside of *allowed*; *substrate* is named in the message."""
     for setting in settings:
         if setting not in allowed:
             has = f"it has {', '.join(allowed)}" if allowed else "it has none"

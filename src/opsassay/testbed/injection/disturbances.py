@@ -20,7 +20,7 @@ class Quiet:
 
 
 def least_missed(system: SystemUnderTest) -> str:
-    """Return a service with several replicas, else the one with the fewest callers, whose restart harms least."""
+    """Return the service whose restart harms least: with several replicas, else with the fewest callers."""
     described = system.system
 
     def missed(service: str) -> tuple[bool, int, str]:

@@ -13,11 +13,11 @@ class RuntimeHook:
         self._injection = injection
 
     async def apply(self) -> None:
-        """Switch the fault's hook on in the target's process."""
+        """Tell the target's process to carry out the fault with the parameters of its plan."""
         await hook(self._injection, on=True, parameters=self._injection.plan.parameters)
 
     async def undo(self) -> None:
-        """Switch the fault's hook off in the target's process."""
+        """Tell the target's process to end the fault."""
         await hook(self._injection, on=False)
 
 
@@ -29,11 +29,11 @@ class ProcessStress(RuntimeHook):
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Switch the stress hook on in the target's process."""
+        """Start the stress inside the target's process, and the record of its effects in the ledger."""
         await super().apply()
         await self._account.open()
 
     async def undo(self) -> None:
-        """Switch the stress hook off in the target's process."""
+        """End the stress inside the target's process, and the record of its effects."""
         await super().undo()
         await self._account.close()

@@ -47,7 +47,7 @@ class Act:
     effect: EffectCheck | None = None
 
     def origin(self) -> Origin:
-        """Return the fields that identify the fault in an event: fault, and service or host."""
+        """Return what names the fault in an event: {fault}, and service or host if it has a target."""
         target = self.injection.plan.target
         if target is None:
             return {"fault": self.injection.plan.fault}
@@ -57,13 +57,7 @@ class Act:
 
 
 async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: asyncio.Event, report: Report) -> None:
-    """Carry *plan* out on the running *system* until its duration or the *lease* ends; *report* gets every event.
-
-    Each fault is journalled, applied, checked and undone by itself, the last one first; one that cannot be undone does not
-    keep the others. The last event is ``done`` with the faults as they happened, a root label and an effect check for each
-    (none without a fault), whether the system recovered from all, and notes.
-    Raises NotFoundError or RefusedError, before anything is done, for a plan that cannot be carried out now.
-    """
+    """Inject *plan* into *system*: check, apply, wait for its duration or for *lease*, undo, check the recovery."""
     require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)
     acts = [_prepare_act(system, part, repertoire) for part in plan.parts]
@@ -92,7 +86,7 @@ async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: a
 
 
 def _activity(plan: FaultPlan) -> str:
-    """Return in words what *plan* does, for those who have to wait for it."""
+    """Return the faults of *plan* as text, or the disturbance of a plan without a fault."""
     (first, *more) = plan.parts
     if first.fault == NO_FAULT:
         return f"{NO_FAULT} ({first.parameters['disturbance']})"
@@ -100,7 +94,7 @@ def _activity(plan: FaultPlan) -> str:
 
 
 def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
-    """Return the fault of *plan* with its targets and intervention, ready to be applied."""
+    """Return the act of *plan*: the fault with the replicas that it hits and the intervention that applies it."""
     replicas = affected(system.fleet, plan)
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
@@ -111,7 +105,7 @@ def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Ac
 
 
 def _check_free(system: SystemUnderTest) -> None:
-    """Raise RefusedError while another injection or change of the system is going on."""
+    """Raise RefusedError while another injection, or a change by an operator, acts on *system*."""
     if system.injection is not None:
         raise RefusedError(f"{system.injection} is still active; wait for its end or run `opsassay system down` first.")
     if missing := system.fleet.not_ready():
@@ -119,9 +113,9 @@ def _check_free(system: SystemUnderTest) -> None:
 
 
 async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
-    """Journal and apply each fault of *acts*, which is put into *to_undo* first; return when the first began to act.
+    """Journal and apply the faults of *acts* one after the other; return the monotonic time at which the first began.
 
-    The time is of the monotonic clock.
+    Each act is added to *to_undo* before it is applied.
     """
     started = list[float]()
     for act in acts:
@@ -139,7 +133,7 @@ async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
 
 
 async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
-    """Undo one fault and return notes; when it cannot be undone, the system is ended."""
+    """Undo the fault of *act* and return notes for the record; a failure does not raise, it ends the system."""
     name = act.injection.plan.name
     try:
         await asyncio.shield(act.intervention.undo())
@@ -161,7 +155,7 @@ async def _undo(system: SystemUnderTest, act: Act) -> list[str]:
 async def _check_effects(
     acts: list[Act], started: float, duration_s: float, lease: asyncio.Event, report: Report
 ) -> None:
-    """Wait until each fault of *acts* shows by its signature, the measure that it changes, and report what was seen.
+    """Wait until the measure of each fault of *acts* passes its threshold, and report an ``effect`` event for each.
 
     All are waited for at once, until *lease* is set or *duration_s* after *started* (monotonic).
     """
@@ -177,9 +171,9 @@ async def _check_effects(
 async def _check_effect(
     injection: Injection[SystemUnderTest], started: float, duration_s: float, lease: asyncio.Event
 ) -> EffectCheck:
-    """Wait until the fault's signature, the measure that it changes, passes its threshold; return what was seen.
+    """Wait until the measure that the fault changes (its signature) passes its threshold; return the last values.
 
-    It waits EFFECT_TIMEOUT_S or the fault's own duration at most.
+    It waits EFFECT_TIMEOUT_S or *duration_s* after *started* (monotonic) at most, and ends when *lease* is set.
     """
     times = (max(started - BEFORE_S, injection.system.quiet_since), started)
     signature = catalogued(injection.plan.fault).signature
@@ -203,7 +197,7 @@ async def _check_effect(
 
 
 async def _check_recovery(act: Act, undone_at: float) -> bool:
-    """Wait until replicas are ready and the fault's measure is below its threshold again; return whether.
+    """Wait until all replicas are ready and the fault's measure is below its threshold; return False when that is late.
 
     The measure counts only if the effect was seen; *undone_at* is of the monotonic clock.
     """
@@ -236,7 +230,7 @@ def _done_event(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEv
 
 
 def _fault_as_injected(act: Act) -> Fault:
-    """Return the record of the fault for the truth, with its times and targets."""
+    """Return the fault for the ground truth: type, target, parameters, and when it began and ended."""
     plan, target = act.injection.plan, act.injection.plan.target
     broken = plan.fault != NO_FAULT and target is not None
     return Fault(
@@ -253,7 +247,7 @@ def _fault_as_injected(act: Act) -> Fault:
 
 
 def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
-    """Return the ground truth of a fault: its service with operation, callee and the like, or everything on its host."""
+    """Return the root cause label of a fault: service, pod, container, and its method or operation if it has one."""
     services = tuple(sorted({replica.service for replica in injection.replicas}))
     operation = injection.plan.parameters.get("operation")
     method_level = Level.FUNCTION in fault_type(injection.plan.fault).levels

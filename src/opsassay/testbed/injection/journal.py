@@ -18,7 +18,7 @@ class Journal:
         self._path = path
 
     def write(self, event: str, injection: str, **fields: Any) -> None:
-        """Append one *event* of *injection* and wait until it is on disk; raises OperationError."""
+        """Append *event* (apply, undone) of *injection* with *fields*, and sync the file; raises OperationError."""
         line = (
             json.dumps({"time_ns": time.time_ns(), "event": event, "injection": injection, **fields}).encode() + b"\n"
         )
@@ -34,7 +34,7 @@ class Journal:
             raise OperationError(f"The undo journal {self._path} cannot be written: {error.strerror}.") from error
 
     def pending(self) -> list[dict[str, Any]]:
-        """Return the injections that were applied and not undone; torn lines are skipped."""
+        """Return the ``apply`` entries of injections that were not undone; incomplete lines are skipped."""
         applied: dict[str, dict[str, Any]] = {}
         if not self._path.exists():
             return []

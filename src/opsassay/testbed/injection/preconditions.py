@@ -21,7 +21,7 @@ SCOPES = ("operation", "hostname", "peer", "protocol")
 
 
 def exhausts(name: str) -> bool:
-    """Return whether the fault type *name* uses up what the limit of its target leaves, all of the machine without one."""
+    """Return whether the fault type *name* is resource stress, which uses up the limit of its target."""
     return name != NO_FAULT and fault_type(name).category is Category.STRESS
 
 
@@ -36,9 +36,9 @@ def require(
 ) -> None:
     """Raise NotFoundError or RefusedError when *plan* cannot be injected into *system*; changes nothing.
 
-    *refusal* tells which fault types cannot be injected. *fleet* says where replicas are; without one, the system's own
-    rule. For a plan from the file *source* (of which it is the field *within*) it raises ConfigError naming file, line and
-    field.
+    *refusal* returns why a fault type cannot be injected, or None. *fleet* says on which host each replica is;
+    None: as the system defines. For a plan that is the field *within* of the file *source*, ConfigError that names
+    file and line is raised instead.
     """
     objection = next(objections(system, plan, refusal, fleet), None)
     if objection is None:
@@ -50,7 +50,7 @@ def require(
 
 
 def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet | None = None) -> Iterator[Objection]:
-    """Yield the reasons why *plan* cannot be injected into *system*: of each fault first, then of pairs of faults."""
+    """Yield why *plan* cannot be injected into *system*: objections to single faults, then to pairs of faults."""
     fleet = fleet or Fleet(system, 0)  # only who is where: pod names do not matter
     for number, fault in enumerate(plan.parts):
         prefix = f"faults.{number}." if plan.faults else ""
@@ -63,7 +63,7 @@ def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet |
 
 
 def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Objection]:
-    """Yield the reasons why *fault* alone cannot be injected."""
+    """Yield the reasons why *fault*, regardless of other faults of its plan, cannot be injected."""
     if fault.fault != NO_FAULT and (reason := refusal(fault.fault)) is not None:
         yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
     target = fault.target
@@ -79,7 +79,7 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
 
 
 def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield the reason why the load surge of *fault* cannot be injected, if any."""
+    """Yield an objection when *fault* is a load surge and the load is a user's command with a rate of its own."""
     if fault.parameters.get("disturbance") == "load_surge":
         try:
             require_own_rate(system)
@@ -88,7 +88,7 @@ def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection]:
-    """Yield the reasons why *fault* cannot be injected on *host*."""
+    """Yield the reasons why *fault* cannot be injected into all replicas on *host*."""
     if host not in fleet.system.hosts:
         yield Objection("target.host", NotFoundError("host", host, fleet.system.hosts))
     elif fleet.system.compose is not None:
@@ -103,7 +103,7 @@ def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection
 
 
 def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> Iterator[Objection]:
-    """Yield the reasons why *fault* cannot be injected on the service *name*, or its replica *index*."""
+    """Yield the reasons why *fault* cannot be injected into the replica *index* of the service *name*."""
     service = system.services.get(name)
     if service is None:
         yield Objection("target.service", NotFoundError("service", name, system.services))
@@ -139,7 +139,7 @@ def _inside_runtime(fault: str) -> bool:
 
 
 def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | None:
-    """Return why two faults cannot act at once, None when they can."""
+    """Return why the two faults of a plan cannot act at the same time, None when they can."""
     shared = {r.id for r in affected(fleet, first)} & {r.id for r in affected(fleet, second)}
     if not shared:
         return None
@@ -155,10 +155,10 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
 
 
 def _overlap(first: object, second: object) -> bool:
-    """Return whether two values of a parameter select a common target; None selects all."""
+    """Return whether two values of a target parameter are equal or either is None, which selects everything."""
     return first is None or second is None or first == second
 
 
 def names_of(plan: Sequence[PlannedFault]) -> str:
-    """Return the faults of *plan* as text, for people."""
+    """Return the names of the faults in *plan* joined by "and"."""
     return " and ".join(fault.name for fault in plan)

@@ -29,13 +29,13 @@ class SystemUnderTest(Measured, Protocol):
     """Monotonic time at which the last fault was over."""
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the faults that the process of *replica* has to carry out (its hooks) to it; raises ConnectionError."""
+        """Send the process of *replica* the faults that it carries out itself (its hooks); raises ConnectionError."""
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines on what faults caused (the ledger) running processes could not write so far."""
+        """Return how many ledger lines, records of what faults caused, the running processes failed to write."""
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """End the system because of *failure*; one that OpsAssay did not start only fails the injection."""
+        """End the system because of *failure*; if OpsAssay did not start it, only fail the injection."""
 
 
 class Account:
@@ -52,7 +52,7 @@ class Account:
         self._open = False
 
     async def open(self) -> None:
-        """Start to record in the ledger what the fault causes: delays, errors, failed calls."""
+        """Start to record in the ledger what this fault costs callers: delays, errors, failed calls."""
         self._open = True
         for name, watched in sorted(self._watched.items()):
             replica = self._injection.system.fleet.replicas[name]
@@ -60,7 +60,7 @@ class Account:
             await push(self._injection, replica)
 
     async def close(self) -> None:
-        """Stop the record of this fault; those of other faults go on."""
+        """Stop recording what this fault costs callers; the records of other faults continue."""
         if not self._open:
             return
         self._open = False
@@ -74,7 +74,7 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the fault of *injection* *on* or off inside the processes of its replicas; restarted ones get it again."""
+    """Switch the fault of *injection* *on* or off inside the processes of its replicas, also after their restart."""
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
         own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}
@@ -85,7 +85,7 @@ async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: d
 
 
 async def push(injection: Injection[SystemUnderTest], replica: Replica) -> None:
-    """Send the faults that the process of *replica* has to carry out (its hooks) to it, if it runs."""
+    """Send the process of *replica*, if it runs, the faults that it carries out itself (its hooks)."""
     if replica.port is not None:
         with contextlib.suppress(ConnectionError):  # it has just ended; its successor asks for its hooks itself
             await injection.system.push_hooks(replica)

@@ -20,11 +20,11 @@ class UnexpectedExits:
         self.found: list[dict[str, Any]] = []
 
     def expect(self, pid: int) -> None:
-        """Record that OpsAssay is about to kill *pid*."""
+        """Record that OpsAssay is about to kill *pid*, whose end is then not unexpected."""
         self._expected.add(pid)
 
     def note_exit(self, process: str, pid: int, status: int) -> None:
-        """Record that *process* ended with *status*, negative for a signal, unless that is expected."""
+        """Record that a signal ended *process* (*status* < 0), unless `expect` was called with its *pid*."""
         expected = pid in self._expected
         self._expected.discard(pid)
         if status >= 0 or expected:
@@ -43,12 +43,12 @@ class UnexpectedExits:
 
 
 def sentences(exits: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
-    """Return one sentence for each of the *exits* since *since_ns*."""
+    """Return one sentence for each of *exits* since *since_ns* (UTC ns): which process, and which signal ended it."""
     return [_describe_exit(one) for one in exits if one["time_ns"] >= since_ns]
 
 
 def _describe_exit(exit_: dict[str, Any]) -> str:
-    """Return one sentence on a process that a signal ended, and who may have sent it."""
+    """Return one sentence on a process that a signal ended, and whether the out-of-memory killer may have sent it."""
     number = -exit_["status"]
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     said = f"{exit_['process']} (pid {exit_['pid']}) was ended by {name}, which OpsAssay did not send"
