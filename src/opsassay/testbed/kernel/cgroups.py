@@ -42,13 +42,13 @@ class Groups:
     versions: dict[str, int]
 
     def folders(self, path: str) -> tuple[Path, ...]:
-        """Return the folders of the control group *path*, before or after it is made, one per hierarchy."""
+        """Return the folders of the control group *path*, one per hierarchy, whether or not they exist yet."""
         return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
-        """Make the control group *path* ("a/b/c") with its parents, limited to *cpu_cores* and *memory_bytes*.
+        """Make the control group *path* ("a/b/c") with its parents, with limits of CPU and memory (None: no limit).
 
-        What holds others, as "a" does, gets the processor as `TASKS` threads outside of it would.
+        The topmost group of a nested path gets the CPU weight of `TASKS` threads.
         """
         versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
         for parent, version in versions.items():
@@ -73,7 +73,7 @@ class Group:
     groups: Groups
 
     def add(self, pid: int) -> None:
-        """Move process *pid* into the group; its later children are born there."""
+        """Move process *pid* into the group; children that it starts later are in the group too."""
         for folder in self.groups.folders(self.path):
             _enrol_process(folder, pid)
 
@@ -94,13 +94,13 @@ class Group:
                 self._write_memory_v1(memory_bytes or UNLIMITED_V1)
 
     def set_weight(self, tasks: int) -> None:
-        """Have the group get as much of the processor as *tasks* threads of other groups where both want it."""
+        """Set the group's share of contended CPU to that of *tasks* threads outside of it."""
         if CPU in self.groups.versions:
             name, one = ("cpu.weight", 100) if self.groups.versions[CPU] == 2 else ("cpu.shares", 1024)
             self._write_file(CPU, name, one * tasks, optional=True)
 
     def usage(self) -> Usage:
-        """Return the resource usage of the group's processes and those of groups below it; zero where nothing counts it."""
+        """Return CPU seconds, memory bytes and throttled seconds of this group and those below; 0 where not counted."""
         memory = 0
         if MEMORY in self.groups.versions:
             name = "memory.current" if self.groups.versions[MEMORY] == 2 else "memory.usage_in_bytes"
@@ -117,7 +117,7 @@ class Group:
         return Usage(used_ns / 1e9, memory, throttled_s)
 
     def threads(self) -> list[int]:
-        """Return the threads in the group itself, [] where nothing counts CPU time."""
+        """Return the ids of the threads directly in the group, [] where no CPU controller is available."""
         if CPU not in self.groups.versions:
             return []
         name = "cgroup.threads" if self.groups.versions[CPU] == 2 else "tasks"
@@ -129,11 +129,11 @@ class Group:
             _remove_tree(folder, kill=False)
 
     def _folder_of(self, controller: str) -> Path:
-        """Return the group's folder in the hierarchy of *controller*."""
+        """Return this group's folder in the hierarchy of *controller* (cpu, memory, cpuacct)."""
         return self.groups.parents[controller] / self.path
 
     def _write_file(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
-        """Write *value* into the file *name* of this group; *optional* passes over a file that is not there."""
+        """Write *value* into the file *name* of this group; if *optional*, a missing file is ignored."""
         try:
             (self._folder_of(controller) / name).write_text(str(value), encoding="utf-8")
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class Group:
                 raise
 
     def _write_memory_v1(self, limit: int) -> None:
-        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former."""
+        """Set the limits of memory and of memory with swap to *limit* bytes, in the order that the kernel accepts."""
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         present = int(self._folder_of(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
         if limit == UNLIMITED_V1 or limit > present:
@@ -158,12 +158,12 @@ def remove_below(folder: Path) -> None:
 
 
 def find_groups() -> Groups | None:
-    """Return the hierarchies in which this process can make groups with a CPU or memory limit, None without any."""
+    """Return the hierarchies in which this process can make limited control groups, None when it can make none."""
     return search()[0]
 
 
 def mounted_groups() -> Groups | None:
-    """Return the mounted control group hierarchies, to find groups that others made; None without any."""
+    """Return the mounted control group hierarchies, for reading groups that others made; None without any."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
     versions: dict[str, int] = {}
@@ -176,7 +176,7 @@ def mounted_groups() -> Groups | None:
 
 
 def search() -> tuple[Groups | None, dict[str, str]]:
-    """Return the hierarchies in which groups can be made, and controller to reason (with a remedy) for the others."""
+    """Return (hierarchies in which groups can be made or None, {controller: reason with a remedy} for the others)."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     own = memberships(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
@@ -207,7 +207,7 @@ class Mount(NamedTuple):
 
 
 def mounts(mountinfo: str) -> dict[str, Mount]:
-    """Parse *mountinfo* (proc(5)); return version-1 controller to its mount, and version 2 under ""."""
+    """Return {controller: mount} of version 1, and version 2 under "", from *mountinfo*, the text of proc(5)."""
     found: dict[str, Mount] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -223,19 +223,19 @@ def mounts(mountinfo: str) -> dict[str, Mount]:
 
 
 def memberships(cgroup_file: str) -> dict[str, str]:
-    """Parse the content of a process's *cgroup_file*; return controller to group, version 2 under ""."""
+    """Return {controller: group path} of version 1, and version 2 under "", from the text of /proc/PID/cgroup."""
     rows = (line.split(":", 2) for line in cgroup_file.splitlines())
     return {controller: path for _, controllers, path in rows for controller in controllers.split(",")}
 
 
 def _candidates(mount: Mount, own_group: str) -> list[Path]:
-    """Return the folders in which to try to make groups: *own_group*, then its parents up to the mount."""
+    """Return folders in which to try to make groups: that of *own_group*, then each parent up to the mount point."""
     inner = Path("/" + os.path.relpath(own_group, mount.root)) if own_group.startswith(mount.root) else Path("/")
     return [mount.point / path.relative_to("/") for path in (inner, *inner.parents)]
 
 
 def _why_not(parent: Path, controller: str, version: int) -> str | None:
-    """Return why no group with *controller* can be made in *parent*, with a remedy; None when one was made."""
+    """Try to make a group with *controller* in *parent*; return the reason and a remedy when that fails, else None."""
     trial = parent / f"opsassay-probe-{os.getpid()}"
     try:
         if version == 2:
@@ -260,7 +260,7 @@ def _why_not(parent: Path, controller: str, version: int) -> str | None:
 
 
 def _enrol_child(folder: Path) -> None:
-    """Move a child of this process into the group *folder*, and end the child."""
+    """Check that a process can join the group *folder*: fork a child into it, and end the child."""
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -277,7 +277,7 @@ def _enrol_process(folder: Path, pid: int) -> None:
 
 
 def _delegate(folder: Path) -> None:
-    """Enable, for groups below the version-2 group *folder*, the controllers that OpsAssay uses and the folder has."""
+    """Enable OpsAssay's controllers for the children of the version-2 group *folder*, as far as it has them."""
     has = folder.joinpath("cgroup.controllers").read_text(encoding="utf-8").split()
     gives = folder.joinpath("cgroup.subtree_control").read_text(encoding="utf-8").split()
     missing = [f"+{controller}" for controller in CONTROLLERS if controller in has and controller not in gives]
@@ -305,7 +305,7 @@ def _remove_tree(folder: Path, *, kill: bool) -> None:
 
 
 def _groups_below(folder: Path) -> list[Path]:
-    """Return *folder* and all groups below it, those above before those within."""
+    """Return *folder* and all groups below it, parents before their children."""
     return [Path(path) for path, _, _ in os.walk(folder)]
 
 
@@ -323,6 +323,6 @@ def _kill_group(group: Path) -> None:
 
 
 def _read_counters(file: Path) -> dict[str, int]:
-    """Return the "name number" lines of *file* as a mapping."""
+    """Return {name: number} of the "name number" lines in *file*."""
     rows = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2}

@@ -7,9 +7,9 @@ from opsassay.testbed.kernel.network import DATA_INTERFACE
 
 
 def heal(namespace_path: str, peer_interface: str) -> None:
-    """Remove OpsAssay's netfilter tables and queueing disciplines for the replica in *namespace_path*, if there are any.
+    """Remove OpsAssay's packet rules and queueing disciplines of the replica in *namespace_path*, if there are any.
 
-    Called in the fabric's namespace, by the process that holds it; *peer_interface* is the fabric's end of its link.
+    It is called in the namespace of the bridges; *peer_interface* is the bridge's end of the replica's link.
     """
     from opsassay.testbed.kernel.netfilter import remove_tables
     from opsassay.testbed.kernel.shaping import unshape

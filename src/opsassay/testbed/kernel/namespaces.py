@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 def isolate() -> None:
-    """Move this process, of one thread, into a new network (without root and user) namespace; raises StartError."""
+    """Move this single-threaded process into a new network (if not root, also user) namespace; raises StartError."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         try:
@@ -59,12 +59,12 @@ def new_namespace() -> int:
 
 
 def path_of(namespace: int) -> str:
-    """Return the path by which other processes of this user namespace open *namespace*, a descriptor of this process."""
+    """Return the /proc path of *namespace*, a descriptor of this process, by which other processes open it."""
     return f"/proc/{os.getpid()}/fd/{namespace}"
 
 
 def enter(namespace: str | int) -> None:
-    """Move the calling thread into the network *namespace*, a path or a descriptor; new threads and children follow."""
+    """Move the calling thread into the network *namespace* (path or descriptor); its later children are there too."""
     if isinstance(namespace, int):
         _call_setns(namespace, CLONE_NEWNET)
         return
@@ -76,7 +76,7 @@ def enter(namespace: str | int) -> None:
 
 
 def join(pid: int, namespace: str | None = None) -> None:
-    """Move this process, of one thread, into the (user and) network namespace of *pid*, or its *namespace*, a path."""
+    """Move this single-threaded process into the namespaces (user, network) of *pid*, or the network *namespace*."""
     theirs = f"/proc/{pid}/ns/user"
     if not os.path.samestat(os.stat(theirs), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - no path object has it
         descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
@@ -88,7 +88,7 @@ def join(pid: int, namespace: str | None = None) -> None:
 
 
 def inside(namespace: str | int, function: Callable[[], Result]) -> Result:
-    """Run *function* in a thread inside the network *namespace* and return its result; sockets it opens belong there."""
+    """Run *function* in a thread in the network *namespace* and return its result; sockets that it opens stay there."""
 
     def entered() -> Result:
         enter(namespace)
@@ -117,12 +117,12 @@ def in_thread(function: Callable[[], Result]) -> Result:
 
 
 def rooms_of(pids: Iterable[int]) -> frozenset[int]:
-    """Return the inodes of the network namespaces of the processes *pids*, without that of this process."""
+    """Return the inodes of the network namespaces that the processes *pids* are in, except this process's own."""
     return frozenset(filter(None, map(_namespace_inode, pids))) - {_namespace_inode("self")}
 
 
 def who_is_in(namespaces: Collection[int]) -> list[tuple[int, str]]:
-    """Return (pid, name) of every process in one of *namespaces* (inodes), which keep a namespace alive."""
+    """Return (pid, name) of every process whose network namespace is one of *namespaces* (inodes), by pid."""
     if not namespaces:
         return []
     found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace_inode(entry.name) in namespaces]
@@ -146,7 +146,7 @@ def _name_of_process(pid: int) -> str | None:
 
 
 def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[str]:
-    """Close the TCP connections to *addresses* in the network *namespace*; return notes where that is not possible."""
+    """Close the TCP connections to *addresses* in *namespace* (None: here); return a note if `ss` is missing."""
     program = shutil.which("ss")
     if program is None:
         return ["connections that were open stayed open: this machine has no `ss` (package iproute2)"]
@@ -158,7 +158,7 @@ def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[s
 
 
 def raise_interface(name: str) -> None:
-    """Set the interface *name* of the calling thread's namespace up."""
+    """Set the interface *name* up in the network namespace of the calling thread."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sH14x", name.encode(), 0)
         (flags,) = struct.unpack_from("H", ioctl(control, SIOCGIFFLAGS, request), 16)
@@ -166,16 +166,17 @@ def raise_interface(name: str) -> None:
 
 
 def _call_unshare(flags: int) -> None:
-    """Put this thread into new namespaces of the kinds in *flags*; raises OSError."""
+    """Move this thread into new namespaces of the kinds in *flags* (CLONE_NEWNET, CLONE_NEWUSER); raises OSError."""
     _raise_errno(_load_libc().unshare(flags))
 
 
 def _call_setns(descriptor: int, kind: int) -> None:
-    """Put this thread into the namespace behind *descriptor*, of the kind *kind*; raises OSError."""
+    """Move this thread into the namespace open as *descriptor*, of *kind* (CLONE_NEWNET and so on); raises OSError."""
     _raise_errno(_load_libc().setns(descriptor, kind))
 
 
 def _load_libc() -> ctypes.CDLL:
+    """Return the C library of this process, with errno kept."""
     return ctypes.CDLL(None, use_errno=True)  # Python 3.12 has os.unshare and os.setns; 3.11 has not
 
 

@@ -52,7 +52,7 @@ class Table:
             self._nft.table("add", name=self.name)
 
     def chain(self, hook: str) -> None:
-        """Add a chain named *hook* for the packets that pass that netfilter hook."""
+        """Add a chain named *hook* to the netfilter hook of that name (prerouting, input and so on)."""
         self._nft.chain("add", table=self.name, name=hook, hook=hook, type="filter", policy=NF_ACCEPT)
 
     def rule(self, chain: str, expressions: Sequence[Expression]) -> None:
@@ -60,9 +60,9 @@ class Table:
         self._nft.rule("add", table=self.name, chain=chain, expressions=[expressions])
 
     def queue_rule(self, chain: str, expressions: Sequence[Expression], number: int) -> str:
-        """Append a rule that sends packets matching *expressions* to queue *number*, or accepts them if nobody listens.
+        """Append a rule that sends packets that match *expressions* to queue *number*; without a listener they pass.
 
-        Returns the kind of rule: nft's own queue expression, or the xtables target where the kernel lacks it.
+        Returns the kind of rule, "nft_queue" or, where the kernel lacks that, "xt_NFQUEUE".
         """
         try:
             self.rule(chain, [*expressions, *_queue(number)])
@@ -74,7 +74,7 @@ class Table:
         return "nft_queue"
 
     def redirect(self, port: int, target_port: int) -> None:
-        """Redirect TCP connections from other interfaces to *port* to *target_port* of the same address."""
+        """Redirect TCP connections to *port*, unless they come by the loopback, to *target_port* of this machine."""
         chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
         self._nft.chain("add", table=self.name, name="redirect", **chain)
         other = [
@@ -84,10 +84,7 @@ class Table:
         self.rule("redirect", [*arrives_from_elsewhere(), *_asks_for(port), *other])
 
     def clear(self, chain: str) -> None:
-        """Remove the rules of *chain*; packets already in a queue stay there.
-
-        Removing the chain itself drops whatever waits in any queue of the namespace.
-        """
+        """Remove the rules of *chain*, not the chain: that would drop all queued packets of the namespace."""
         self._nft.rule("del", table=self.name, chain=chain)
 
     def close(self) -> None:
@@ -108,8 +105,8 @@ class Table:
 def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_TIMEOUT_S) -> None:
     """Delete OpsAssay's tables of *family* whose names begin with *prefix*, in the calling thread's namespace.
 
-    The kernel answers EPERM for a table whose owner lives, also to root: such a table goes with its owner, which gets
-    *owner_timeout_s* to end. Raises OperationError when it has not ended by then.
+    The kernel refuses for a table whose owner still runs; the owner gets *owner_timeout_s* to end. Raises
+    OperationError when it has not ended by then.
     """
     deadline = time.monotonic() + owner_timeout_s
     with NFTables(nfgen_family=FAMILIES[family]) as nft:
@@ -123,7 +120,7 @@ def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_
 
 
 def _removed_but_owned(nft: NFTables, prefix: str) -> list[str]:
-    """Delete every table whose name begins with *prefix*; return those that another socket owns, which stay."""
+    """Delete every table whose name begins with *prefix*; return the names of those that a process still owns."""
     owned = []
     for name in [str(table.get_attr("NFTA_TABLE_NAME")) for table in nft.get_tables()]:
         if name.startswith(prefix):
@@ -148,7 +145,7 @@ def destination_is(address: str) -> list[Expression]:
 
 
 def arrives_on(interface: str) -> list[Expression]:
-    """Return expressions that match IPv4 packets that enter the bridge through *interface*."""
+    """Return expressions that match IPv4 packets that arrive by the bridge port *interface*."""
     name = interface.encode().ljust(16, b"\0")
     return [*_meta_is(META_PROTOCOL, ETHERTYPE_IPV4), *_meta_is(META_INPUT_NAME, name)]
 
@@ -159,7 +156,7 @@ def arrives_from_elsewhere() -> list[Expression]:
 
 
 def not_marked(bit: int) -> list[Expression]:
-    """Return expressions that match packets whose mark lacks *bit*."""
+    """Return expressions that match packets in whose mark *bit* is not set."""
     mask, zero = struct.pack("=I", bit), bytes(4)
     return [
         genex("meta", {"key": META_MARK, "dreg": REGISTER}),
@@ -172,7 +169,7 @@ def not_marked(bit: int) -> list[Expression]:
 
 
 def _asks_for(port: int) -> list[Expression]:
-    """Return expressions that match TCP packets to *port*."""
+    """Return expressions that match TCP packets with the destination port *port*."""
     where = {"dreg": REGISTER, "base": TRANSPORT_HEADER, "offset": PORT_OFFSET, "len": 2}
     return [
         *_meta_is(META_TRANSPORT, TCP),
@@ -187,7 +184,7 @@ def drop() -> list[Expression]:
 
 
 def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression]:
-    """Return expressions that compare the packet's metadata *key* with *value*."""
+    """Return expressions that match packets whose metadata *key* has *value*, or has not with UNEQUAL."""
     return [
         genex("meta", {"key": key, "dreg": REGISTER}),
         genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _data_value(value)}),
@@ -195,16 +192,16 @@ def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression
 
 
 def _data_value(value: bytes) -> Expression:
-    """Return *value* as an operand of an nftables expression."""
+    """Return *value* as the netlink attribute that is an operand of an nftables expression."""
     return {"attrs": [("NFTA_DATA_VALUE", value)]}
 
 
 def _queue(number: int) -> list[Expression]:
-    """Return nft's own queue expression (CONFIG_NFT_QUEUE)."""
+    """Return nftables' own expression that sends a packet to queue *number*, or accepts it without a listener."""
     return [genex("queue", {"num": number, "total": 1, "flags": {"value": QUEUE_BYPASS}})]
 
 
 def _queue_by_target(number: int) -> list[Expression]:
-    """Return the xtables target NFQUEUE, revision 2, for kernels that have it and not nft's own (CONFIG_NFT_COMPAT)."""
+    """Return the xtables target NFQUEUE for queue *number*, for kernels without nftables' own expression."""
     information = struct.pack("=HHH2x", number, 1, QUEUE_BYPASS)
     return [genex("target", {"name": "NFQUEUE", "rev": 2, "info": information})]

@@ -61,15 +61,15 @@ class Fabric:
         self._thread = ThreadPoolExecutor(1, "fabric")
 
     def start(self) -> None:
-        """Make the bridges and connect every host's bridge to the core bridge."""
+        """Create the bridges: core, management, and one per host that is connected to the core."""
         self._thread.submit(self._start_bridges).result()
 
     def attach(self, name: str, host: str) -> Place:
-        """Create the network place *name* on *host* and return it, with its interfaces up and addressed."""
+        """Create a network namespace called *name* on the bridge of *host*, with addresses; return its place."""
         return self._thread.submit(self._attach_place, name, host).result()
 
     def close(self) -> None:
-        """Close the netlink sockets; bridges and places live on until the namespaces end."""
+        """Close the netlink sockets; bridges and namespaces exist until their last process ends."""
         if self._netlink is not None:
             self._thread.submit(self._netlink.close).result()
             self._netlink = None
@@ -92,7 +92,7 @@ class Fabric:
             self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
 
     def _attach_place(self, name: str, host: str) -> Place:
-        """Create namespace and interfaces of the place *name*, joined to the bridge of *host*."""
+        """Create the namespace *name*, with data and management interfaces on the bridge of *host*."""
         netlink = self._require_netlink()
         self._attached += 1
         number = self._attached
@@ -128,7 +128,7 @@ class Fabric:
 
 
 def _address(place: Place) -> None:
-    """Set addresses of the interfaces of *place* and raise them; runs inside its namespace."""
+    """Set the addresses of the interfaces of *place*, and set these up; the caller is in its namespace."""
     from pyroute2 import IPRoute
 
     with IPRoute() as netlink:
@@ -141,7 +141,7 @@ def _address(place: Place) -> None:
 
 
 def peer_of(namespace: str) -> str:
-    """Return the interface in the caller's namespace that is the other end of the data interface in *namespace*."""
+    """Return the name of the interface here that is the other end of the data link of *namespace* (a path)."""
     from pyroute2 import IPRoute
 
     def other_end() -> int:

@@ -30,7 +30,7 @@ Decide = Callable[[int, float], PacketDecision]
 
 
 def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
-    """Return the decision that delays every packet by *delay_s*, plus or minus *jitter_s*."""
+    """Return a function that decides to delay each packet by *delay_s*, plus or minus up to *jitter_s*."""
 
     def decide(_: int, now: float) -> PacketDecision:
         lag = max(0.0, delay_s + rng.uniform(-jitter_s, jitter_s)) if jitter_s else delay_s
@@ -40,19 +40,19 @@ def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
 
 
 def loss(rng: random.Random, share: float) -> Decide:
-    """Return the decision that drops a *share* of the packets."""
+    """Return a function that decides to drop a *share* (0 to 1) of the packets at random."""
     return lambda _, now: PacketDecision((), "packet_loss") if rng.random() < share else PacketDecision((now,))
 
 
 def duplicate(rng: random.Random, share: float) -> Decide:
-    """Return the decision that sends a *share* of the packets twice."""
+    """Return a function that decides to send a *share* (0 to 1) of the packets twice."""
     return lambda _, now: (
         PacketDecision((now, now), "packet_duplicate") if rng.random() < share else PacketDecision((now,))
     )
 
 
 def corrupt(rng: random.Random, share: float) -> Decide:
-    """Return the decision that flips one bit in a *share* of the packets."""
+    """Return a function that decides to flip one bit in a *share* (0 to 1) of the packets."""
 
     def decide(_: int, now: float) -> PacketDecision:
         if rng.random() < share:
@@ -63,7 +63,7 @@ def corrupt(rng: random.Random, share: float) -> Decide:
 
 
 def bandwidth(_: random.Random, bytes_per_s: float) -> Decide:
-    """Return the decision that limits packets to *bytes_per_s*, with a buffer of `backlog_bytes` that drops the excess."""
+    """Return a function that decides when each packet passes a link of *bytes_per_s*, or that it is dropped."""
     longest_s = backlog_bytes(bytes_per_s) / bytes_per_s
     free_at = 0.0
 
@@ -93,5 +93,5 @@ KINDS: dict[str, Callable[..., Decide]] = {
 
 
 def decision(impairment: dict[str, Any], rng: random.Random) -> Decide:
-    """Return the packet decision for *impairment* {kind, and its numbers}; each call makes a link of its own."""
+    """Return the function for *impairment* {kind, numbers} that decides on each packet of a link by *rng*."""
     return KINDS[impairment["kind"]](rng, **{key: value for key, value in impairment.items() if key != "kind"})

@@ -44,11 +44,11 @@ class Partition:
         return self
 
     def _match_leaving(self) -> list[list[Expression]]:
-        """Return the expressions for packets from the replica to each peer that is cut off."""
+        """Return expressions, one list per peer, that match packets from the replica to the peers cut off."""
         return [destination_is(address) for address in self._streams.addresses(leaving=True)]
 
     def _match_arriving(self) -> list[list[Expression]]:
-        """Return the expressions for packets to the replica from each peer that is cut off."""
+        """Return expressions, one list per peer, that match packets to the replica from the peers cut off."""
         return [source_is(address) for address in self._streams.addresses(leaving=False)]
 
     def __exit__(
@@ -58,11 +58,11 @@ class Partition:
         self._fabric.close()
 
     def counts(self) -> dict[str, int]:
-        """Return {}: the kernel drops the packets, so none are counted here."""
+        """Return {}: the kernel drops the packets without a count."""
         return {}
 
     def run(self, end_descriptor: int) -> None:
-        """Wait until *end_descriptor* becomes readable or its other end closes."""
+        """Block until *end_descriptor* becomes readable or its other end closes, which ends the partition."""
         select.select([end_descriptor], [], [])
 
 
@@ -70,9 +70,9 @@ class Isolation(Partition):
     """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
 
     def _match_leaving(self) -> list[list[Expression]]:
-        """Return the matches for packets that leave and are dropped: one without conditions, which takes all."""
+        """Return one empty list of expressions, which matches all packets that leave the replica."""
         return [[]]
 
     def _match_arriving(self) -> list[list[Expression]]:
-        """Return the matches for packets that arrive and are dropped: those from elsewhere."""
+        """Return expressions that match all packets that arrive at the replica, except by its loopback."""
         return [arrives_from_elsewhere()]

@@ -24,7 +24,7 @@ SIDECAR_UID = PRIVATE_UID - 1
 
 
 def _read_script(name: str) -> str:
-    """Return the script *name* of this folder, with the private user's id filled in."""
+    """Return the shell script *name* of this folder, with the id of the private user in place of PRIVATE_UID."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     return text.replace("PRIVATE_UID", str(PRIVATE_UID))
 
@@ -64,7 +64,7 @@ class Confinement(StrEnum):
 
 @functools.cache
 def confinement() -> Confinement:
-    """Return the strongest confinement of programs that works on this machine, found by trying."""
+    """Return the strongest confinement of servers and programs that works for this user on this machine; cached."""
     if os.geteuid() != 0:
         return Confinement.NONE
     folder = str(Path(__file__).parent)
@@ -74,7 +74,7 @@ def confinement() -> Confinement:
 
 
 def _runs_true(words: list[str]) -> bool:
-    """Return whether `true` succeeds when it is run through the command *words*."""
+    """Return whether the command prefix *words* can run `true` with status 0."""
     return subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
 
 
@@ -96,10 +96,10 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
 
 
 def program_words(resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID) -> list[str]:
-    """Return the command prefix that runs a user's program in its own root and process table, as user *uid*.
+    """Return the command prefix that runs a user's program in its own file system root and process table as *uid*.
 
-    It sees the system's programs, *directory*, in which it starts, and *folders* read-only, ``/tmp`` of its own, and asks
-    the name servers that *resolver*, the text of resolv.conf, names. All of its processes end with its first one.
+    The program sees the system's programs, its own ``/tmp``, *directory*, in which it starts, and *folders*, both
+    read-only. *resolver* is the text of its resolv.conf. All of its processes end with its first one.
     """
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"]
     ours = confinement() is Confinement.PRIVATE_ROOT
@@ -123,13 +123,13 @@ def may_read(folder: Path) -> bool:
 
 
 def _libraries(programs: Path) -> str:
-    """Return the folder of libraries that `auditwheel repair` put beside the package of *programs*, "" without one."""
+    """Return the ".libs" folder that `auditwheel repair` made for the package of *programs*, "" without one."""
     beside = (package.with_name(f"{package.name}.libs") for package in (programs, *programs.parents) if package.name)
     return next((str(folder) for folder in beside if folder.is_dir()), "")
 
 
 def give(folder: Path) -> None:
-    """Make the user of `unprivileged` the owner of *folder* and its content; raises StartError if that cannot enter."""
+    """Make the user of `unprivileged` commands the owner of *folder* and its content, or raise StartError."""
     how = confinement()
     if how not in (Confinement.PRIVATE_ROOT, Confinement.NOBODY):
         return

@@ -47,12 +47,12 @@ class Machine:
     abilities: dict[str, Ability]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result of the probe as JSON: uid, kernel, abilities {name: {available, how, reason}}."""
+        """Return this as a JSON object: uid, kernel version, abilities {name: {available, how, reason}}."""
         return asdict(self)
 
     @property
     def namespaced(self) -> Ability:
-        """Whether systems can run on the namespaced level, which needs network places and packet impairments."""
+        """Whether systems can run with network namespaces and packet impairments, and why not."""
         for name in (NAMESPACES, DROP):
             if not self.abilities[name].available:
                 return self.abilities[name]
@@ -62,13 +62,13 @@ class Machine:
 
     @property
     def impairments(self) -> frozenset[str]:
-        """The kinds of impairments that the kernel has a queueing discipline for; others go through a queue."""
+        """The kinds of packet impairments that the kernel itself can do; others are done by a process of OpsAssay."""
         netem = ("delay", "loss", "duplicate", "corrupt") if self.abilities[NETEM].available else ()
         return frozenset((*netem, "bandwidth") if self.abilities[SHAPING].available else netem)
 
 
 def probe_machine() -> Machine:
-    """Find out what this machine can do, in a child process that removes all changes by its end."""
+    """Find out what this machine can do, in a child process, so that nothing is changed afterwards."""
     if sys.platform != "linux":
         return _machine_without(
             f"{sys.platform} has no network namespaces or control groups; use the plain isolation level"
@@ -89,7 +89,7 @@ def probe_machine() -> Machine:
 
 
 def probe_here() -> Machine:
-    """Find out what this machine can do; this process is left in a network namespace of its own."""
+    """Find out what this machine can do; this process is in a new network namespace afterwards."""
     uid = os.geteuid()
     abilities = _find_group_abilities()
     try:
@@ -114,7 +114,7 @@ def probe_here() -> Machine:
 
 
 def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
-    """Return the ability *name*: available by *how*, or what *attempt* returns, unless *attempt* fails."""
+    """Run *attempt*; return the ability *name*, available by its result or *how*, or unavailable when it raises."""
     try:
         return Ability(available=True, how=attempt() or how)
     except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is reported, whatever it was
@@ -162,7 +162,7 @@ def _try_drop() -> None:
 
 
 def _queue() -> str:
-    """Send a datagram to this process through a netfilter queue; return the kind of rule that worked."""
+    """Send a datagram to this process through a netfilter queue; return the kind of rule, or raise an error."""
     import select
     import socket
 
@@ -186,7 +186,7 @@ def _queue() -> str:
 
 
 def _find_group_abilities() -> dict[str, Ability]:
-    """Return whether CPU and memory can be limited by cgroups, how, or why not."""
+    """Return the abilities to limit CPU and memory by control groups, with version or reason."""
     from opsassay.testbed.kernel.cgroups import search
 
     groups, reasons = search()
@@ -200,7 +200,7 @@ def _find_group_abilities() -> dict[str, Ability]:
 
 
 def _machine_without(reason: str) -> Machine:
-    """Return a machine with no ability, for *reason*."""
+    """Return a machine of which every ability is unavailable for *reason*."""
     nothing = Ability(available=False, reason=reason)
     return Machine(os.geteuid(), os.uname().release, dict.fromkeys(ABILITIES, nothing))
 

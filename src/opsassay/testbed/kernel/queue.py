@@ -67,11 +67,11 @@ class Queue:
         self._socket.settimeout(0)
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when packets wait."""
+        """Return the descriptor that is readable while packets wait; for `select`."""
         return self._socket.fileno()
 
     def packets(self, limit: int) -> Iterator[Packet]:
-        """Yield the waiting packets, at most *limit*; overflows, in which the kernel dropped packets, are counted."""
+        """Yield at most *limit* waiting packets; packets that the kernel dropped (overflows) are counted."""
         for _ in range(limit):
             try:
                 message = self._socket.recv(1 << 17)
@@ -86,12 +86,12 @@ class Queue:
                 yield _packet(message)
 
     def accept(self, number: int, data: bytes | None = None) -> None:
-        """Let packet *number* continue, with its bytes replaced by *data* if given."""
+        """Let packet *number* pass, with its content replaced by *data* if given."""
         payload = b"" if data is None else _pack_attribute(PAYLOAD, data)
         self._send_message(VERDICT, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)) + payload)
 
     def accept_up_to(self, number: int) -> None:
-        """Let every packet up to *number* continue that has no verdict yet."""
+        """Let all waiting packets with a number up to *number* pass."""
         self._send_message(VERDICT_BATCH, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)))
 
     def drop(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Queue:
         self._socket.close()
 
     def _bind(self, number: int) -> bool:
-        """Bind to queue *number*; return False when another process has it."""
+        """Bind this object to queue *number*; return False when another process has that queue."""
         self.number = number
         try:
             self._send_configuration(_pack_attribute(COMMAND, struct.pack(">BBH", BIND, 0, socket.AF_INET)))
@@ -132,7 +132,7 @@ class Queue:
 
 
 def enlarge(sock: socket.socket, forced: int, fallback: int) -> None:
-    """Set the receive buffer of *sock* to *forced* bytes, as root, else to *fallback* within the system's limit."""
+    """Set a socket buffer to BUFFER_BYTES by the socket option *forced*, or *fallback* if not permitted."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
     except PermissionError:
@@ -140,13 +140,13 @@ def enlarge(sock: socket.socket, forced: int, fallback: int) -> None:
 
 
 def _pack_attribute(kind: int, value: bytes) -> bytes:
-    """Return a netlink attribute of *kind* with *value*, padded."""
+    """Return the bytes of a netlink attribute of type *kind* with *value*, padded to four bytes."""
     length = 4 + len(value)
     return struct.pack("=HH", length, kind) + value + bytes(-length % 4)
 
 
 def _packet(message: bytes) -> Packet:
-    """Read a packet from its netlink *message*."""
+    """Parse the netlink *message* of one queued packet."""
     number, leaving, mark, data = 0, False, 0, b""
     end, at = len(message), 20
     while at < end:

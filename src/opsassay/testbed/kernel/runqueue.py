@@ -28,7 +28,7 @@ class Waits:
         self._sum_ns = 0
 
     def add(self, threads: Iterable[int]) -> float | None:
-        """Return how many seconds *threads* have waited for a processor since they were first seen; None if not counted."""
+        """Return the seconds that all threads given so far have waited for a CPU; None while nothing is counted."""
         now = {thread: ns for thread in threads if (ns := _waited_ns(thread)) is not None}
         if not now:
             return self._sum_ns / 1e9 if self._seen else None
@@ -38,7 +38,7 @@ class Waits:
 
 
 def _waited_ns(thread: int) -> int | None:
-    """Return the run-queue wait of *thread* in ns, the second figure of its schedstat; None once it has ended."""
+    """Return the ns that *thread* was runnable without a CPU, from its schedstat; None once it has ended."""
     try:
         return int(Path(f"/proc/{thread}/schedstat").read_text(encoding="utf-8").split()[1])
     except (OSError, IndexError):

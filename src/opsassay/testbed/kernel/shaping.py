@@ -61,16 +61,16 @@ class Shaping:
             remove_class(self._peer_interface, self._arriving)
 
     def counts(self) -> dict[str, int]:
-        """Return {}: the kernel shapes the packets, so none are counted here."""
+        """Return {}: the kernel shapes the packets without a count."""
         return {}
 
     def run(self, end_descriptor: int) -> None:
-        """Wait until *end_descriptor* becomes readable or its other end closes."""
+        """Block until *end_descriptor* becomes readable or its other end closes, which ends the shaping."""
         select.select([end_descriptor], [], [])
 
 
 def leaf(impairment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the queueing discipline for *impairment*, with its parameters as the netlink library names them."""
+    """Return the queueing discipline (netem or tbf) that does *impairment*, and its parameters for pyroute2."""
     match impairment:
         case {"kind": "bandwidth", "bytes_per_s": rate}:
             burst = max(LEAST_BURST, int(rate / 100))
@@ -89,9 +89,10 @@ def leaf(impairment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def add_class(interface: str, addresses: Sequence[str], offset: int, discipline: tuple[str, dict[str, Any]]) -> int:
-    """Send packets with one of *addresses* at *offset* of their header through *discipline*; return the class's number.
+    """Shape packets with one of *addresses* at byte *offset* of their IP header; return the number of the class.
 
-    *interface* is one of the calling thread's namespace; packets that match no class pass as before.
+    *discipline* is (kind, parameters); *interface* is one of the calling thread's namespace; other packets pass
+    unshaped.
     """
     kind, numbers = discipline
     with IPRoute() as netlink:
@@ -113,7 +114,7 @@ def add_class(interface: str, addresses: Sequence[str], offset: int, discipline:
 
 
 def remove_class(interface: str, number: int) -> None:
-    """Remove the class *number* of *interface*, and the root discipline with the last class."""
+    """Remove the traffic class *number* of *interface*; with the last class, also the root discipline."""
     with IPRoute() as netlink:
         index = socket.if_nametoindex(interface)
         with _tolerate_errors(errno.ENOENT):
@@ -145,7 +146,7 @@ def unshape(interface: str) -> None:
 
 
 def _claim_class(netlink: IPRoute, index: int, number: int) -> bool:
-    """Create the class *number* of the interface *index*; return False when it is taken."""
+    """Create the traffic class *number* on the interface with *index*; return False when it exists already."""
     try:
         netlink.tc("add-class", "htb", index, handle=ROOT | number, parent=ROOT, **UNLIMITED)
     except NetlinkError as error:
@@ -156,7 +157,7 @@ def _claim_class(netlink: IPRoute, index: int, number: int) -> bool:
 
 
 def _remove_root(netlink: IPRoute, index: int) -> None:
-    """Remove the traffic control of the interface *index*, if there is any."""
+    """Remove the root queueing discipline of the interface with *index*, if there is one."""
     with _tolerate_errors(errno.ENOENT, errno.EINVAL):
         netlink.tc("del", "htb", index, handle=ROOT)
 

@@ -33,14 +33,14 @@ class Streams:
         }
 
     def addresses(self, *, leaving: bool) -> list[str]:
-        """Return the peers' addresses of the streams that leave the replica (*leaving*) or that arrive at it."""
+        """Return the sorted addresses of peers to which packets leave the replica, or, if not *leaving*, come from."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
     def stream_of(self, packet: Packet) -> PacketStream | None:
-        """Return the stream that *packet* belongs to; None for a packet without TCP payload.
+        """Return the stream of the fault that *packet* is part of; None if it is of none or has no TCP payload.
 
-        Two replicas that call one another have a stream of each link in either direction: the caller's end of a
-        connection is the one with the higher port, since services listen below the ephemeral ports.
+        Two replicas that call each other have two links: the caller of a connection is the end with the higher
+        port, since services listen below the ephemeral ports.
         """
         data = packet.data
         begin = _ip_header(data)
@@ -68,7 +68,7 @@ def _total_length(data: bytes) -> int:
 
 
 def _ip_header(data: bytes) -> int:
-    """Return the length of the header of the IPv4 packet *data* in bytes."""
+    """Return the length in bytes of the IP header of the IPv4 packet *data*."""
     return (data[0] & 0xF) * 4
 
 

@@ -43,7 +43,7 @@ class Outward:
             opened.close()
 
     def _socket_for_mark(self, mark: int) -> socket.socket:
-        """Return the raw socket whose packets bear *mark*, made on first use."""
+        """Return the raw socket that sends packets with the netfilter *mark*; it is opened on first use."""
         if mark not in self._sockets:
             opened = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_RAW)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
@@ -68,13 +68,13 @@ class Inward:
         self._expected: Counter[bytes] = Counter()
 
     def address(self) -> None:
-        """Read the hardware address of the replica's interface."""
+        """Read the MAC address of the replica's interface, to which `send` sends; called in the replica's namespace."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             answer = ioctl(control, SIOCGIFHWADDR, struct.pack("40s", DATA_INTERFACE.encode()))
         self._head = answer[18:24] + SENDER + ETHERTYPE_IPV4
 
     def send(self, data: bytes) -> None:
-        """Send the IP packet *data* to the replica."""
+        """Send the IP packet *data* to the replica; it passes the queue again, where `is_copy` recognises it."""
         try:
             self._socket.send(self._head + data)
         except OSError:
@@ -83,7 +83,7 @@ class Inward:
             self._expected[data] += 1
 
     def is_copy(self, data: bytes) -> bool:
-        """Return whether *data* is a copy that `send` sent; each is recognised once."""
+        """Return whether *data* is a packet that `send` sent; True once for each that was sent."""
         if not self._expected[data]:
             del self._expected[data]
             return False

@@ -45,7 +45,10 @@ class AlertWatch(Background):
         """Why the latest reading is missing; None when it is there."""
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
-        """Return in words which of *rules* have not fired since *since_ns*; without rules, whether nothing has fired."""
+        """Return which *rules* have not fired since *since_ns*, as "SERVICE SIGNAL"; [] when all have.
+
+        Without rules, return ["any alert"] if nothing has fired.
+        """
         seen = [rule for rule, last_ns in self._last_fired_ns.items() if last_ns >= since_ns]
         desired = [(rule.service, rule.signal) for rule in rules]
         if not desired:
@@ -53,9 +56,9 @@ class AlertWatch(Background):
         return [" ".join(rule).strip() for rule in desired if not any(_matches_rule(rule, one) for one in seen)]
 
     def quiet_s(self, rules: Iterable[AlertRule]) -> float:
-        """Return for how many seconds *rules*, or all that have fired, have been quiet: 0 while one of them fires.
+        """Return for how many seconds none of *rules* (without rules: no alert) has fired; 0 while one fires.
 
-        A rule that has never fired is quiet since the watch began.
+        If none has ever fired, the seconds since the watch began.
         """
         since = self.quiet_since
         desired = [(rule.service, rule.signal) for rule in rules]
@@ -64,7 +67,7 @@ class AlertWatch(Background):
         return max(0.0, time.monotonic() - latest)
 
     def work(self) -> None:
-        """Evaluate the rules every two seconds, until none could be evaluated for too long."""
+        """Evaluate the rules every two seconds; end early, with `failure` set, when that fails for too long."""
         due = last = time.monotonic()
         while not self.ended:
             try:
@@ -84,7 +87,7 @@ class AlertWatch(Background):
             self.pause(due - time.monotonic())
 
     def _note_alerts(self, at_ns: int, alerts: Sequence[Alert]) -> None:
-        """Take *alerts*, which fire at *at_ns*: note when each began, and since when each rule no longer fires."""
+        """Record for *alerts*, which fire at *at_ns*, when each began, and since when each other rule is quiet."""
         firing = {(alert.service, alert.signal) for alert in alerts}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}
@@ -98,5 +101,5 @@ class AlertWatch(Background):
 
 
 def _matches_rule(rule: Rule, alert: Rule) -> bool:
-    """Return whether *alert* matches *rule*; a rule without a service matches any service."""
+    """Return whether (service, signal) of *alert* match *rule*, whose service "" stands for any."""
     return rule[1] == alert[1] and rule[0] in ("", alert[0])

@@ -42,7 +42,7 @@ class Allocation(NamedTuple):
 
     @classmethod
     def for_replicas(cls, replicas: int, request: ResourceRequest) -> Allocation:
-        """Return the total of *replicas* replicas that each request *request*."""
+        """Return what *replicas* replicas request in total when each requests *request*."""
         return cls(replicas, replicas * request.cpu, replicas * request.memory_mb * 2**20 / GB)
 
 
@@ -54,28 +54,28 @@ class CostedSystem(Protocol):
 
     @property
     def scales_itself(self) -> bool:
-        """Whether something else runs the autoscalers already, such as a cluster's own controller."""
+        """Whether the system has its own autoscaling controller, so that OpsAssay must not run one."""
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return service to its scheduled resources, which are paid for whatever its replicas do."""
+        """Return {service: requested cores and GiB of its scheduled replicas}, which are paid for even if unused."""
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return service to what each of its replicas requests; services without a request are left out."""
+        """Return {service: CPU and memory that each replica requests}; services without a request are left out."""
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
         """Change what each replica of *service* requests."""
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return service to the settings of its autoscaler."""
+        """Return {service: settings of its autoscaler}."""
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
-        """Create or change the autoscaler with *settings*."""
+        """Create or change the autoscaler of the service that *settings* name."""
 
     def delete_autoscaler(self, service: str) -> None:
-        """Delete the autoscaler of *service*; the number of its replicas stays."""
+        """Delete the autoscaler of *service*; its present number of replicas does not change."""
 
     def scale(self, service: str, replicas: int) -> None:
-        """Set the number of *replicas* of *service*, unrecorded: it is no change by the operator."""
+        """Set the number of *replicas* of *service* as an autoscaler does, not recorded as an operator's action."""
 
 
 @dataclass
@@ -91,9 +91,9 @@ class CostAccount:
     last_week_usd: float | None = None
 
     def of_service(self, requested: Allocation, cpu: float, memory_bytes: float, handled_rps: float) -> ServiceCost:
-        """Return the cost of a service that *requested* resources and uses *cpu* cores and *memory_bytes*.
+        """Return the cost of a service with *requested* resources that uses *cpu* cores and *memory_bytes*.
 
-        Each replica is charged for the larger of its request and its share of what is used.
+        CPU and memory are each charged for the larger of request and use.
         """
         memory_gb = memory_bytes / GB
         return ServiceCost(
@@ -110,7 +110,7 @@ class CostAccount:
     def read(
         self, services: Mapping[str, ServiceCost], time_ns: int, autoscalers: Iterable[AutoscalerSettings] = ()
     ) -> CostReading:
-        """Return the cost reading of *services* at *time_ns*, with the limits and targets of their *autoscalers*."""
+        """Return the cost reading at *time_ns*: *services*, their sum, budget, alert and *autoscalers*' limits."""
         scalers = list(autoscalers)
         cpu, memory = (sum(getattr(one, name) for one in services.values()) for name in ("cpu_usd", "memory_usd"))
         budget, rule, usual = self.budget, self.alert, self.last_week_usd
@@ -140,11 +140,11 @@ class CostWatch(Background):
 
     @property
     def latest(self) -> CostReading | None:
-        """The last cost reading, None before the first."""
+        """The latest cost reading, None before the first."""
         return self.readings[-1] if self.readings else None
 
     def utilization(self, service: str) -> tuple[int, float] | None:
-        """Return the number of replicas of *service* and the used share of their request; None while unknown."""
+        """Return (number of replicas, used share of their CPU request) of *service*; None before the first reading."""
         if (reading := self.latest) is None or (cost := reading.services.get(service)) is None:
             return None
         return cost.replicas, cost.cpu / cost.cpu_request if cost.cpu_request else 0.0
@@ -159,7 +159,7 @@ class CostWatch(Background):
                 append_line(self._path, reading)
 
     def _cost_by_service(self) -> dict[str, ServiceCost]:
-        """Return the cost of each service from what it requests and what it used until now."""
+        """Return {service: cost} from what each requests now and used in the last seconds."""
         used = usage(self._telemetry.tables(), time.time_ns())
         return {
             name: self.account.of_service(requested, *used.get(name, (0.0, 0.0, 0.0)))
@@ -168,7 +168,7 @@ class CostWatch(Background):
 
 
 def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[float, float, float]]:
-    """Return service to (cores, bytes, requests per second) that its pods used over the last seconds."""
+    """Return {service: (cores, bytes, requests per second)} over the last WINDOW_S seconds before *now_ns*."""
     since = now_ns - int(WINDOW_S * 1e9)
     recent = tables["metrics"].filter(pl.col("time").cast(pl.Int64) >= since)
     found: dict[str, list[float]] = {}
@@ -196,7 +196,7 @@ SCALE_EVERY_S, STABLE_S = 3.0, 9.0
 
 
 def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
-    """Return the replicas that *settings* ask for when *current* ones use the share *utilization* of their request."""
+    """Return the replicas that *settings* ask for when *current* ones use *utilization* (0 to 1) of their request."""
     if current == 0:
         return 0
     ratio = utilization / settings.target_utilization
@@ -227,7 +227,7 @@ class Autoscaler(Background):
                     self.decide(service, settings, time.monotonic())
 
     def decide(self, service: str, settings: AutoscalerSettings, now_s: float) -> None:
-        """Scale *service* if its readings ask for it at the monotonic time *now_s*."""
+        """Scale *service* if its utilization asks for it; down only if it has for STABLE_S (*now_s* is monotonic)."""
         if (seen := self._reading(service)) is None:
             return
         current, utilization = seen

@@ -32,12 +32,12 @@ class VerbCall(NamedTuple):
 
     @property
     def mutating(self) -> bool:
-        """Whether the call may change something; a request other than a read counts."""
+        """Whether the call may change something; an HTTP request does unless it is a GET."""
         return self.tool in CHANGES or self.arguments.get("method", "GET") != "GET"
 
 
 def parse_docker(arguments: Sequence[str]) -> list[VerbCall]:
-    """Parse the *arguments* of `docker` (or `docker compose`) as calls; raises UserError for unsupported ones."""
+    """Return the verb calls that `docker` (or `docker compose`) with *arguments* stands for; raises UserError."""
     verb, *rest = arguments[1:] if arguments[0] in ("compose", "container") and len(arguments) > 1 else arguments
     if verb not in _COMMANDS:
         raise UserError(f"There is no `docker {verb[:40]}` here; there are {', '.join(_COMMANDS)}.")
@@ -46,7 +46,7 @@ def parse_docker(arguments: Sequence[str]) -> list[VerbCall]:
 
 
 def changes_something(arguments: Any) -> bool:
-    """Return whether `docker` with *arguments* may change something; a refused command changes nothing."""
+    """Return whether `docker` with *arguments* may change something; False for arguments that are refused."""
     try:
         return any(call.mutating for call in parse_docker(Docker.model_validate({"args": arguments}).args))
     except (ValidationError, UserError):
@@ -54,7 +54,7 @@ def changes_something(arguments: Any) -> bool:
 
 
 def _parse(name: str, parameters: Sequence[click.Parameter], arguments: Sequence[str]) -> dict[str, Any]:
-    """Parse *arguments* as click *parameters*; options end at the first name, as docker's do for `exec`."""
+    """Return {parameter: value} of *arguments* by click *parameters* of the command *name*; raises UserError."""
     command = click.Command(name, params=list(parameters), add_help_option=False)
     command.allow_interspersed_args = name != "docker exec"
     try:
@@ -64,7 +64,7 @@ def _parse(name: str, parameters: Sequence[click.Parameter], arguments: Sequence
 
 
 def _read_update(options: Mapping[str, Any]) -> list[VerbCall]:
-    """Return the calls that `docker update` stands for, one for each container and limit; raises UserError."""
+    """Return the calls of `docker update`, one per container and limit; raises UserError without a limit."""
     limits = {"cpu_limit": options["cpus"], "memory_limit_mb": _parse_megabytes(options["memory"])}
     changed = [(key, value) for key, value in limits.items() if value is not None]
     if not changed:
@@ -77,7 +77,7 @@ def _read_update(options: Mapping[str, Any]) -> list[VerbCall]:
 
 
 def _parse_megabytes(size: str | None) -> int | None:
-    """Return *size*, as 512m or 1g, in MB; None for None; raises UserError."""
+    """Return *size*, such as 512m or 1g, in MB; None for None; raises UserError."""
     if size is None:
         return None
     parts = re.fullmatch(r"(\d{1,15})([bkmg]?)b?", size.lower())
@@ -87,7 +87,7 @@ def _parse_megabytes(size: str | None) -> int | None:
 
 
 def _read_exec(options: Mapping[str, Any]) -> list[VerbCall]:
-    """Return the call that `docker exec NAME curl ...` stands for; raises UserError for any other program."""
+    """Return the call of `docker exec NAME curl ...` as a one-element list; raises UserError for any other program."""
     program, *words = options["command"]
     if program != "curl":
         raise UserError(f"docker exec: {program[:40]} is not run here; curl is.")
@@ -98,11 +98,12 @@ def _read_exec(options: Mapping[str, Any]) -> list[VerbCall]:
 
 
 def _call_for_each(tool: str) -> Callable[[Mapping[str, Any]], list[VerbCall]]:
-    """Return a function from parsed options to one call of *tool* for each container in them."""
+    """Return a function that makes, from parsed options, one call of *tool* for each container that they name."""
     return lambda given: [VerbCall(tool, {"target": name}) for name in given["names"]]
 
 
 def _make_flag(*names: str) -> click.Option:
+    """Return the click option that is True when one of *names* is given."""
     return click.Option(names, is_flag=True)
 
 

@@ -28,22 +28,22 @@ class Environment(Protocol[Session_co]):
     """What one task happens in; the verbs are called in this order, `remove` and `verify` whatever happened before."""
 
     def prepare(self) -> None:
-        """Deploy the system of the task and wait until it is healthy."""
+        """Deploy the system of the task and wait until it is healthy, before any fault."""
 
     def start(self) -> None:
         """Apply the fault and wait until the agent can see its first alert."""
 
     def session(self) -> Session_co:
-        """Return the tool session of the agent."""
+        """Return the tool session by which the agent acts."""
 
     def settle(self) -> None:
-        """Record until the system has settled after the agent's end, then undo the fault."""
+        """Record until the system has settled after the agent's time, then undo the fault."""
 
     def remove(self) -> None:
         """Remove the system of the task."""
 
     def verify(self) -> Sequence[str]:
-        """Return in words, and record, what differs from the state before `prepare`."""
+        """Return in words, and record, what of the machine or cluster differs from before `prepare`."""
 
 
 class LiveEnvironment(ABC):
@@ -66,25 +66,25 @@ class LiveEnvironment(ABC):
         self._session: OperatorToolSession | None = None
 
     def prepare(self) -> None:
-        """Deploy the system; it belongs to this process, so that a killed trial leaves none behind."""
+        """Deploy the system, which ends with this process even if that is killed."""
         self._deployment.enter_context(self.deployed())
 
     def start(self) -> None:
-        """Apply the trigger of the scenario."""
+        """Apply the faults and changes by which the scenario breaks the system (its trigger)."""
         self._trigger.enter_context(self.broken())
 
     def session(self) -> OperatorToolSession:
-        """Return the operator's tool session, the same at every call."""
+        """Return the operator's tool session, the same object at every call."""
         if self._session is None:
             self._session = self._deployment.enter_context(self.operated())
         return self._session
 
     def settle(self) -> None:
-        """Undo those parts of the trigger that would outlive the system."""
+        """Undo those faults and changes of the trigger that would outlive the system."""
         self._trigger.close()
 
     def remove(self) -> None:
-        """Remove the system, and those parts of the trigger that would outlive it."""
+        """Remove the system, and undo what of the trigger would outlive it."""
         error = sys.exc_info()
         try:
             self._trigger.__exit__(*error)
@@ -93,7 +93,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def verify(self) -> list[str]:
-        """Return in words what still exists of the removed system."""
+        """Return a sentence for each part of the removed system that still exists."""
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[None]:
@@ -101,42 +101,45 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def operated(self) -> AbstractContextManager[OperatorToolSession]:
-        """Provide the operator's tool session while the block runs, and watch the alerts."""
+        """Yield the operator's tool session for the block, and evaluate the alert rules meanwhile."""
 
     @abstractmethod
     def broken(self) -> AbstractContextManager[None]:
-        """Apply the trigger while the block runs, then undo those parts that would outlive the system."""
+        """Apply the faults and changes of the scenario's trigger for the block, then undo what outlives the system."""
 
     @abstractmethod
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Run the observer process, which writes the timeline; its last observation is before the block's end."""
+        """Run the observer process, which records the timeline; with *probes* it sends user requests regularly.
+
+        Its last observation is before the block's end.
+        """
 
     @abstractmethod
     def health_problem(self) -> str | None:
         """Return what is not ready, or that users are not served; None when the system is healthy."""
 
     def noise(self) -> Noise:
-        """Return the background noise of the trial, which lasts while its block runs."""
+        """Return the background noise of the trial, a context manager; raises RefusedError where there is none."""
         raise RefusedError("Background noise is made in a system of our own on this machine; leave `noise` out.")
 
     @abstractmethod
     def read_settings(self) -> SettingsReading:
-        """Return all settings, separately those that protect the system, and the changes that wait for a restart."""
+        """Return all settings, those that protect the system apart, and the changes that wait for a restart."""
 
     @abstractmethod
     def require_alive(self) -> None:
-        """Raise LostError when the system ended during the trial, since no agent may be graded then."""
+        """Raise LostError when the system ended by itself during the trial, which then must not be graded."""
 
     def start_agent(self) -> None:  # noqa: B027 - most substrates have nothing to do
-        """Attribute all changes to the agent from now on; nothing to do where tools record every change."""
+        """Attribute changes of the system to the agent from now on; does nothing where its tools record them."""
 
     def stop_agent(self) -> None:  # noqa: B027 - as above
-        """Stop attributing changes to the agent."""
+        """Stop attributing changes of the system to the agent."""
 
     def costed(
         self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]
     ) -> CostedSystem:
-        """Return the system with its costs, after *requests* and *autoscalers* (by service) are set."""
+        """Set *requests* and *autoscalers* (by service) and return the system with its costs; raises OperationError."""
         del requests, autoscalers
         raise OperationError("Live cost tasks need a substrate that tells what its systems request and use.")
 
@@ -162,7 +165,10 @@ ENVIRONMENTS = Registry(
 def environment_for(
     scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any] | None = None
 ) -> LiveEnvironment:
-    """Return the environment that runs *scenario* on its substrate; raises RefusedError where that is not supported."""
+    """Return the environment that runs *scenario* on its substrate; raises RefusedError for an unknown substrate.
+
+    *run_dir* gets the records of the trial; *settings* are those of the substrate.
+    """
     substrate = scenario.environment.substrate
     if substrate not in (known := ENVIRONMENTS.names()):
         raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(known)} are performed here.")

@@ -13,11 +13,11 @@ from opsassay.testbed.core.substrate import RunningSystem
 
 @contextmanager
 def hold_faults(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
-    """Inject *plan* into *running* and undo it at the end of the block, after *longest_s* seconds at the latest.
+    """Inject *plan* into *running* for the block, at most *longest_s* seconds, and undo it.
 
-    A fault inside a process ends with its pod, as it would be outside of a testbed: so it can be repaired.
-    Its own duration holds for a plan without a fault alone: what ends by itself needs no repair. Raises what kept it from
-    being applied; what ends it later is not raised, since an agent may have taken away what the fault was applied to.
+    A fault inside a process ends with its pod, so that a restart repairs it. Without a fault the plan's own
+    duration holds. Raises an error of the injection before the block; a later one is ignored, since an agent may
+    have removed what the fault was applied to.
     """
     if any(part.fault != NO_FAULT for part in plan.parts):
         plan = plan.model_copy(update={"duration_s": longest_s}).ending_with_pods()

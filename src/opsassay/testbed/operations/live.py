@@ -64,9 +64,10 @@ class LiveTelemetry:
             self._receiver.close_session(self._folder.name)
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return modality to the table of all telemetry that has arrived, with the datapack's columns.
+        """Return {modality: table} of the telemetry that has arrived in the last minutes, in the datapack's columns.
 
-        Histograms are as they came, for `histogram_deltas`. Raises OpsAssayError when the receiver cannot be asked.
+        Histograms are cumulative, as they came, for `histogram_deltas`. Raises OpsAssayError when the receiver
+        cannot be asked.
         """
         with self._lock:
             self._receiver.refresh(self._folder.name)
@@ -75,7 +76,7 @@ class LiveTelemetry:
             return dict(self._tables)
 
     def _read(self, signal: str) -> None:
-        """Decode what the receiver has added to the spool of *signal* since the last time."""
+        """Decode what the spool of *signal* (traces, metrics, logs) has got since the last call into the tables."""
         columns = self._columns[signal]
         for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
             self._offsets[signal] = end
@@ -105,7 +106,7 @@ class LiveAlerts:
         self._saturated: frozenset[str] = frozenset()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time, alerts): the latest time in ns of UTC for which all telemetry has arrived, and what fires then."""
+        """Return (time_ns, alerts firing then); all telemetry of up to this UTC time has arrived."""
         at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
         tables = self._telemetry.tables()
         baseline = self._baseline
@@ -126,7 +127,7 @@ SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
 
 @contextmanager
 def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]:
-    """Yield the telemetry that *receiver* gets while the block runs; files in *run_dir* are removed at its end."""
+    """Yield the telemetry that *receiver* gets during the block; its files in *run_dir* are removed at the end."""
     folder = run_dir / LIVE
     try:
         with LiveTelemetry(receiver, folder) as telemetry:
@@ -136,7 +137,11 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all user requests of the last seconds were answered well and in time."""
+    """Return whether nearly all user requests of the last seconds succeeded in time.
+
+    *seen_at* are services whose spans show these requests when the load generator sends none; True while they send
+    none.
+    """
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
     traces = telemetry.tables()["traces"]
     if seen_at and not traces["service_name"].is_in(list(seen_at)).any():

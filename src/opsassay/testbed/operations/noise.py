@@ -55,12 +55,12 @@ class NoiseEvent:
 
 
 def bystanders(system: System, scenario: Scenario) -> list[str]:
-    """Return the services of *system* that the incident of *scenario* does not concern, sorted."""
+    """Return the sorted services of *system* that the incident of *scenario* neither breaks nor affects nor needs."""
     return sorted(set(system.services) - _list_involved(system, scenario))
 
 
 def require_bystanders(system: System, scenario: Scenario) -> None:
-    """Raise RefusedError where no noise can be made: elsewhere than in a system of our own here, or without a bystander."""
+    """Raise RefusedError where no noise can be made: not a local system of our own runtime, or no bystander."""
     substrate = scenario.environment.substrate
     if substrate != "local":
         why = f"happens on {substrate}, and noise is made on this machine"
@@ -74,26 +74,26 @@ def require_bystanders(system: System, scenario: Scenario) -> None:
 
 
 def draw_noise(system: System, scenario: Scenario, seed: int) -> Iterator[NoiseEvent]:
-    """Yield events without end, the same for the same *scenario* and *seed*: rounds in which each kind happens.
+    """Yield events without end, decided by *scenario* and *seed*: in each round every kind of event happens once.
 
-    Restarts and deployments are of services whose callers do not notice them; where there is none, there are none. Where
-    the load is part of the incident it does not dip. The alert is always the same one, twice a round.
+    Only services whose callers do not notice are restarted or deployed, if there are any; the load does not dip
+    where it is part of the incident. The alert, always the same one, fires twice a round.
     """
     draw = derived_random(f"{scenario.id} {seed}", "noise")
-    corner = bystanders(system, scenario)
-    services = {name: system.services[name] for name in corner}
+    unaffected = bystanders(system, scenario)
+    services = {name: system.services[name] for name in unaffected}
     steady = [name for name, one in services.items() if one.replicas >= LEAST_REPLICAS and one.drain_s > 0]
     kinds: list[NoiseKind] = ["alert", "alert", *(("restart", "redeploy") if steady else ())]
     if all(call.verb != "load dip" for call in scenario.trigger.operations):
         kinds.append("load")
-    flapping = draw.choice(corner)
+    flapping = draw.choice(unaffected)
     while True:
         for kind in draw.sample(kinds, len(kinds)):
             yield _draw_event(draw, kind, steady, flapping)
 
 
 def _draw_event(draw: random.Random, kind: NoiseKind, steady: Sequence[str], flapping: str) -> NoiseEvent:
-    """Draw one event of *kind*: of a service of *steady*, or of the one whose alert is *flapping*."""
+    """Draw one event of *kind*: for a service of *steady*, or for *flapping*, the service whose alert fires."""
     after_s = draw.uniform(*GAP_S)
     if kind == "alert":
         return NoiseEvent(kind, flapping, after_s, draw.uniform(*SCRAPE_S), draw.uniform(*ALERT_S))
@@ -103,9 +103,9 @@ def _draw_event(draw: random.Random, kind: NoiseKind, steady: Sequence[str], fla
 
 
 def _list_involved(system: System, scenario: Scenario) -> frozenset[str]:
-    """Return the services that break, that need what breaks, that are protected, or that a right repair names.
+    """Return what the incident concerns: what breaks, its callers, protected services, targets of certified repairs.
 
-    Where a host is named, so are the services that may run on it.
+    If a host is among them, so are the services that may run on it.
     """
     given = [call.arguments for call in scenario.trigger.operations]
     given += [step.arguments for oracle in scenario.oracles.values() if oracle.certified for step in oracle.steps]
@@ -137,7 +137,7 @@ class Noise(Background):
         """The alert that flaps, while it fires."""
 
     def work(self) -> None:
-        """Make one event after the other until the block ends."""
+        """Carry out one event after the other until the block ends."""
         for event in self._events:
             if not self.pause(event.after_s):
                 return
@@ -153,7 +153,7 @@ class Noise(Background):
     def _carry_out(
         self, event: NoiseEvent, act: Callable[[NoiseEvent], object], touched: tuple[str, ...] = ()
     ) -> EnvironmentAction:
-        """Make *event* by *act*, which restarts the replicas *touched*; return the record of it."""
+        """Call *act* with *event*; return the record of it, done or failed, with the replicas *touched*."""
         began_ns = time.time_ns()
         try:
             act(event)
@@ -162,7 +162,7 @@ class Noise(Background):
         return _record_of(event, "done", began_ns, touched)
 
     def _fire_alert(self, event: NoiseEvent) -> None:
-        """Let the alert of *event* fire for its time, or until the block ends."""
+        """Let the alert of *event* fire for its seconds, or until the block ends."""
         words = f"{event.target}: a scrape of its metrics takes {event.amount:.2f} s"
         self.alerts = (
             Alert(
@@ -174,12 +174,16 @@ class Noise(Background):
         self.alerts = ()
 
     def _dip_load(self, event: NoiseEvent) -> None:
-        """Let the load dip, and wait until it is as before."""
+        """Multiply the rate of the load by the amount of *event* for its seconds, and wait until it is restored."""
         self._operate("load dip", {"factor": event.amount, "seconds": event.seconds})
         time.sleep(event.seconds + 0.5)
 
     def _restart_replicas(self, event: NoiseEvent) -> Iterator[EnvironmentAction]:
-        """Restart one replica of the service, or each in turn, so that others' changes may come between them."""
+        """Restart one replica of the event's service, or each in turn (release), and yield the record of each.
+
+        It stops with "left_alone" when a replica is not ready, so that it does not interfere with changes by
+        others.
+        """
         try:
             count = len(self._operate("describe", {"target": event.target})["replicas"])
             for index in [int(event.amount * count)] if event.kind == "restart" else range(count):
@@ -197,7 +201,7 @@ class Noise(Background):
 
 
 def _is_whole(described: Mapping[str, Any], replica: str) -> bool:
-    """Return whether enough replicas are ready, *replica* among them, and nothing waits for a restart."""
+    """Return whether all replicas are ready, at least LEAST_REPLICAS, with *replica*, and no restart is pending."""
     states = {one["replica"]: one["state"] for one in described["replicas"]}
     enough = len(states) >= LEAST_REPLICAS and set(states.values()) == {"ready"}
     return enough and replica in states and not described["pending_restart"]
@@ -206,7 +210,7 @@ def _is_whole(described: Mapping[str, Any], replica: str) -> bool:
 def _record_of(
     event: NoiseEvent, status: NoiseStatus, began_ns: int, touched: tuple[str, ...] = ()
 ) -> EnvironmentAction:
-    """Return the record of *event*, which ends now."""
+    """Return the record of *event* with *status*, which began at *began_ns* and ends now."""
     return EnvironmentAction(
         kind=event.kind, target=event.target, amount=event.amount, started_ns=began_ns, ended_ns=time.time_ns(),
         status=status, touched=touched,

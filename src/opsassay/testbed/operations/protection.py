@@ -23,20 +23,20 @@ IS_SET = "set"
 
 
 def is_protected(key: str) -> bool:
-    """Return whether the setting *key*, by its name, protects the system."""
+    """Return whether the setting *key* protects the system (authentication, limits and so on), by its name."""
     return _PROTECTED.search(key) is not None
 
 
 def is_secret(stored_value: str) -> bool:
-    """Return whether *stored_value* of a setting is a placeholder for a secret."""
+    """Return whether *stored_value* is what `written_down` stores in place of a secret."""
     return stored_value == IS_SET or stored_value.startswith(f"{IS_SET} ")
 
 
 def written_down(key: str, value: str, digest_key: str = "") -> str:
-    """Return the *value* of the setting *key* for storage; a secret becomes a digest under *digest_key*.
+    """Return *value* of the setting *key* as it may be stored; a secret becomes a digest, keyed by *digest_key*.
 
-    *digest_key* is a secret of the process that reads settings and is kept nowhere, so that two readings of one trial
-    can be compared and nothing can be guessed from them.
+    *digest_key* is a secret of the present process and is never stored: two readings of one trial can be compared,
+    and nothing can be guessed from them.
     """
     if not value or not (_SECRET.search(key) or _CREDENTIALS.search(value)):
         return value
@@ -44,16 +44,16 @@ def written_down(key: str, value: str, digest_key: str = "") -> str:
 
 
 def protected_of(owner: str, settings: Mapping[str, str], digest_key: str = "") -> dict[str, str]:
-    """Return ``OWNER KEY`` to value, as `written_down`, of the *settings* of *owner* that protect the system."""
+    """Return {"OWNER KEY": value as by `written_down`} of the *settings* of *owner* that protect the system."""
     return {
         f"{owner} {key}": written_down(key, value, digest_key) for key, value in settings.items() if is_protected(key)
     }
 
 
 def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str, str]:
-    """Return the *settings* of *service* without those that say what its program does without them: `POOL_SIZE` as built.
+    """Return the *settings* of *service* without those that have the value of the runtime's default.
 
-    The runtime's own reader says what a setting does; what it does not read stays, and so do all of other programs.
+    Settings that the runtime does not read stay, and so do all of services that run another program.
     """
     if not service.operations and not service.consumes:
         return dict(settings)
@@ -66,7 +66,7 @@ def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str,
 
 
 def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
-    """Return what processes of *service* make of *settings*, None when they cannot run with them."""
+    """Return pool size, call settings and features that *service* gets from *settings*; None if they are invalid."""
     read = Settings(settings)
     try:
         calls = [
@@ -80,5 +80,5 @@ def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
 
 
 def content_digest(content: str) -> str:
-    """Return a short hash of *content*, which does not reveal it."""
+    """Return a short hash of *content*, from which it cannot be read."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]

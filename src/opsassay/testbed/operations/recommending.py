@@ -34,7 +34,7 @@ class SubmitPlan(Written):
 
 
 def looking_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return those of an operator's *tools* that change nothing, and `submit_plan`."""
+    """Return those of *tools* that change nothing, and the tool `submit_plan`."""
     return {**{name: tool for name, tool in tools.items() if not tool.mutating}, SUBMIT: Tool(SubmitPlan)}
 
 
@@ -47,26 +47,26 @@ class RecommendToolSession(OperatorToolSession):
         self.plan: tuple[PlannedCall, ...] | None = None
 
     def allow_undo(self) -> None:
-        """Let a plan have the tool that undoes the changes before it."""
+        """Permit the tool that undoes the last change as a step of a plan."""
         self._acting.allow_undo()
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return False: a call that would change something is refused."""
+        """Return False: no call changes the system, those that would are refused."""
         del tool, arguments
         return False
 
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
-        """Return the descriptions of the tools; `submit_plan`, only if *changing*, lists the calls that a plan may have."""
+        """Return the descriptions of the tools; with *changing*, `submit_plan` lists the calls that a step may be."""
         looking = {name: tool for name, tool in self.tools.items() if name != SUBMIT}
         return (*specs_of(looking), *([self._describe_plan()] if changing else []))
 
     def close(self) -> None:
-        """End the agent's time."""
+        """Refuse all further calls: the agent's time is over."""
         super().close()
         self._acting.close()
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Return the answer to a look, or take a plan; raises RefusedError for a change, UserError for a wrong plan."""
+        """Answer a query or store a submitted plan; raises RefusedError for a change, UserError for an invalid plan."""
         if isinstance(arguments, SubmitPlan):
             self._require_callable(arguments.steps)
             self.plan = tuple(arguments.steps)
@@ -76,7 +76,7 @@ class RecommendToolSession(OperatorToolSession):
         return self._acting.carry_out(tool, arguments)
 
     def _require_callable(self, steps: list[PlannedCall]) -> None:
-        """Raise UserError for the first step that no operator could call."""
+        """Raise UserError, with its number, for the first of *steps* with an unknown tool or invalid arguments."""
         for number, step in enumerate(steps, 1):
             if (tool := self._acting.tools.get(step.tool)) is None:
                 raise UserError(f"step {number}: {NotFoundError('tool', step.tool, self._acting.tools)}")

@@ -33,7 +33,7 @@ class RollbackJournal:
         self._made: list[tuple[str, Change | None]] = []
 
     def inverse(self, verb: str, arguments: Mapping[str, Any]) -> Change | None:
-        """Return the change that undoes *verb* with *arguments*, computed before it is made; None without one."""
+        """Return the call that undoes *verb* with *arguments*, by the state before it; None if nothing undoes it."""
         if verb in ("config set", "config unset"):
             about = {"target": arguments["target"], "key": arguments["key"]}
             former = self._operate("config get", {"target": arguments["target"]})["settings"]
@@ -48,11 +48,11 @@ class RollbackJournal:
         return None
 
     def note(self, verb: str, inverse: Change | None) -> None:
-        """Record that *verb* was carried out, and its *inverse*."""
+        """Record that *verb* was carried out, with the call *inverse* that undoes it or None."""
         self._made.append((verb, inverse))
 
     def undo(self) -> tuple[Change, dict[str, Any]]:
-        """Undo the last change; return the inverse change and its result; raises RefusedError, OpsAssayError."""
+        """Undo the last recorded change; return the call that did it, and its result; raises OpsAssayError."""
         if not self._made:
             raise RefusedError("Nothing of yours is left that could be taken back.")
         verb, inverse = self._made[-1]

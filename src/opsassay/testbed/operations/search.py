@@ -42,7 +42,7 @@ class Composition(Written):
 
     @property
     def name(self) -> str:
-        """The verbs of the composition with their targets, as text for people."""
+        """The calls of the composition as text, such as "scale(cart, 0)"."""
         return " + ".join(_format_call(change) for change in self.changes) or "nothing"
 
     def text(self) -> str:
@@ -73,7 +73,7 @@ class Repair(NamedTuple):
 
 
 def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], list[str]]) -> Repair:
-    """Repair and check in turn until *settled* holds or *apply_repairs* returns no more repairs."""
+    """Alternate *apply_repairs* and *settled* until this is True or no repair is left; return what was done."""
     actions: list[str] = []
     for _ in range(PASSES):
         if settled():
@@ -103,7 +103,7 @@ class SearchEnvironment(ABC):
         self._deployment.enter_context(self.deployed())
 
     def session(self) -> CandidateToolSession:
-        """Return the session whose calls are the changes of a candidate."""
+        """Return the tool session whose calls apply the changes of a candidate fault."""
         return CandidateToolSession(self.make)
 
     def remove(self) -> None:
@@ -111,7 +111,7 @@ class SearchEnvironment(ABC):
         self._deployment.close()
 
     def verify(self) -> list[str]:
-        """Return a sentence when the removed system still runs."""
+        """Return a sentence if the removed system still runs, else []."""
         return [f"the system {self.name} still runs"] if self.name in self.running_names() else []
 
     @abstractmethod
@@ -128,7 +128,7 @@ class SearchEnvironment(ABC):
 
     @abstractmethod
     def running_names(self) -> Collection[str]:
-        """Return the names of the systems that the substrate runs."""
+        """Return the names of all systems that the substrate runs now."""
 
     @abstractmethod
     def refusal(self, composition: Composition) -> str | None:
@@ -140,15 +140,15 @@ class SearchEnvironment(ABC):
 
     @abstractmethod
     def violation(self) -> str | None:
-        """Return which precondition is violated while a candidate is applied, None when all hold."""
+        """Return which condition for a valid fault the system violates while a candidate is applied, else None."""
 
     @abstractmethod
     def repair(self) -> Repair:
-        """Let the scripted operator repair the system; return what it did."""
+        """Let the scripted operator repair the system; return its actions and whether it looks healthy."""
 
     @abstractmethod
     def observed(self, timeline: Path) -> AbstractContextManager[Any]:
-        """Record the system in *timeline* while the block runs, with user requests at the end only."""
+        """Record the system in *timeline* during the block; user requests are sent only at its end."""
 
 
 class CandidateToolSession:
@@ -158,11 +158,11 @@ class CandidateToolSession:
         self._make = make
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return (): the verbs of a candidate are listed in its substrate's `task`."""
+        """Return (): the changes that a candidate may make are listed in the task text instead."""
         return ()
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Apply the change *tool* with *arguments*; a UserError becomes the output of the call."""
+        """Apply the change *tool* with *arguments*; a UserError is the output of the call and is not raised."""
         del step_id
         try:
             self._make(OpsCall(verb=tool, arguments=dict(arguments)))
@@ -208,7 +208,7 @@ def fault_search_for(scenario: Scenario) -> FaultSearch:
 
 
 def require_target(scenario: Scenario, target: str) -> System:
-    """Return the system of *scenario*; raises NotFoundError when *target* is no service of it."""
+    """Return the system of *scenario*; raises NotFoundError when *target* is not one of its services."""
     system = system_of(scenario)
     if target not in system.services:
         raise NotFoundError("service", target, system.services)

@@ -68,7 +68,7 @@ class ObservedState:
     budgets: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, tick: Tick) -> None:
-        """Update the state by *tick*; readings that failed change nothing."""
+        """Update the state by *tick* of the timeline; values that could not be read leave it unchanged."""
         self.entities.update((entity.id, entity) for entity in tick.entities)
         for name in tick.gone:
             self.entities.pop(name, None)
@@ -80,7 +80,7 @@ class ObservedState:
         self.unreachable |= {probe.target: not probe.reachable for probe in tick.probes}
 
     def take_health(self, reading: ControlPlaneReading) -> None:
-        """Update the state by the *reading* of a cluster's control plane."""
+        """Update lost nodes and the API server's latency by the *reading* of a cluster's control plane."""
         self.nodes_not_ready = reading.nodes_not_ready
         self.latencies_s.append(reading.latency_s)
 
@@ -94,7 +94,7 @@ class ObservedState:
         self.budgets = {} if reading.budget_usd is None else {"budget": (reading.hourly_usd, reading.budget_usd)}
 
     def ready(self) -> Counter[str]:
-        """Return workload to the number of its ready replicas."""
+        """Return {service: number of ready replicas}; services without one are left out."""
         return Counter(entity.service for entity in self.entities.values() if entity.ready)
 
 
@@ -112,7 +112,10 @@ class AlertSource(Protocol):
     """What can be asked which alerts fire."""
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time, alerts): the latest known time in ns of UTC, and what fires then; raises OpsAssayError."""
+        """Return (time_ns, alerts): the latest UTC time with complete data, and what fires then.
+
+        Raises OpsAssayError when that cannot be found out.
+        """
 
 
 class StateAlerts:
@@ -147,7 +150,7 @@ class StateAlerts:
         return [*self._find_in_workloads(), *self._find_in_parts(), *_find_at_limits(self.state)]
 
     def _find_in_workloads(self) -> Iterator[StateFinding]:
-        """Yield what is wrong with pods, replicas, backends, spread over nodes and answers, by service."""
+        """Yield findings on pods, missing replicas and backends, placement and failed probes."""
         state, ready = self.state, self.state.ready()
         for service, count in Counter(e.service for e in state.entities.values() if not e.ready).items():
             yield StateFinding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
@@ -165,7 +168,7 @@ class StateAlerts:
                 yield StateFinding(service, "probe_failed", 0, 1, "a request from outside is not answered")
 
     def _find_in_parts(self) -> Iterator[StateFinding]:
-        """Yield the conditions of nodes, the control plane and the API server's latency."""
+        """Yield findings on nodes, parts of the control plane and the API server's latency."""
         for node in self.state.nodes_not_ready:
             yield StateFinding(node, "node_not_ready", 0, 1, "the node is not Ready")
         for part in self.state.failing_parts:
@@ -189,7 +192,7 @@ class AlertRules:
         self._lock = threading.Lock()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time, alerts): the latest time in ns of UTC for which all data has arrived, and what fires then."""
+        """Return (time_ns, alerts): the latest UTC time with complete data, and the alerts that fire then."""
         with self._lock:
             at_ns, golden = (time.time_ns() - int(self._delay_s * 1e9), list[Alert]())
             if self._live is not None:
@@ -198,7 +201,7 @@ class AlertRules:
             return at_ns, self._keep_lasting([*golden, *held], at_ns)
 
     def _keep_lasting(self, alerts: Iterable[Alert], at_ns: int) -> list[Alert]:
-        """Return those of *alerts* that have fired long enough, by the rules."""
+        """Return those of *alerts* that have fired for as long as their rules' ``for_s``, with the rule's severity."""
         present = {(alert.service, alert.signal): alert for alert in alerts}
         self._since = {key: self._since.get(key, at_ns) for key in present}
         return [
@@ -220,7 +223,7 @@ class _Lines(Generic[T]):
         self._offset, self._waiting = 0, deque[T]()
 
     def read_until(self, at_ns: int) -> Iterator[T]:
-        """Yield the new lines of the file that are complete until *at_ns*."""
+        """Yield, parsed, the file's lines not yet yielded that end at *at_ns* or before; an incomplete one waits."""
         if self._path.exists():
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -233,12 +236,12 @@ class _Lines(Generic[T]):
 
 
 def _last_end_ns(tick: Tick) -> int:
-    """Return when the last observation of *tick* ended (ns), 0 without one; request probes (D3) do not count."""
+    """Return the UTC ns when the last observation of *tick* ended, 0 without one; request probes do not count."""
     return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
 
 
 def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
-    """Yield a finding for every autoscaler at its limit and every budget that is spent."""
+    """Yield a finding for each autoscaler at its maximum and each budget that is exceeded."""
     for name, (replicas, most) in state.autoscalers.items():
         if replicas >= most:
             yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
@@ -250,7 +253,7 @@ def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
 
 
 def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
-    """Return the finding that the replicas of *rule* run on too few hosts or unevenly, None when they do not."""
+    """Return a finding when ready replicas run on too few hosts or too unevenly for *rule*, else None."""
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew
@@ -261,6 +264,7 @@ def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | N
 
 
 def _make_alert(finding: StateFinding, at_ns: int) -> Alert:
+    """Return the alert of *finding* at *at_ns* (UTC)."""
     message = f"{finding.service}: {finding.words}"
     return Alert(time_ns=at_ns, service=finding.service, signal=finding.signal, value=finding.value,
                  threshold=finding.threshold, message=message)  # fmt: skip

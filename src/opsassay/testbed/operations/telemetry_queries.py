@@ -18,13 +18,13 @@ SERIES_LIMIT, POINTS_LIMIT, CHILDREN_LIMIT = 40, 12, 40
 
 
 def tell_alerts(alerts: Iterable[Alert]) -> str:
-    """Return *alerts* as text, one line each."""
+    """Return one line of text for each of *alerts*."""
     lines = [f"- {alert.severity or 'alert'}: {alert.message} [{alert.signal}]" for alert in alerts]
     return "\n".join(lines) or "No alert fires."
 
 
 def tell_metrics(tables: Tables, query: Metrics, now_ns: int) -> str:
-    """Return the series of one metric as text, or without one the names of all metrics."""
+    """Return each pod's last, least, greatest and recent values of the queried metric; without one, all names."""
     points = pl.concat(
         [_select_recent(tables[name], query.since_s, now_ns) for name in ("metrics", "metrics_sum")],
         how="diagonal_relaxed",
@@ -139,17 +139,17 @@ def tell_topology(tables: Tables, query: CallTopology, now_ns: int) -> str:
 
 
 def as_json(result: object) -> str:
-    """Return the result of a verb as indented JSON."""
+    """Return *result* as indented JSON text."""
     return json_text(result, indent=1)
 
 
 def _select_recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:
-    """Return the rows of the last *since_s* seconds before *now_ns*."""
+    """Return the rows of *table* from the *since_s* seconds before *now_ns*."""
     return table.filter(pl.col("time").cast(pl.Int64) >= now_ns - int(since_s * 1e9))
 
 
 def _tree(spans: pl.DataFrame) -> str:
-    """Return one trace as an indented tree."""
+    """Return the spans of one trace as text, indented by depth: service, name, kind, ms, status."""
     rows = spans.sort("time").head(CHILDREN_LIMIT).to_dicts()
     known = {row["span_id"] for row in rows}
     children: dict[str, list[dict[str, object]]] = {}

@@ -38,7 +38,7 @@ class TelemetryView:
     """What fires besides the alerts that a trial is judged by."""
 
     def with_others(self, alerts: Iterable[Alert]) -> list[Alert]:
-        """Return *alerts* and those that fire besides, in one order."""
+        """Return *alerts* with those of other sources (noise, cost), sorted by service and signal."""
         return sorted((*alerts, *self.besides()), key=lambda alert: (alert.service, alert.signal))
 
     def answer_query(self, query: Look) -> str:

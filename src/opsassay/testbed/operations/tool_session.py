@@ -80,7 +80,7 @@ class OperatorToolSession(ABC):
         self._closed = threading.Event()
 
     def allow_undo(self) -> None:
-        """Give the agent the tool that undoes its own changes; raises RefusedError where they are not journalled."""
+        """Add the tool that undoes the agent's last change; raises RefusedError if changes are not journalled."""
         raise RefusedError(
             "Only an operator of a system on this machine has undo_last; leave `rollback` out of the plan."
         )
@@ -107,7 +107,7 @@ class OperatorToolSession(ABC):
         self._closed.set()
 
     def finish(self, timeout_s: float) -> str | None:
-        """Wait until the running call is recorded; return the name of a tool that exceeds *timeout_s*, else None."""
+        """Wait until the call in progress ends, at most *timeout_s*; return that call's tool, None without one."""
         under_way = self._under_way
         if self._turn.acquire(timeout=timeout_s):
             self._turn.release()
@@ -120,7 +120,7 @@ class OperatorToolSession(ABC):
 
     @property
     def late_calls(self) -> int:
-        """The number of calls that came after the agent's time."""
+        """The number of calls that were refused because the agent's time was over."""
         return self._late
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
@@ -155,7 +155,7 @@ class OperatorToolSession(ABC):
             return call
 
     def _attempt_call(self, name: str, arguments: Mapping[str, Any]) -> Done:
-        """Check the arguments of a call of the tool *name* and carry it out; an error becomes its result."""
+        """Validate *arguments* for the tool *name* and carry the call out; an error becomes its result."""
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")
@@ -169,24 +169,25 @@ class OperatorToolSession(ABC):
             return _error_result(str(error))
 
     def pause(self, seconds: float) -> str:
-        """Wait *seconds*, at most until the agent's time is over; return a sentence on it for the agent."""
+        """Wait *seconds*, or until the agent's time is over; return "Waited N s."."""
         self._closed.wait(seconds)
         return f"Waited {seconds:g} s."
 
 
 def _error_result(message: str) -> Done:
+    """Return the result of a failed call with *message*."""
     return Done(f"Error: {message}", status="error")
 
 
 def _shorten_output(output: str) -> str:
-    """Return the first OUTPUT_LIMIT characters of *output*, and how many more there are."""
+    """Return *output*, cut at OUTPUT_LIMIT characters with a note on how many are missing."""
     if len(output) <= OUTPUT_LIMIT:
         return output
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"
 
 
 def recorded_arguments(arguments: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
-    """Return *arguments* for the record: cut when longer than *limit* characters, as text if they are no JSON."""
+    """Return *arguments* as they are recorded: shortened to texts if their JSON exceeds *limit* characters."""
     try:
         if len(telemetry_queries.as_json(dict(arguments))) <= limit:
             return dict(arguments)
@@ -196,7 +197,7 @@ def recorded_arguments(arguments: Mapping[str, Any], limit: int = ARGUMENTS_LIMI
 
 
 def _schema(model: type[Written]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments, without titles that only repeat names."""
+    """Return the JSON schema of *model*, the arguments of a tool, without its titles."""
     schema = model.model_json_schema()
     schema.pop("description", None)
     schema.pop("title", None)

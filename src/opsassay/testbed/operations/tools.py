@@ -49,7 +49,7 @@ NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_de
 
 
 def operator_tools(system: System) -> Mapping[str, Tool]:
-    """Return name to tool for an operator of *system*."""
+    """Return {name: tool} of the tools that an operator of *system* has."""
     if not system.programs():
         return TOOLS
     if system.compose is None:
@@ -84,7 +84,7 @@ class VerbToolSession(OperatorToolSession):
         self.tools, self.journal = {**self.tools, **UNDO}, RollbackJournal(self.running.operate)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Return the answer of the system, or of its telemetry, to a call of *tool*."""
+        """Carry out a call of *tool*: a query of telemetry, a wait, an undo or a verb; return its result."""
         if isinstance(arguments, args.Wait):
             return Done(self.pause(arguments.seconds))
         if isinstance(arguments, Look):
@@ -106,20 +106,20 @@ class VerbToolSession(OperatorToolSession):
         )
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a call of *tool* may change something; a request other than a read counts."""
+        """Return whether a call of *tool* may change something; an HTTP request does unless it is a GET."""
         if tool.arguments is Docker:
             return changes_something(arguments.get("args", ()))
         return tool.mutating or arguments.get("method", "GET") != "GET"
 
     def _undo_last(self) -> Done:
-        """Undo the last change of the journal; return what was undone."""
+        """Undo the agent's last journalled change; return what was undone."""
         assert self.journal is not None
         (verb, given), result = self.journal.undo()
         asked = next(tool.arguments for tool in self.tools.values() if tool.verb == verb).model_validate(given)
         return Done(telemetry_queries.as_json({"undone by": verb, **given, **result}), _touched(asked, result))
 
     def _run_docker(self, command: Docker) -> Done:
-        """Carry out each call that *command* consists of; a container name may stand for its service."""
+        """Carry out each verb that the docker *command* stands for; a service name may stand for its container."""
         calls = parse_docker(command.args)
         of_service = {row["replica"]: row["service"] for row in self.running.operate("ps", {})["replicas"]}
         done = []
@@ -141,7 +141,7 @@ class VerbToolSession(OperatorToolSession):
 
 
 def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* in the form a system takes: the URL of a request replaced by its parts."""
+    """Return *arguments* with ``url`` replaced by service, port and path."""
     if "url" not in arguments:
         return dict(arguments)
     payload = args.ExecCurl.model_validate(arguments).model_dump()
@@ -149,7 +149,7 @@ def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _touched(arguments: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the entities that a change concerned: its target (of a request the service), and affected replicas."""
+    """Return the sorted entities that a change concerned: its target (of a URL the service) and affected replicas."""
     if isinstance(arguments, args.ExecCurl):
         return (args.parse_url(arguments.url).service,)
     named = {str(value) for key, value in arguments.model_dump().items() if key in ("target", "service")}

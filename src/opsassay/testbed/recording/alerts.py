@@ -57,12 +57,12 @@ def firing(
     at_ns: int,
     saturated_services: Collection[str] = (),
 ) -> list[Alert]:
-    """Return the alerts that fire at *at_ns*, by the window that ends there, sorted by service and signal.
+    """Return the alerts that fire at *at_ns* (UTC), by the window that ends there, sorted by service and signal.
 
-    The rules are those of `alerts`, over the datapack's *tables* traces, metrics and metrics_sum. *baseline* is what
-    `usual_values` reported when the healthy stretch was still in them. For the services that were saturated at the
-    last reading what a pod waits for a processor counts as used, and its latest readings in the window hold: a machine
-    that lends less than the limit, or a reading that comes late, does not show that what exhausted the limit has ended.
+    The rules are those of `alerts`, over the datapack's *tables* traces, metrics and metrics_sum. *baseline* is the
+    result of `usual_values` for a healthy time. For *saturated_services*, those of the last reading, time spent
+    waiting for a processor counts as used, and their latest readings in the window hold even if they are late:
+    neither a machine that lends less than the limit nor a late reading ends a saturation.
     """
     ticks = pl.DataFrame({"tick": [at_ns]}, schema={"tick": pl.Int64})
     recent = _handled(tables["traces"]).filter(pl.col("ended_ns").is_between(at_ns - _WINDOW_NS, at_ns, closed="left"))
@@ -91,7 +91,7 @@ def usual_values(traces: pl.DataFrame, window: Window) -> pl.DataFrame:
 
 
 def describe(alerts: list[Alert]) -> str:
-    """Return the incident description that an operator would get: which alerts fired, where, when."""
+    """Return the incident description that an operator would get: one line per alert with UTC time and message."""
     if not alerts:
         return "No alert fired. Decide whether anything is wrong in the abnormal window, and if so what and why."
     lines = [f"- {_format_clock(alert.time_ns)} {alert.message}" for alert in alerts]
@@ -99,7 +99,7 @@ def describe(alerts: list[Alert]) -> str:
 
 
 def _handled(traces: pl.DataFrame) -> pl.DataFrame:
-    """Return the requests and messages that services handled, with columns ended_ns, service_name, ms, failed."""
+    """Return one row for each request or message that a service handled: ended_ns, service_name, ms, failed."""
     return traces.filter(pl.col("attr.span_kind").is_in(["Server", "Consumer"])).select(
         ended_ns=pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64),
         service_name="service_name",
@@ -109,7 +109,10 @@ def _handled(traces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame) -> pl.DataFrame:
-    """Return requests per tick and service in the window before it, with the baseline; silent services have rows too."""
+    """Return count, errors and p99 of requests per tick and service in the window before it, with *baseline*.
+
+    A service without requests has a row too, with count 0.
+    """
     each = int(WINDOW_S / TICK_S)
     start = ticks.item(0, "tick") if ticks.height else 0
     # A request counts in each of the ticks whose window covers its end.
@@ -128,7 +131,7 @@ def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame)
 
 
 def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
-    """Return the alerts of *windows* on error rate, latency and traffic.
+    """Return the alerts of *windows* on error rate, latency and traffic, one for each row over its limit.
 
     *windows*: tick, service_name, count, errors, p99 (ms), and usual_ columns of the normal time.
     """
@@ -160,7 +163,7 @@ def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
 
 
 def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> list[Alert]:
-    """Return an alert where CPU or memory of a pod stays near its limit, one for each service and tick."""
+    """Return an alert for each service and tick at which a pod's CPU or memory stays near its limit."""
     start = ticks.item(0, "tick") if ticks.height else 0
     tick = start + ((pl.col("time").cast(pl.Int64) - start) // _TICK_NS + 1) * _TICK_NS
     rows = (
@@ -180,7 +183,7 @@ def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> 
 
 
 def _still_saturated(tables: Mapping[str, pl.DataFrame], services: set[str], slo: Slo, at_ns: int) -> list[Alert]:
-    """Return the alerts of those of *services* whose latest readings still exceed the share of their limit."""
+    """Return the alerts of those of *services* whose latest readings exceed the saturation limit of *slo*."""
     names = [CPU_SHARE, MEMORY_SHARE, CPU_USED, CPU_WAITED]
     recent = pl.col("time").cast(pl.Int64).is_between(at_ns - _WINDOW_NS, at_ns)
     of_them = pl.col("metric").is_in(names) & pl.col("service_name").is_in(list(services))
@@ -208,7 +211,7 @@ def _still_saturated(tables: Mapping[str, pl.DataFrame], services: set[str], slo
 
 
 def _make_alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:
-    """Return the alert of *service* at *time_ns*; its message is worded by *signal*."""
+    """Return the alert of *signal* at *service* at *time_ns*, with a message that states *value* and *threshold*."""
     words = {
         "error_rate": f"{service}: {value:.0%} of requests fail (limit {threshold:.0%})",
         "latency_p99_ms": f"{service}: p99 latency {value:.0f} ms (limit {threshold:.0f} ms)",
@@ -226,5 +229,6 @@ def _make_alert(signal: str, time_ns: int, service: str, value: float, threshold
 
 
 def _format_clock(time_ns: int) -> str:
+    """Return the UTC time of day of *time_ns* as HH:MM:SS."""
     seconds = time_ns // 1_000_000_000 % 86_400
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

@@ -59,7 +59,7 @@ class Baseline:
     cores: int
 
     def objection(self, slo: Slo) -> str:
-        """Return in words why the system was not healthy in this window under *slo*; '' when it was."""
+        """Return in words why the system was not healthy in this window, by the limits of *slo*; '' when it was."""
         found = []
         if self.due >= FEWEST_DUE and self.answered < SENT_SHARE * self.due:
             found.append(f"{self.answered} of {self.due:.0f} user requests were answered")
@@ -75,9 +75,10 @@ class Baseline:
 
 
 def user_requests(traces: pl.DataFrame, seen_at: Collection[str]) -> pl.DataFrame:
-    """Return the rows of *traces* that are user requests: spans of the load generator without a parent.
+    """Return the rows of *traces* that are user requests: root spans of the load generator.
 
-    Where the load is a command, nobody writes these: then they are what reached the services *seen_at* from outside.
+    If *seen_at* is not empty, the load is a command without spans: then they are server spans of these services
+    without a parent in *traces*.
     """
     if not seen_at:
         return traces.filter((pl.col("parent_span_id") == "") & (pl.col("service_name") == LOAD_GENERATOR))
@@ -96,10 +97,10 @@ def measure(
     free_cores: float | None,
     seen_at: Collection[str] = (),
 ) -> Baseline:
-    """Return the baseline in *window*, UTC ns, of *frames* (tables traces and metrics with the datapack's columns).
+    """Return the baseline in *window* (UTC ns) from *frames*: the datapack's tables traces and metrics.
 
-    *reference* is the first part of the window: alerts compare what follows with it. *rate_rps* is the rate of the load;
-    *seen_at* are the services whose spans alone tell what users got (`user_requests`).
+    *reference* is the first part of the window, which alerts compare the rest with. *rate_rps* is the rate of the
+    load, *free_cores* the processors that were idle; for *seen_at* see `user_requests`.
     """
     end_ns = window.end_ns - int(EXPORT_LAG_S * 1e9)
     ended = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)

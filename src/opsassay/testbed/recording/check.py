@@ -53,7 +53,7 @@ class SystemCheck:
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
-    """Observe *running* under its load for *seconds*, once warm, and report on its telemetry; no fault is injected."""
+    """Record the telemetry of *running* for *seconds* once warm; report spans, logs and possible faults per service."""
     time.sleep(WARM_UP_S)
     with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
         spool = Path(folder) / "check"
@@ -84,7 +84,7 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
 
 
 def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
-    """Yield sentences on what the telemetry of *system* cannot show, and what follows from that."""
+    """Yield sentences on what cannot be known of *system* from its telemetry, and what follows from that."""
     if silent := _silent(system, traces) if _attached(system) else []:
         yield (
             f"No spans of {', '.join(silent)}: containers that run are given no variables. Start them with "
@@ -99,7 +99,7 @@ def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
 def _service_check(
     name: str, spans: int, logs: int, callers: tuple[str, ...], faults: tuple[str, ...], *, sidecar: bool | None
 ) -> ServiceCheck:
-    """Return the report on one service; *sidecar* tells whether requests passed its sidecar, None without one."""
+    """Return the report on the service *name*; *sidecar*: whether a request passed its sidecar, None without one."""
     if sidecar is None:
         return ServiceCheck(name, spans, logs, callers, faults)
     state = "passes requests" if sidecar else "no request yet"
@@ -108,7 +108,7 @@ def _service_check(
 
 
 def _lasting(running: RunningSystem, system: System) -> Iterator[tuple[str, Service]]:
-    """Yield the services of *system*, without jobs that have ended."""
+    """Yield (name, service) of *system*, without jobs that have ended."""
     left = {replica.rpartition("-")[0] for replica in running.status().pids}
     for name, service in system.services.items():
         if service.program is None or service.program.restarts or name in left:
@@ -127,24 +127,24 @@ def possible_faults(running: RunningSystem, service: str) -> Iterator[str]:
 
 
 def _count(frame: pl.DataFrame) -> dict[str, int]:
-    """Return service to the number of its rows in *frame*."""
+    """Return {service: number of its rows in *frame*}."""
     return dict(frame.group_by("service_name").len().iter_rows())
 
 
 def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
-    """Return the (caller, callee) pairs of services by spans and their parents."""
+    """Return the (caller, callee) pairs of services whose spans are parent and child."""
     parents = traces.select("trace_id", parent_span_id="span_id", caller="service_name")
     pairs = traces.join(parents, on=["trace_id", "parent_span_id"]).select("caller", "service_name").unique()
     return {(caller, callee) for caller, callee in pairs.iter_rows() if caller != callee}
 
 
 def _attached(system: System) -> bool:
-    """Return whether *system* runs without OpsAssay having started it."""
+    """Return whether *system* is a compose project that OpsAssay did not start."""
     return system.compose is not None and system.compose.attached is not None
 
 
 def _silent(system: System, traces: pl.DataFrame) -> list[str]:
-    """Return the services, without stores, that sent no span."""
+    """Return the services, not stores, that have no span in *traces*."""
     seen = set(traces["service_name"])
     stores = {
         name
@@ -155,7 +155,7 @@ def _silent(system: System, traces: pl.DataFrame) -> list[str]:
 
 
 def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) -> Iterator[str]:
-    """Yield sentences on what is wrong with the requests of users in *traces*."""
+    """Yield a sentence if no user request, or too many failed ones, are in *traces*; *spans* is service to count."""
     sent = user_requests(traces, system.seen_at())
     failed = sent.filter(sent["attr.status_code"] == "Error") if sent.height else sent
     if not sent.height and system.load.command:
@@ -169,7 +169,7 @@ def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) 
 
 
 def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield sentences on what is wrong with the traces of *system*; *hops* are its calls in them."""
+    """Yield sentences on services without spans and calls without a parent; *hops* are (caller, callee) of spans."""
     for name in () if _attached(system) else _silent(system, traces):
         words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
         if system.compose is not None:

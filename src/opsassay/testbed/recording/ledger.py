@@ -37,7 +37,7 @@ def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
 
 
 def _with_given_up(lines: pl.DataFrame) -> pl.DataFrame:
-    """Return *lines* with the waiting times of callers that gave up, and of their callers."""
+    """Return *lines* in which callers that gave up on a callee have waited, if a fault delayed it in that trace."""
     known, open_ = lines.filter(pl.col("kind") != GAVE_UP), lines.filter(pl.col("kind") == GAVE_UP)
     while open_.height:
         busy = known.filter(pl.col("trace_id").is_not_null()).select("trace_id", callee="service").unique()
@@ -50,7 +50,7 @@ def _with_given_up(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_row(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in *line*, None when the line is cut off."""
+    """Parse *line* as JSON; return None when it is cut off."""
     try:
         row: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:

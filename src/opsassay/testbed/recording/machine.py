@@ -64,12 +64,12 @@ class MachineWatch(Background):
         self._sample_machine()
 
     def work(self) -> None:
-        """Read load and clocks of the machine again and again until the block ends."""
+        """Take a reading of load, memory and clocks of the machine every `every_s` seconds until the block ends."""
         while self.pause(self.every_s):
             self._sample_machine()
 
     def _sample_machine(self) -> None:
-        """Note the load, the memory in use and the other systems that run, once."""
+        """Add one reading of the machine: clocks, load, memory in use, other systems that run."""
         queued = psutil.getloadavg()[0] - (os.cpu_count() or 1)
         systems = frozenset(self.systems()) - {self.own}
         used = psutil.virtual_memory().percent / 100
@@ -77,7 +77,7 @@ class MachineWatch(Background):
 
 
 def others(readings: Iterable[Look]) -> list[str]:
-    """Return the names of systems, other than the one that is recorded, that ran at any of the *readings*."""
+    """Return the sorted names of other systems that ran at any of the *readings*."""
     return sorted(frozenset().union(*(look.systems for look in readings)))
 
 
@@ -89,7 +89,7 @@ def jumps_s(readings: Iterable[Look]) -> list[float]:
 
 
 def notes(readings: Iterable[Look]) -> list[str]:
-    """Return a sentence for everything wrong with the machine in *readings*."""
+    """Return a sentence for each disturbance in *readings*: clock jump, busy CPU, full memory, other systems."""
     readings = list(readings)
     found = [
         f"the wall clock jumped by {jump:+.3f} s during the recording: times before and after do not compare"

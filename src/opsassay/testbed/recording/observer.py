@@ -90,7 +90,7 @@ class Observer:
         self._count = 0
 
     async def run(self) -> None:
-        """Observe the system until asked to stop, with a last observation at the end; raises what prevents it."""
+        """Observe the system until `stop`, with a last observation at the end; raises what prevents that."""
         async with self.probes:
             calibration = await calibrate()
             self._reachable_within_s *= calibration.slowdown
@@ -107,7 +107,7 @@ class Observer:
             _log.info("stopped", ticks=index)
 
     async def _goes_on(self) -> bool:
-        """Report that an observation is done, and wait; return False when the observer is to stop."""
+        """Print that an observation is done, then wait for the next line of input; return False if it is to stop."""
         self.asked.clear()
         print(LOOKED, flush=True)
         await self.asked.wait()
@@ -115,7 +115,7 @@ class Observer:
         return not self.stopping
 
     async def _until_asked(self, index: int) -> int:
-        """Observe on schedule from tick *index* until asked to stop; return the index of the next tick."""
+        """Write a tick every `cadence_s`, the first is *index*, until `asked` is set; return the next tick's index."""
         probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
         started = time.monotonic() - index * self.cadence_s
         while not self.asked.is_set():
@@ -128,7 +128,7 @@ class Observer:
         return index
 
     def stop(self) -> None:
-        """Let the observer make a last observation, unless it just made one, and stop."""
+        """Make the observer stop after a last observation."""
         self.stopping = True
         self.asked.set()
 
@@ -145,7 +145,7 @@ class Observer:
         self._append_tick(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
-        """Sleep until the next scheduled tick and return its index; missed ticks are written as missed."""
+        """Sleep until the tick after *index* and return its index; ticks that are late are written as missed."""
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
             self._append_tick(index, [_make_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
@@ -159,7 +159,7 @@ class Observer:
         return index
 
     def _changes(self, reading: SystemReading) -> dict[str, Any]:
-        """Return entities, gone and load of a tick: what differs from the last reading of each."""
+        """Return the entities, removed entities and load counters that differ from the last reading of each."""
         changes: dict[str, Any] = {}
         if reading.entities is not None:
             entities = {entity.id: entity for entity in reading.entities}
@@ -172,7 +172,7 @@ class Observer:
         return changes
 
     async def _probe_on_schedule(self, every_s: float) -> None:
-        """Probe every *every_s* seconds, from the first full answer on; skip turns while the last probes still run."""
+        """Probe all services every *every_s* seconds, counted from the first time when all answer."""
         started = time.monotonic()
         while not await self._probe_all() and time.monotonic() < started + STARTING_S:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(self.cadence_s)
@@ -186,7 +186,7 @@ class Observer:
         return all(await asyncio.gather(*(self._probe_service(service) for service in self.probes.protected)))
 
     async def _probe_service(self, service: str) -> bool:
-        """Send one request to *service* and note it; return whether it was answered with 200 in time."""
+        """Send one request to *service* and record it; return whether it was answered with 200 in time."""
         began = time.time_ns()
         answer = await self.probes.request(service)
         self._count += 1
@@ -210,7 +210,7 @@ class Observer:
 
 
 def _make_observation(depth: Depth, began_ns: int, reading: DepthReading) -> Observation:
-    """Return *reading* of *depth*, which began at *began_ns*, as an observation."""
+    """Return *reading* of *depth* (D1, D2 or D4), which began at *began_ns* (UTC), as an observation."""
     return Observation(
         depth=depth, started_ns=began_ns, ended_ns=reading.ended_ns, value=reading.value, failing=reading.failing
     )
@@ -238,11 +238,12 @@ def observing(
     protected: Sequence[str] = (),
     trial: Sequence[int] = (),
 ) -> Iterator[ObserverProcess]:
-    """Start a process that observes the running system *name* and writes *out* while the block runs; yield it.
+    """Start a process that observes the running system *name* and writes the timeline *out* during the block; yield it.
 
-    *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
-    system when there are none. *trial* are processes whose descendants are the system and who operates it; without them
-    the load of a busy machine has no known owner. Raises StartError, and LostError when it does not end.
+    *settings* are those of the *substrate*. Requests go to the services *protected*, by default the entries of the
+    system, every *probe_every_s* seconds (None: at the end only). *trial* are pids; they and their descendants are
+    the trial's own, and without them the CPU use of other processes is not recorded. Raises StartError, and
+    LostError when it does not end.
     """
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
     command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]
@@ -259,7 +260,7 @@ class ObserverProcess:
     process: subprocess.Popen[str]
 
     def observe_once(self) -> None:
-        """Make the observer probe and read once more and then pause, so that nothing is written. Raises LostError."""
+        """Make the observer probe and observe once more, then pause until `go_on`; raises LostError if it is late."""
         self._write_line()
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], END_TIMEOUT_S)
@@ -271,7 +272,7 @@ class ObserverProcess:
         self._write_line()
 
     def _write_line(self) -> None:
-        """Send a line to the observer's input; raises LostError when it is gone."""
+        """Send an empty line to the observer, its signal; raises LostError when it has ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")
@@ -282,7 +283,7 @@ class ObserverProcess:
 
 @contextlib.contextmanager
 def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
-    """Run *command*, which writes a timeline to *out*, for the block; yield its process; raises StartError, LostError."""
+    """Run *command*, an observer that writes the timeline *out*, during the block; raises StartError, LostError."""
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -308,7 +309,7 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
 
 
 def _read_log(log: IO[str]) -> str:
-    """Return what the observer wrote."""
+    """Return the whole text of the file *log*."""
     log.seek(0)
     return log.read().strip()
 
@@ -316,7 +317,10 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
 ) -> None:
-    """Write what *probes* read to the timeline *out* every *cadence_s* seconds, until stdin ends or a signal comes."""
+    """Write what *probes* read to the timeline *out* every *cadence_s* seconds until stdin ends or a signal comes.
+
+    Requests are sent every *probe_every_s* seconds, None: at the end only; *trial* as in `observing`.
+    """
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

@@ -61,9 +61,9 @@ class PressureReader:
     def _pressure_between(
         self, before: _KernelState, now: _KernelState, late_s: float, noop_s: float
     ) -> MachinePressure:
-        """Return the pressure on the machine between two states of the kernel.
+        """Return the pressure on the machine between the states *before* and *now*.
 
-        *late_s* is how late the tick began, *noop_s* how long a probe took that asks for nothing.
+        *late_s* is how late the tick began, *noop_s* how long a call that does nothing took.
         """
         span_s = max(now.at_s - before.at_s, 1e-3)
         shares = {
@@ -95,14 +95,14 @@ class PressureReader:
 
 
 async def noop() -> float:
-    """Return the seconds that a thread needs to do nothing: what each probe takes besides its request."""
+    """Return the seconds that a call in a thread takes that does nothing, the overhead of each probe."""
     began = time.monotonic()
     await asyncio.to_thread(int)
     return time.monotonic() - began
 
 
 async def calibrate() -> Calibration:
-    """Measure how fast this machine is now; takes about 0.1 s on an idle one."""
+    """Measure how long a fixed computation and a no-op take on this machine now (medians); takes about 0.1 s."""
     spins, noops = [], []
     for _ in range(SPINS):
         began = time.monotonic()
@@ -114,7 +114,7 @@ async def calibrate() -> Calibration:
 
 
 def processor_slowdown() -> float:
-    """Return how many times slower a processor here is than usual, from 1 to MOST_SLOWDOWN; waiting does not count."""
+    """Return how many times slower than usual a processor here computes, 1 to MOST_SLOWDOWN, by CPU time."""
     spins = []
     for _ in range(SPINS):
         began = time.thread_time()
@@ -125,7 +125,7 @@ def processor_slowdown() -> float:
 
 
 def _others(processes: Mapping[int, _Seen], trial: Sequence[int]) -> dict[int, _Seen]:
-    """Return the processes that are neither of *trial* nor their descendants nor threads of the kernel."""
+    """Return {pid: state} of *processes* that are not of *trial* (pids), its descendants, or kernel threads."""
     ours: dict[int, bool] = {0: False, 1: False, **dict.fromkeys(trial, True)}
 
     def is_ours(pid: int) -> bool:
@@ -141,7 +141,7 @@ def _others(processes: Mapping[int, _Seen], trial: Sequence[int]) -> dict[int, _
 
 
 def _read_processes(proc: Path) -> dict[int, _Seen]:
-    """Return parent, CPU time (ticks), whether runnable, and start time of each process by pid."""
+    """Return {pid: (parent, CPU ticks used, whether runnable, start time)} of all processes under *proc*."""
     found = {}
     for pid in filter(str.isdecimal, (path.name for path in proc.iterdir())):
         if (text := _read_text(proc / pid / "stat")) is not None:
@@ -153,7 +153,7 @@ def _read_processes(proc: Path) -> dict[int, _Seen]:
 
 
 def _waited_us(proc: Path, name: str) -> int | None:
-    """Return the total time in us for which some task has waited for the resource *name*, None where unknown."""
+    """Return for how many µs ever some task waited for the resource *name*, from *proc*/pressure; None if unknown."""
     text = _read_text(proc / "pressure" / name)
     return None if not text else int(text.splitlines()[0].rpartition("total=")[2])
 
@@ -167,7 +167,7 @@ def _processors(proc: Path) -> tuple[tuple[int, int] | None, int | None]:
 
 
 def _first_word(words: list[str] | None, as_: Callable[[str], int]) -> int | None:
-    """Return the first of *words* converted by *as_*, None without words."""
+    """Return the first of *words* converted by *as_*, None when *words* is empty or None."""
     return as_(words[0]) if words else None
 
 

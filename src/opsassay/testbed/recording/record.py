@@ -104,7 +104,7 @@ def spool_of(tree: Tree, id_: str) -> Path:
 
 
 def check_output(tree: Tree) -> None:
-    """Create the folder of *tree*; raises UserError when it cannot be written."""
+    """Create the folder of *tree*, and check that it can be written; raises UserError."""
     try:
         tree.root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=tree.root) as probe:
@@ -131,16 +131,15 @@ def record(
 ) -> str:
     """Record one incident with *plan* on the *running* system into *tree* and return its id.
 
-    What is drawn (the windows' ends, the id when *id_* is None) follows from *secret*, 32 hexadecimal digits that the
-    truth keeps; a new one when left out.
-    The normal window is judged before the fault is injected. With *halvings* None an objection becomes a note of the truth.
-    With a number the load is halved and the window recorded again, at most so often; then NotNormalError is raised, nothing
-    has been broken and nothing is written. *steady* is asked about the spans of a window that is healthy.
-    A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
-    written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
-    folder with what the receiver had acknowledged by then. With *spool*, a folder whose end its owner sees to, that
-    telemetry is there meanwhile, and no note names it. All that is recorded goes on to the OTLP/HTTP receiver at *otlp*
-    too, where one is given; the truth notes what it did not take.
+    The windows' ends, and the id if *id_* is None, are drawn from *secret*, 32 hexadecimal digits that the truth
+    keeps; None: a new one. The normal window is judged before the fault is injected. If *halvings* is None, an
+    objection to it becomes a note of the truth; if it is a number, the load is halved and the window recorded
+    again, at most so often, and then NotNormalError is raised with nothing broken or written. *steady* may object
+    to the spans of a healthy window. A plan that cannot be carried out is refused before anything else
+    (NotFoundError, RefusedError, UserError). Truth is written first, then the whole incident; on any other end
+    neither is, and a note on the exception names the folder with the telemetry so far. If *spool* is given, the
+    telemetry is in that folder meanwhile, which the caller removes after a failure, and no note names it. With *otlp*, telemetry is
+    also sent to that OTLP/HTTP receiver; the truth notes what it did not take.
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
     running.require(plan)
@@ -176,7 +175,7 @@ def record(
 
 
 def _halve_load(running: RunningSystem, error: NotNormalError) -> str:
-    """Halve the rate of user requests; return a note that says so and names *error*."""
+    """Halve the rate of user requests; return a note with the new rate and the objection of *error*."""
     former = running.status().rate_rps
     assert former is not None, "the substrate that was judged by it knows its load"
     running.set_rate(former / 2)
@@ -195,9 +194,11 @@ def _capture(
     steady: SpanCheck | None,
     keeps_spool: bool,
 ) -> _Captured:
-    """Run the *schedule* with an open recording session; the telemetry is in *spool* afterwards.
+    """Run warm-up, normal window, fault and recovery by *schedule* in one recording session; return what was captured.
 
-    Raises NotNormalError, before anything is broken, for a normal window with an objection if it *refuses* such.
+    Its telemetry is in *spool*, and also sent to *otlp* if given. With *refuses*, a normal window with an objection
+    raises NotNormalError before the fault; *steady* adds objections by spans. After a failure *spool* stays only if
+    *keeps_spool*.
     """
     with MachineWatch(running.status().name, _running_systems) as watch:
         with piece(progress, "warm-up", schedule.warmup_s):
@@ -226,7 +227,10 @@ def _capture(
 def _objection(
     running: RunningSystem, spool: Path, baseline_window: Window, free: FreeCores, steady: SpanCheck | None
 ) -> str:
-    """Return why the telemetry so far in *spool* is not that of a healthy system; '' when it is."""
+    """Return why the telemetry recorded so far in *spool* is not that of a healthy system; '' when it is.
+
+    Alerts compare it with *baseline_window*; *free* knows the idle processors; *steady* may object to the spans.
+    """
     running.receiver.refresh(spool.name)
     system = running.definition()
     window, slo, status = Window(start_ns=baseline_window.start_ns, end_ns=time.time_ns()), system.slo, running.status()
@@ -246,7 +250,7 @@ def _objection(
 
 @contextmanager
 def _sent_on(running: RunningSystem, spool: Path, url: str | None) -> Iterator[Forwarder | None]:
-    """Forward what is recorded in *spool* to the receiver at *url* until the block ends; do nothing without *url*."""
+    """Forward new telemetry in *spool* to the OTLP receiver at *url* during the block; None: do nothing."""
     if url is None:
         yield None
         return
@@ -260,7 +264,7 @@ def _running_systems() -> list[str]:
 
 
 def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, secret: str) -> None:
-    """Write truth, ledger and datapack of the incident *id_* into *tree*, in this order."""
+    """Write truth, ledger and datapack of the incident *id_* into *tree*, in this order, from *captured*."""
     chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
@@ -295,20 +299,20 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
 
 
 def unseen(system: System, traces: pl.DataFrame) -> str:
-    """Return what *traces* cannot show of the users of *system*, whose load is a command, as a sentence."""
+    """Return a sentence on what *traces* cannot show of user requests, if the load of *system* is a command."""
     seen = ", ".join(sorted(system.seen_at() & set(user_requests(traces, system.seen_at())["service_name"])))
     known = f"what users got is known from the spans of {seen} alone: requests that did not reach it are not counted"
     return f"the load is {system.load.command_line}: {known if seen else 'what users got is not known'}"
 
 
 def _flag_leaks(tree: Tree, truth: Truth) -> None:
-    """Note in the truth what in the incident reveals it to a solver; the recording is kept."""
+    """Add a note to the stored truth for each detail of the incident that reveals the answer to a solver."""
     if found := leak_notes(tree.incident_path(truth.id), truth):
         tree.write_truth(truth.model_copy(update={"notes": (*truth.notes, *found)}))
 
 
 def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
-    """Return sentences on how the incident was recorded; *exits* are unexpected ends of processes."""
+    """Return notes on how the recording went: injection, unexpected *exits*, machine, early alerts, lost telemetry."""
     found = [
         *captured.outcome.notes,
         *sentences(exits, captured.usual.start_ns),
@@ -324,7 +328,10 @@ def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts
 
 @contextmanager
 def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Iterator[Callable[[], SessionStats]]:
-    """Open a recording session for the block; after a failure *spool* stays only if *keeps_spool*."""
+    """Open a recording session into *spool* for the block; yield the function that closes it, with its statistics.
+
+    After a failure *spool* stays only if *keeps_spool*, named in a note on the error.
+    """
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver
     receiver.open_session(spool, spool.name)
@@ -349,13 +356,13 @@ def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Itera
 
 
 def _close(receiver: Receiver, name: str) -> None:
-    """Close the recording session *name*, if it is still there."""
+    """Close the recording session *name*, ignoring that it may be closed already."""
     with suppress(OperationError, UserError):  # the receiver may be gone: what it acknowledged is in the spool
         receiver.close_session(name)
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress: Progress) -> _Outcome:
-    """Inject *plan*, wait for its end and the recovery, and return the outcome."""
+    """Inject *plan*, wait until the last event, and return its fields; raises OperationError without one."""
     stage = "abnormal window"
     progress.started(stage, schedule.abnormal_s)
     for event in running.inject(plan):
@@ -376,7 +383,7 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
 
 
 def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -> int:
-    """Return the end of the normal period: a random time before the first alert, else about the scheduled one."""
+    """Return the UTC ns at which the normal period ends: at random before the first alert, else near the plan's."""
     start_ns, planned, end_ns = captured.usual.start_ns, captured.planned, captured.outcome.end_ns
     during = [alert.time_ns for alert in alerts if alert.time_ns >= captured.outcome.start_ns]
     normal_s = (planned.start_ns - start_ns) / 1e9
@@ -405,7 +412,7 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: t
 
 
 def _environment(system: System, status: SystemStatus, captured: _Captured) -> dict[str, Any]:
-    """Return env.json of the incident: load, drop rate, machine and the like."""
+    """Return the content of env.json: namespace, load rate, share of lost telemetry, cores, kernel and the like."""
     return {
         "namespace": status.namespace or system.system,
         "load_generators": ["loadgenerator"],
