@@ -65,11 +65,11 @@ class Table:
         Returns the kind of rule, "nft_queue" or, where the kernel lacks that, "xt_NFQUEUE".
         """
         try:
-            self.rule(chain, [*expressions, *_queue(number)])
+            self.rule(chain, [*expressions, *_queue_expression(number)])
         except NetlinkError as error:
             if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
                 raise
-            self.rule(chain, [*expressions, *_queue_by_target(number)])
+            self.rule(chain, [*expressions, *_queue_target(number)])
             return "xt_NFQUEUE"
         return "nft_queue"
 
@@ -81,7 +81,7 @@ class Table:
             genex("immediate", {"dreg": REGISTER, "data": _data_value(struct.pack(">H", target_port))}),
             genex("redir", {"reg_proto_min": REGISTER}),
         ]
-        self.rule("redirect", [*arrives_from_elsewhere(), *_asks_for(port), *other])
+        self.rule("redirect", [*arrives_from_elsewhere(), *_has_port(port), *other])
 
     def clear(self, chain: str) -> None:
         """Remove the rules of *chain*, not the chain: that would drop all queued packets of the namespace."""
@@ -168,7 +168,7 @@ def not_marked(bit: int) -> list[Expression]:
     ]
 
 
-def _asks_for(port: int) -> list[Expression]:
+def _has_port(port: int) -> list[Expression]:
     """Return expressions that match TCP packets with the destination port *port*."""
     where = {"dreg": REGISTER, "base": TRANSPORT_HEADER, "offset": PORT_OFFSET, "len": 2}
     return [
@@ -196,12 +196,12 @@ def _data_value(value: bytes) -> Expression:
     return {"attrs": [("NFTA_DATA_VALUE", value)]}
 
 
-def _queue(number: int) -> list[Expression]:
+def _queue_expression(number: int) -> list[Expression]:
     """Return nftables' own expression that sends a packet to queue *number*, or accepts it without a listener."""
     return [genex("queue", {"num": number, "total": 1, "flags": {"value": QUEUE_BYPASS}})]
 
 
-def _queue_by_target(number: int) -> list[Expression]:
+def _queue_target(number: int) -> list[Expression]:
     """Return the xtables target NFQUEUE for queue *number*, for kernels without nftables' own expression."""
     information = struct.pack("=HHH2x", number, 1, QUEUE_BYPASS)
     return [genex("target", {"name": "NFQUEUE", "rev": 2, "info": information})]

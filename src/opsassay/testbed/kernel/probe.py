@@ -107,7 +107,7 @@ def probe_here() -> Machine:
             (NETEM, "sch_netem", _try_delay),
             (SHAPING, "sch_htb, sch_tbf, cls_u32", _try_bandwidth),
             (DROP, "nf_tables", _try_drop),
-            (QUEUE, "nfnetlink_queue", _queue),
+            (QUEUE, "nfnetlink_queue", _try_queue),
         ):
             abilities[name] = _try_ability(name, how, attempt)
     return Machine(uid, os.uname().release, {name: abilities[name] for name in ABILITIES})
@@ -161,7 +161,7 @@ def _try_drop() -> None:
         here.rule("input", [*source_is("127.0.0.2"), *drop()])
 
 
-def _queue() -> str:
+def _try_queue() -> str:
     """Send a datagram to this process through a netfilter queue; return the kind of rule, or raise an error."""
     import select
     import socket

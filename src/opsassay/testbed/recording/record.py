@@ -138,8 +138,8 @@ def record(
     to the spans of a healthy window. A plan that cannot be carried out is refused before anything else
     (NotFoundError, RefusedError, UserError). Truth is written first, then the whole incident; on any other end
     neither is, and a note on the exception names the folder with the telemetry so far. If *spool* is given, the
-    telemetry is in that folder meanwhile, which the caller removes after a failure, and no note names it. With *otlp*, telemetry is
-    also sent to that OTLP/HTTP receiver; the truth notes what it did not take.
+    telemetry is in that folder meanwhile, which the caller removes after a failure, and no note names it. With *otlp*,
+    telemetry is also sent to that OTLP/HTTP receiver; the truth notes what it did not take.
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
     running.require(plan)

@@ -19,19 +19,19 @@ GENERATED_SEED = 0
 
 
 def generated_names(substrate: str | None = None, seed: int = GENERATED_SEED) -> list[str]:
-    """Return the names of the scenarios generated from *seed*, all or those for one *substrate*."""
+    """Return the names of the scenarios that *seed* generates, all or those of *substrate* (local, kubernetes)."""
     return [one.id for one in generated(seed) if substrate in (None, one.environment.substrate)]
 
 
 def names(substrate: str | None = None) -> list[str]:
-    """Return the names of the scenarios that ship with OpsAssay, all or those for *substrate*: local or kubernetes."""
+    """Return the names of the scenarios that ship with OpsAssay, all or those of *substrate* (local, kubernetes)."""
     folders = {"local": (SCENARIOS,), "kubernetes": (SCENARIOS / "kubernetes",)}
     chosen = folders[substrate] if substrate else [one for each in folders.values() for one in each]
     return sorted(path.stem for folder in chosen for path in folder.glob("*.yaml"))
 
 
 def scenario_path(name: str) -> Path:
-    """Return the file of the scenario *name*, which may be a path itself; raises NotFoundError."""
+    """Return the YAML file of the scenario *name*, a shipped one or itself a path; raises NotFoundError."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     if name not in names():
@@ -41,15 +41,15 @@ def scenario_path(name: str) -> Path:
 
 
 def load_scenario(name: str) -> Scenario:
-    """Return the scenario *name*, generated or not, or in the YAML file of that path; raises NotFoundError, ConfigError."""
+    """Return the scenario *name*: shipped, generated, or the path of a YAML file; raises NotFoundError, ConfigError."""
     return by_name(name) or load_yaml(scenario_path(name), Scenario)
 
 
 def place_of(name: str, field: str) -> str:
-    """Return the place of *field* of the scenario *name* for messages: file and line, or the generated scenario."""
+    """Return where *field* of the scenario *name* stands, for messages: file and line, or "NAME: FIELD" if generated."""
     return f"{name}: {field}" if by_name(name) else where(scenario_path(name), field)
 
 
 def system_of(scenario: Scenario) -> System:
-    """Return the system in which *scenario* takes place; raises NotFoundError, ConfigError."""
+    """Return the system that *scenario* breaks; raises NotFoundError, ConfigError."""
     return load_system(scenario.environment.system)

@@ -39,7 +39,7 @@ Drawn = tuple[FaultPlace, Broken]
 
 @functools.lru_cache(maxsize=8)
 def generated(seed: int = 0) -> tuple[Scenario, ...]:
-    """Return the scenarios generated from *seed*, those of the local substrate first."""
+    """Return the scenarios that *seed* generates, those of the local substrate first; cached."""
     counted: dict[str, int] = defaultdict(int)
 
     def scenario_name(category: str) -> str:
@@ -57,9 +57,9 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
             for one in chosen
         ]
         if substrate is LOCAL:
-            found += [scenario_of(scenario_name(SEVERAL), SEVERAL, LOCAL, parts) for parts in _several(chance)]
+            found += [scenario_of(scenario_name(SEVERAL), SEVERAL, LOCAL, parts) for parts in _draw_several(chance)]
             found += [
-                scenario_of(scenario_name(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
+                scenario_of(scenario_name(STORMS), STORMS, LOCAL, [one], storm=_draw_storm(one, chance))
                 for one in _storm_targets(drawn, chance)
             ]
             found += [
@@ -77,7 +77,7 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
 
 
 def by_name(name: str) -> Scenario | None:
-    """Return the generated scenario called *name*, None for a name of another kind; raises NotFoundError."""
+    """Return the generated scenario called *name*; None if *name* has another form; raises NotFoundError."""
     if (match := NAME.fullmatch(name)) is None:
         return None
     known = {one.id: one for one in generated(int(match[1]))}
@@ -87,12 +87,12 @@ def by_name(name: str) -> Scenario | None:
 
 
 def _phrases_for(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
-    """Return the phrases of *substrate*, but those of the grid of stand-ins for its system."""
+    """Return *substrate*, or the phrases of the grid of stand-in services if *place* is in that system."""
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
 def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
-    """Yield every fault that *recipes* can make in any system, with its class."""
+    """Yield (class, (place, fault)) for every place of every system at which one of *recipes* applies."""
     for recipe in recipes:
         for app in recipe.apps:
             for place in noticed_places(app):
@@ -101,7 +101,10 @@ def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
 
 
 def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
-    """Draw by *chance* at most `EACH` scenarios of each class of *recipes* that fit any machine, from systems in turn."""
+    """Draw with *chance* at most `EACH` faults of each class of *recipes*, from systems in turn.
+
+    Return class to faults; those that use more processors than MOST_CORES are left out.
+    """
     by_class: dict[str, list[Drawn]] = defaultdict(list)
     for category, one in _draw_variants(recipes):
         by_class[category].append(one)
@@ -119,8 +122,8 @@ def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[st
     return found
 
 
-def _several(chance: random.Random) -> Iterator[list[Drawn]]:
-    """Yield sets of two, three and four faults, each at another place of one system."""
+def _draw_several(chance: random.Random) -> Iterator[list[Drawn]]:
+    """Yield three sets, of two, three and four faults, each fault at another place of the system "desk"."""
     everything = [(name, one) for name, one in _draw_variants(local.RECIPES) if one[0].system.system == "desk"]
     for count in (2, 3, 4):
         chance.shuffle(everything)
@@ -135,24 +138,24 @@ def _several(chance: random.Random) -> Iterator[list[Drawn]]:
 
 
 def _entities_of(fault: Broken) -> tuple[str, ...]:
-    """Return the root of *fault*, and what else it names."""
+    """Return the names of the root of *fault* and of the other entities that it touches."""
     return (fault.root, *fault.entities)
 
 
 def _stays_ready(fault: Broken) -> bool:
-    """Return whether every replica stays ready with *fault*, while users get no answer."""
+    """Return whether all replicas stay ready despite *fault*, although users get no answer."""
     return fault.depth == "D3" and bool(fault.edges) and "v_blast_radius" not in fault.wrong.fails
 
 
 def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
-    """Return faults that leave everything ready, in the system with the most unaffected services."""
+    """Draw `EACH` of the faults in *by_class* that leave all replicas ready, in the system "desk"."""
     candidates = [one for chosen in by_class.values() for one in chosen if _stays_ready(one[1])]
     desk = [one for one in candidates if one[0].system.system == "desk"]
     return chance.sample(desk, EACH)
 
 
-def _storm(target: Drawn, chance: random.Random) -> list[OpsCall]:
-    """Return unrelated changes to go with a fault: users who leave for a while, and restarts of unaffected services."""
+def _draw_storm(target: Drawn, chance: random.Random) -> list[OpsCall]:
+    """Draw changes unrelated to the fault *target*: restarts of three unaffected services, less load for 40 s."""
     place, broken = target
     concerned = {*_entities_of(broken), *(end for edge in broken.edges for end in edge), place.entry}
     bystanders = sorted(set(place.system.services) - concerned)

@@ -38,7 +38,7 @@ class ScenarioPhrases:
 
 
 def everything_restarted(steps: tuple[OracleStep, ...]) -> WrongRepair:
-    """Return the wrong repair that restarts everything by *steps*; not where stores would lose data."""
+    """Return the wrong repair that takes *steps*, a restart of everything, after the right ones."""
     about = "Repairs it, and turns everything off and on to be sure."
     return WrongRepair(about, ("v_temporal", "v_blast_radius"), steps)
 
@@ -50,7 +50,7 @@ def scenario_of(
     faults: Sequence[tuple[FaultPlace, Broken]],
     storm: Sequence[OpsCall] = (),
 ) -> Scenario:
-    """Return the scenario with all *faults* at once, while a *storm* of unrelated changes goes on."""
+    """Return the scenario *id_* of the class *category* with all *faults* at once and the unrelated changes *storm*."""
     place, parts = faults[0][0], [one for _, one in faults]
     payload: dict[str, Any] = {
         "id": id_,
@@ -90,7 +90,7 @@ def scenario_of(
 
 
 def _difficulty(parts: Sequence[Broken], *, has_storm: bool) -> dict[str, Any]:
-    """Return the inputs of Equation 6: longest propagation path, steps of the repair, technologies to know."""
+    """Return the inputs of the paper's Equation 6: longest propagation path, repair steps, technologies to know."""
     roots = [one.root for one in parts]
     steps = sum(not _only_waits(step) for one in parts for step in one.repair)
     known = dict.fromkeys(technology for one in parts for technology in one.technologies)
@@ -101,12 +101,12 @@ def _difficulty(parts: Sequence[Broken], *, has_storm: bool) -> dict[str, Any]:
 
 
 def _only_waits(step: OracleStep) -> bool:
-    """Return whether *step* of a repair only waits for the effect of another step."""
+    """Return whether *step* of a repair is `kubectl rollout status`, which changes nothing."""
     return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
 
 
 def _make_oracles(parts: Sequence[Broken], phrases: ScenarioPhrases) -> dict[str, Any]:
-    """Return the oracles of a scenario with the faults *parts*: the right repair, and those that must fail."""
+    """Return {name: oracle} of a scenario with the faults *parts*: the right repair, and wrong ones that must fail."""
     repair = [step for one in parts for step in (*one.looks, *one.repair)]
     found: dict[str, Any] = {
         "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}
@@ -131,20 +131,20 @@ def _make_oracles(parts: Sequence[Broken], phrases: ScenarioPhrases) -> dict[str
 
 
 def _failing_predicates(fault: Broken) -> tuple[Predicate, ...]:
-    """Return the predicates that fail when only *fault* is left unrepaired."""
+    """Return the predicates that fail when *fault* alone is left unrepaired."""
     if fault.wrong.fails == ("alerts_cleared",):
         return fault.wrong.fails
     return UNANSWERED
 
 
 def _describe_parts(parts: Sequence[Broken], *, has_storm: bool) -> str:
-    """Return one sentence on the faults *parts*; *has_storm* adds that unrelated changes come with them."""
+    """Return a sentence that describes the faults *parts*; *has_storm* mentions unrelated changes."""
     said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
     return f"{said}." + (" Unrelated changes and alerts come with it." if has_storm else "")
 
 
 def _number_rules(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return *payload* with the placeholder of its one firewall rule replaced by the name that the rule gets."""
+    """Return *payload* with "{rule}" replaced by rule-1, the name of its one firewall rule."""
     text = json.dumps(payload, default=lambda one: one.model_dump(mode="json"))
     rules = text.count('"firewall add"')
     if rules > 1:

@@ -48,10 +48,11 @@ EVERYTHING = (
 def broken_pods(
     condition: str, technology: str, make_template: Callable[[str], dict[str, Any]], *, program: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe whose fault keeps every pod of a deployment from getting ready.
+    """Return a recipe (place to fault, or None) that keeps all pods of a deployment from getting ready.
 
-    *make_template* returns the change of the pod template. With *program* it runs another program, which fails a predicate
-    of its own while it stays.
+    *make_template* returns the patch of the deployment's spec by its name; *condition* describes the fault,
+    *technology* is what one has to know. *program*: the patch runs another program, which the predicate v_settings
+    fails until it is repaired.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -76,14 +77,14 @@ def broken_pods(
     return make
 
 
-def _prepared(*command: str) -> Callable[[str], dict[str, Any]]:
-    """Return the change by which *command* runs in every pod before its program."""
+def _with_init_container(*command: str) -> Callable[[str], dict[str, Any]]:
+    """Return a function that makes the patch that adds an init container with the shell arguments *command*."""
     container = {"name": "prepare", "image": "{image}", "command": ["sh", "-c", *command]}
     return lambda _: {"template": {"spec": {"initContainers": [container]}}}
 
 
-def _apart_from_all(_name: str) -> dict[str, Any]:
-    """Return the change by which a pod needs a node with no other pod, so that none fits."""
+def _with_impossible_affinity(_name: str) -> dict[str, Any]:
+    """Return the patch of a pod anti-affinity to all other pods, so that no node fits."""
     labelled = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
     terms = [{"topologyKey": "kubernetes.io/os", "labelSelector": labelled}]
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -93,7 +94,11 @@ def _apart_from_all(_name: str) -> dict[str, Any]:
 def feature(
     key: str, value: str, condition: str, technology: str, *, alert: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that switches on a broken feature by the environment variable *key*; *alert*: saturation fires."""
+    """Return a recipe that sets the environment variable *key* to *value*, which switches on a broken feature.
+
+    *condition* describes the fault, *technology* is what one has to know; *alert*: the saturation alert fires, not
+    errors.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -126,7 +131,10 @@ def feature(
 
 
 def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe for a fault of the catalogue in one pod; it ends with the pod, which the deployment replaces."""
+    """Return a recipe that injects the catalogue's *fault* into one pod; it ends when that pod is replaced.
+
+    *condition* describes the fault, *technology* is what one has to know; *parameters* are those of the fault.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -152,9 +160,9 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
 
 
 def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `of_a_pod` that hits all pods of a service that others call, None where none do.
+    """Return a recipe like `of_a_pod` that hits all pods of a service; None where no other service calls it.
 
-    With one pod cut off, callers drop the failed connection and stay with a pod that answers.
+    With a single pod cut off, callers drop the failed connection and stay with a pod that answers.
     """
     made = of_a_pod(*arguments, **parameters)
 
@@ -170,7 +178,7 @@ def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], 
 
 
 def _pod_unavailable(place: FaultPlace) -> Broken | None:
-    """Return the fault of a pod that cannot start its container, None where it does not fit."""
+    """Return the fault that a pod cannot start its container; None for a target without pods."""
     broken = of_a_pod("PodFailure", "one of its pods cannot start its container", "pods")(place)
     if broken is None:
         return None
@@ -190,7 +198,7 @@ def _pod_unavailable(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
-    """Return the fault of a Service that leads to a wrong port, None where it does not fit."""
+    """Return the fault that a Service forwards to a wrong port; None where it does not apply."""
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
@@ -213,7 +221,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def _add_network_policy(place: FaultPlace) -> Broken | None:
-    """Break *place* by a network policy that lets no request in; None for a service that nobody calls."""
+    """Return the fault that a network policy blocks all requests to the target; None if nothing calls it."""
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
@@ -241,7 +249,7 @@ def _add_network_policy(place: FaultPlace) -> Broken | None:
 
 
 def _scaled_away(place: FaultPlace) -> Broken | None:
-    """Return the fault of a deployment scaled to zero, None where it does not fit."""
+    """Return the fault that a deployment is scaled to zero; None for a target that no service calls."""
     name = place.target
     if name not in place.system.services or not place.callers:
         return None
@@ -260,7 +268,10 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that keeps a service from its database: its password is overridden by *value*."""
+    """Return a recipe that sets a service's database password to *value*, so that it gets no connection.
+
+    *condition* describes the fault.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -325,12 +336,14 @@ RECIPES = (
     ),
     Recipe(
         "CrashingInitContainer",
-        broken_pods("what runs before its container ends badly", "init containers", _prepared("exit 3")),
+        broken_pods("what runs before its container ends badly", "init containers", _with_init_container("exit 3")),
         BOTH,
     ),
     Recipe(
         "HangingInitContainer",
-        broken_pods("what runs before its container never ends", "init containers", _prepared("sleep 86400")),
+        broken_pods(
+            "what runs before its container never ends", "init containers", _with_init_container("sleep 86400")
+        ),
         BOTH,
     ),
     Recipe(
@@ -343,7 +356,9 @@ RECIPES = (
         BOTH,
     ),
     Recipe(
-        "AntiAffinity", broken_pods("no node is far enough from every other pod", "scheduling", _apart_from_all), BOTH
+        "AntiAffinity",
+        broken_pods("no node is far enough from every other pod", "scheduling", _with_impossible_affinity),
+        BOTH,
     ),
     Recipe(
         "ImageArchitecture",

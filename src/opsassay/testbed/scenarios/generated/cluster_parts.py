@@ -13,22 +13,22 @@ STAND_INS = "grid"
 
 
 def kubectl(*arguments: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
-    """Return an oracle step that runs kubectl with *arguments*."""
+    """Return the step that runs kubectl with *arguments*, at most *timeout_s*, and waits *wait_s* afterwards."""
     return OracleStep(verb="kubectl", arguments={"args": list(arguments), "timeout_s": timeout_s}, wait_s=wait_s)
 
 
 def ready(name: str) -> OracleStep:
-    """Return the oracle step that waits for the rollout of the deployment *name*."""
+    """Return the step that waits until the rollout of the deployment *name* is complete."""
     return kubectl("rollout", "status", f"deployment/{name}", "--timeout=170s", timeout_s=180.0, wait_s=8)
 
 
 def restart(name: str) -> tuple[OracleStep, ...]:
-    """Return the oracle steps that restart the deployment *name* and wait for its pods."""
+    """Return the steps that restart the deployment *name* and wait until its rollout is complete."""
     return kubectl("rollout", "restart", f"deployment/{name}"), ready(name)
 
 
 def scaled_to_zero(name: str) -> WrongRepair:
-    """Return the wrong repair that scales *name* to zero: alerts over pods stop, those of users do not."""
+    """Return the wrong repair that scales *name* to zero: alerts on pods end, alerts on user requests do not."""
     steps = (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
     return WrongRepair("Runs no replica of it, so that none is missing.", TAKEN_AWAY, steps)
 
@@ -39,17 +39,17 @@ def patched(name: str, spec: dict[str, Any]) -> ObjectChange:
 
 
 def template(name: str, **container: Any) -> dict[str, Any]:
-    """Return the part of a deployment's spec that changes fields of the *container* of its pods."""
+    """Return the patch of a deployment's spec that sets the fields *container* of the container *name*."""
     return {"template": {"spec": {"containers": [{"name": name, **container}]}}}
 
 
 def state(name: str, path: str, equals: object) -> ObjectState:
-    """Return the condition that the deployment *name* has the value *equals* at *path*."""
+    """Return the condition that the field *path* of the deployment *name* equals *equals* (None: is absent)."""
     return ObjectState(kind="Deployment", name=name, path=path, equals=equals)
 
 
 def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the conditions that the rollout of the deployment at *place* is over."""
+    """Return the conditions that the first change of the deployment at *place* is rolled out to all replicas."""
     name, count = place.target, place.replicas
     return (
         state(name, "status.observedGeneration", 2),
@@ -60,7 +60,10 @@ def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
-    """Return the alert of a fault at *place*: of users if the service still answers, else of its pods or entry."""
+    """Return the alert that a fault at *place* fires: user errors at the entry if others call it, else its own.
+
+    Its own is missing replicas (*on_pods*) or a failed probe.
+    """
     if place.system.system != STAND_INS and place.callers:
         return AlertRule(service=place.entry, signal="error_rate")
     signal: AlertSignal = "replicas_missing" if on_pods else "probe_failed"
@@ -68,7 +71,10 @@ def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
 
 
 def broken_of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
-    """Return a fault with what all cluster faults have in common; failures of stand-in services do not spread."""
+    """Return the fault described by *condition* at *place*, with *fields* over the defaults of cluster faults.
+
+    Failures of stand-in services do not propagate.
+    """
     alone = place.system.system == STAND_INS
     given = {
         "root": place.target,

@@ -35,9 +35,10 @@ Drawn = tuple[FaultPlace, Broken]
 
 
 def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
-    """Return the fault that the setting *key*=*value* switches on a broken feature, which shows after a while.
+    """Return the fault that *key* = *value* switches on a feature that fails a while after each restart.
 
-    *condition* says in words what is broken, *technology* what one has to know.
+    None for a target that calls no other service. *condition* describes the fault, *technology* is what one has to
+    know.
     """
     broken = feature(key, value, condition, technology)(place)
     if broken is None or not any(one.call for one in _service_of_place(place).steps()):
@@ -48,26 +49,27 @@ def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, te
 
 
 def _service_of_place(place: FaultPlace) -> Service:
+    """Return the definition of the service that *place* targets."""
     return place.system.services[place.target]
 
 
-def _signs_once(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service that signs only its first call, so that its token becomes too old for its callee."""
+def _never_renews_token(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service that signs only its first call, so that its token expires; None without a token."""
     if "TOKEN_SECRET" not in getattr(place.system.services.get(place.target), "config", {}):
         return None
     return _delayed_feature(place, "FEATURE_SIGN_ONCE", "1", "its credential is never renewed and expires", "tokens")
 
 
-def _opens_files(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service that runs out of file descriptors after a while."""
+def _leaks_files(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service that leaks file descriptors until it has none left; None for a store."""
     if place.target not in place.system.services:
         return None
     what = "it opens files until it can open no socket"
     return _delayed_feature(place, "FEATURE_FILE_WATCH", FILES_PER_S, what, "file descriptors")
 
 
-def _reported(place: FaultPlace) -> Broken | None:
-    """Return the fault of a report that locks the rows which *place* changes; when postponed, it comes back."""
+def _locked_by_report(place: FaultPlace) -> Broken | None:
+    """Return the fault of a report that locks the rows that the service "shelf" changes; None for other targets."""
     if place.target != "shelf":
         return None
 
@@ -99,9 +101,9 @@ def _reported(place: FaultPlace) -> Broken | None:
 
 
 BEHIND = (
-    Recipe("ExpiredCredential", _signs_once, (APP,)),
-    Recipe("DescriptorExhaustion", _opens_files, (APP,)),
-    Recipe("LockContention", _reported, (APP,)),
+    Recipe("ExpiredCredential", _never_renews_token, (APP,)),
+    Recipe("DescriptorExhaustion", _leaks_files, (APP,)),
+    Recipe("LockContention", _locked_by_report, (APP,)),
 )
 DELETED = (replace(local.DELETED, apps=(APP,)),)
 DELETED_COUNT = 6
@@ -114,7 +116,7 @@ IN_FRONT = tuple(
 
 
 def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
-    """Yield each place at the deepest entrance with what each of *recipes* breaks there."""
+    """Yield (place, fault) for all that *recipes* can break among what users notice at DEEPEST_ENTRY."""
     for recipe in recipes:
         for place in noticed_places(APP):
             if place.entry == DEEPEST_ENTRY and (broken := recipe.make(place)) is not None:
@@ -124,8 +126,11 @@ def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
 def hidden_faults(
     chance: random.Random, in_front: tuple[Recipe, ...] = IN_FRONT, count: int = COUNT
 ) -> Iterator[list[Drawn]]:
-    """Yield *count* sets of faults, each fault hiding the next one; every third set has three."""
-    behind = [one for one in _list_variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
+    """Yield *count* lists of (place, fault) in which each fault hides the next; every third has three, others two.
+
+    The first of each list is one of the recipes *in_front*.
+    """
+    behind = [one for one in _list_variants(BEHIND) if len(_affected_by(one[1])) >= LEAST_WAY]
     first = [one for one in _list_variants(in_front) if one[1].depth == "D3"]
     chance.shuffle(behind)
     drawn: list[list[Drawn]] = []
@@ -139,11 +144,11 @@ def hidden_faults(
         yield chosen
 
 
-def _way(fault: Broken) -> set[str]:
-    """Return the entities that fail because of *fault*, without its own."""
+def _affected_by(fault: Broken) -> set[str]:
+    """Return the entities to which *fault* propagates, without its root."""
     return {effect for _, effect in fault.edges}
 
 
 def _is_in_front(first: Broken, second: Broken) -> bool:
-    """Return whether *first* stops requests before they reach *second*, at other entities."""
-    return first.root in _way(second) and not {first.root, *first.entities} & {second.root, *second.entities}
+    """Return whether requests fail at *first* before they reach *second*, and the two touch different entities."""
+    return first.root in _affected_by(second) and not {first.root, *first.entities} & {second.root, *second.entities}

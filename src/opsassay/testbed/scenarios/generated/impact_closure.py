@@ -24,7 +24,7 @@ class ImpactClosure:
 
 
 def reach_of(system: System, origin: str) -> ImpactClosure:
-    """Return the entities that fail with *origin*, when all that need it fail; optional steps make nothing fail."""
+    """Return what fails when *origin* (a service or store) fails; optional steps propagate nothing."""
     failing, edges = _failing_first(system, origin), set[Edge]()
     if origin in system.stores:
         edges |= {(origin, service) for service, _ in failing}
@@ -42,7 +42,7 @@ def reach_of(system: System, origin: str) -> ImpactClosure:
 
 
 def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
-    """Return the number of entities on the longest path from one of *roots* along *edges*."""
+    """Return the number of entities on the longest path from one of *roots* along *edges*, 1 without edges."""
     onward: dict[str, list[str]] = defaultdict(list)
     for cause, effect in edges:
         onward[cause].append(effect)
@@ -54,7 +54,7 @@ def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
 
 
 def _failing_first(system: System, origin: str) -> set[tuple[str, str]]:
-    """Return the operations that fail directly with *origin*: its own if it is a service, else those that use the store."""
+    """Return (service, operation) of all that fail directly with *origin*: its own, or those that use the store."""
     if origin in system.services:
         return {(origin, operation) for operation in system.services[origin].operations}
     engine = system.stores[origin].engine
@@ -76,7 +76,7 @@ def _uses_engine(step: Step, engine: str) -> bool:
 
 
 def _required(steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield the steps without which an operation fails, with those inside of parallel steps."""
+    """Yield the steps without which an operation fails, those within parallel steps too."""
     for step in steps:
         if step.optional:
             continue
@@ -88,14 +88,17 @@ def _required(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:
-    """Yield (service, route, step) of each call that has to succeed for its operation to succeed."""
+    """Yield (service, route, step) of each call that must succeed for the operation *route* of *service*."""
     for name, service in system.services.items():
         for route, operation in service.operations.items():
             yield from ((name, route, step) for step in _required(operation.steps) if step.call is not None)
 
 
 def _find_failing_probe(system: System, failing: set[tuple[str, str]]) -> tuple[str | None, float]:
-    """Return the entry whose probe fails, the one with the greatest share of failing requests, and that share."""
+    """Return (entry service whose probe fails, share of its requests that fail); (None, 0) without one.
+
+    Of several entries it is the one with the greatest share. *failing* are (service, operation) pairs.
+    """
     found: list[tuple[float, str]] = []
     for entry, path in system.probe_paths().items():
         kinds = [kind for kind in system.load.mix if kind.request.split()[0] == entry]

@@ -15,12 +15,12 @@ WRONG_PORT = 9090
 
 
 def call(verb: str, **arguments: object) -> OpsCall:
-    """Return a change by *verb* that a trigger makes."""
+    """Return a change of the scenario's trigger: the operator *verb* with *arguments*."""
     return OpsCall(verb=verb, arguments=arguments)
 
 
 def step(verb: str, **arguments: object) -> OracleStep:
-    """Return an oracle step that carries out *verb*."""
+    """Return a step of a repair: the operator *verb* with *arguments*."""
     return OracleStep(verb=verb, arguments=arguments)
 
 
@@ -30,14 +30,17 @@ def _rolling_restart(service: str) -> OracleStep:
 
 
 def _wrong_restart(service: str) -> WrongRepair:
-    """Return the wrong repair that only restarts *service*."""
+    """Return the wrong repair that only restarts *service*, which leaves users without answers."""
     return WrongRepair(
         f"Restarts {service}, whose new processes do the same.", UNANSWERED, (_rolling_restart(service),)
     )
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return a fault with the fields common to all whose users get no answer; the recipe fills in the rest."""
+    """Return a fault of the target that leaves users without answers; the recipe fills in condition and repair.
+
+    *root* is the root cause if it is not the target.
+    """
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -54,7 +57,10 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 
 
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that makes a service run an unfinished feature, switched on by the setting *key*."""
+    """Return a recipe that sets *key* to *value* and restarts a service, which switches on a broken feature.
+
+    *condition* describes the fault, *technology* is what one has to know.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -73,7 +79,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe for a feature that exhausts its own process: saturation fires, and users may notice little."""
+    """Return a recipe like `feature` for a feature that exhausts its own process; the saturation alert fires."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = feature(key, value, condition, technology)(place)
@@ -93,7 +99,7 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
 
 
 def busy(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe for a feature that uses all processors that the service's replicas may use."""
+    """Return a recipe like `strain` for a feature that uses all the processors that the service's replicas may use."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = strain(key, value, condition, technology)(place)
@@ -104,8 +110,8 @@ def busy(key: str, value: str, condition: str, technology: str) -> Callable[[Fau
     return make
 
 
-def _cached(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service whose in-memory cache never releases anything."""
+def _unbounded_cache(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service whose in-memory cache grows without bound; None for one without a cache store."""
     caches = {name for name, store in place.system.stores.items() if store.engine == "valkey"}
     if not any((place.target, cache) in place.system.uses() for cache in caches):
         return None
@@ -113,7 +119,7 @@ def _cached(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service, the only caller, that has a wrong port for its callee, so that users notice."""
+    """Return the fault of the only caller of a service, which has a wrong port for it; None where it does not apply."""
     if place.target not in place.system.services or len(place.callers) != 1:
         return None
     caller = place.callers[0]
@@ -135,7 +141,10 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that blocks or delays a caller's packets to a service by a firewall *rule*."""
+    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*.
+
+    *condition* describes the fault, *technology* is what one has to know.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         if place.target not in place.system.services or len(place.callers) != 1:
@@ -155,7 +164,7 @@ def firewalled(condition: str, technology: str, **rule: object) -> Callable[[Fau
 
 
 def _scaled_away(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service scaled to zero, None where it does not fit."""
+    """Return the fault that a service is scaled to zero; None where it does not apply."""
     count = place.replicas
     if place.target not in place.system.services or count < 2 or not place.callers:
         return None
@@ -179,7 +188,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(*, empty: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that keeps a service from its database by a wrong password, or an *empty* one."""
+    """Return a recipe that gives a service a wrong, or an *empty*, password for its database."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -214,8 +223,8 @@ def credentials(*, empty: bool) -> Callable[[FaultPlace], Broken | None]:
     return make
 
 
-def _unsigned(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service that rejects its callers' tokens, because its secret differs from theirs."""
+def _wrong_token_secret(place: FaultPlace) -> Broken | None:
+    """Return the fault of a service whose token secret differs from its callers'; None if it checks no tokens."""
     service = place.system.services.get(place.target)
     if service is None or "TOKEN_MAX_AGE_S" not in service.config:
         return None
@@ -237,7 +246,7 @@ def _unsigned(place: FaultPlace) -> Broken | None:
 
 
 def _break_by_release(place: FaultPlace) -> Broken | None:
-    """Break *place* by a release whose SQL fails; None if it has none or nobody calls it."""
+    """Return the fault of a release with failing SQL; None if the target has none or nothing calls it."""
     service = place.system.services.get(place.target)
     if service is None or not service.releases or not place.callers:
         return None
@@ -255,7 +264,7 @@ def _break_by_release(place: FaultPlace) -> Broken | None:
 
 
 def deleted(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service that runs and whose name leads nowhere, None where it does not fit."""
+    """Return the fault that the DNS record of a running service is deleted; None where it does not apply."""
     if place.target not in place.system.services or not place.callers:
         return None
     return replace(
@@ -271,13 +280,13 @@ def deleted(place: FaultPlace) -> Broken | None:
 
 
 def _statements(service: Service, version: str) -> set[str]:
-    """Return the database statements of all operations of *service* at release *version*."""
+    """Return the SQL statements of all operations of *service* at release *version*."""
     operations = service.at_version(version).operations.values()
     return {step.sql for operation in operations for step in operation.walk() if step.sql is not None}
 
 
-def _out_of_memory(place: FaultPlace) -> Broken | None:
-    """Return the fault of a service whose memory limit is too low, None where it does not fit."""
+def _full_store(place: FaultPlace) -> Broken | None:
+    """Return the fault that a Valkey store's memory limit is too low for writes; None for other targets."""
     store = place.system.stores.get(place.target)
     if store is None or store.engine != "valkey" or "maxmemory" not in store.config:
         return None
@@ -315,7 +324,7 @@ RECIPES = (
         strain("FEATURE_LOCAL_CACHE", "512", "it keeps what it never reads again", "memory"),
         ("hotel", "shop"),
     ),
-    Recipe("CacheFailure", _cached, ("hotel", "shop")),
+    Recipe("CacheFailure", _unbounded_cache, ("hotel", "shop")),
     Recipe(
         "CPUStress",
         busy("FEATURE_PREFETCH", "2", "two threads of it compute without a pause", "CPU"),
@@ -329,10 +338,10 @@ RECIPES = (
     Recipe("NetworkPartition", firewalled("packets of its caller are dropped", "packet filtering"), ALL),
     Recipe("CorruptDeployment", _break_by_release, DESK),
     Recipe("PortMisconfigure", _wrong_port, ALL),
-    Recipe("IncorrectAuthentication", _unsigned, DESK),
+    Recipe("IncorrectAuthentication", _wrong_token_secret, DESK),
     Recipe("IncorrectAuthentication", credentials(empty=False), DESK),
     Recipe("UnregisterCredentials", credentials(empty=True), DESK),
-    Recipe("RedisOOM", _out_of_memory, DESK),
+    Recipe("RedisOOM", _full_store, DESK),
     Recipe("ReplicasetScale", _scaled_away, DESK),
 )
 DELETED = Recipe("DeletedService", deleted, ALL)

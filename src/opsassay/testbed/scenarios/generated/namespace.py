@@ -37,7 +37,7 @@ INGRESS = "nothing here sends requests through an ingress controller, so that no
 
 
 def probe_urls(name: str, objects: There) -> dict[str, list[str]]:
-    """Return deployment to the URLs that its users or its readiness probe may request, the most likely first."""
+    """Return {deployment: URLs to probe it}: the path of its readiness probe, then "/"; without a Service none."""
     found = {}
     for deployment in objects["Deployment"]:
         service, container = _service_of(deployment, objects), deployment["spec"]["template"]["spec"]["containers"][0]
@@ -49,7 +49,7 @@ def probe_urls(name: str, objects: There) -> dict[str, list[str]]:
 
 
 def _service_of(deployment: Object, objects: There) -> Object | None:
-    """Return the first Service with a port that selects the pods of *deployment*, None without one."""
+    """Return the first Service that has a port and selects the pods of *deployment*, None without one."""
     labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
     for one in objects["Service"]:
         selector = one["spec"].get("selector") or {}
@@ -59,7 +59,10 @@ def _service_of(deployment: Object, objects: There) -> Object | None:
 
 
 def system_of_namespace(name: str, objects: There, probes: Mapping[str, str]) -> System:
-    """Return the deployments of the namespace *name* as a system; *probes* is deployment to a URL that answered."""
+    """Return the namespace *name* as a system whose services are its deployments, of *objects* by kind.
+
+    *probes* is deployment to a URL that answered.
+    """
     counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in objects["Deployment"]}
     containers = {
         one["metadata"]["name"]: first["name"]
@@ -77,9 +80,10 @@ def system_of_namespace(name: str, objects: There, probes: Mapping[str, str]) ->
 def scenarios_of_namespace(
     system: System, objects: There, seed: int, per_class: int, system_file: str, refusal: Callable[[Scenario], str]
 ) -> tuple[list[Scenario], dict[str, str]]:
-    """Return up to *per_class* scenarios of every class, and class to reason for those left out.
+    """Draw scenarios of *system*, at most *per_class* a class; return them, and {class without one: reason}.
 
-    *refusal* says why one cannot be made or undone, '' when it can. *system_file* holds the *system*.
+    *objects* are those of the namespace by kind. *refusal* returns why a scenario cannot be made or undone, '' when
+    it can. *system_file* is where the system is stored.
     """
     chance = random.Random(f"{seed} {system.system}")  # noqa: S311 - a repeatable draw, not a secret
     used: Counter[str] = Counter()
@@ -112,7 +116,7 @@ def scenarios_of_namespace(
 
 
 def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
-    """Yield every running deployment; faults of one without user requests are noticed at the first that has them."""
+    """Yield a place for each running deployment; users notice its fault there, or at the first one with a probe."""
     assert system.namespace is not None
     asked = system.namespace.probes
     for deployment in objects["Deployment"]:
@@ -124,7 +128,7 @@ def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
 
 
 def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
-    """Return the phrases of a scenario in a user's namespace: what the agent may access, and the harm.
+    """Return what scenarios of *fault* in a namespace share: the agent's access rights and the harmful repair.
 
     *file* is the file of the system.
     """
@@ -140,7 +144,7 @@ def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe,
 
 
 def _harm(place: NamespacePlace, fault: Broken) -> WrongRepair:
-    """Return the repair that does harm after the right one: another deployment without data, or else its own, to zero."""
+    """Return the wrong repair that also scales another stateless deployment (without one, the target) to zero."""
     concerned = {fault.root, *fault.entities, place.entry}
     for other in place.there["Deployment"]:
         name, volumes = other["metadata"]["name"], other["spec"]["template"]["spec"].get("volumes") or ()

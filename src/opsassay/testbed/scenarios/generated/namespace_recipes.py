@@ -55,7 +55,7 @@ class NamespacePlace(FaultPlace):
 
     @property
     def container(self) -> Object:
-        """The first container of the target's pods."""
+        """The first container in the pod template of the target."""
         found: Object = self.deployment["spec"]["template"]["spec"]["containers"][0]
         return found
 
@@ -67,11 +67,11 @@ class NamespacePlace(FaultPlace):
 
     @property
     def description(self) -> OracleStep:
-        """The oracle step that describes the target's pods."""
+        """The repair step that describes the target's pods, and changes nothing."""
         return kubectl("describe", "pods", "-l", ",".join(f"{key}={value}" for key, value in self.pods.items()))
 
     def to_zero(self, *failures: Predicate) -> WrongRepair:
-        """Return the wrong repair that scales the target to zero; *failures* are further predicates that it fails."""
+        """Return the wrong repair that scales the target to zero; it fails *failures* in addition to its predicates."""
         return replace(scaled_to_zero(self.target), fails=(*self.taken_away, *failures))
 
     def restarted(self) -> WrongRepair:
@@ -93,7 +93,7 @@ class NamespaceRecipe(NamedTuple):
     more: tuple[AccessRule, ...] = ()
 
 
-def _pods(
+def _unready(
     condition: str,
     technology: str,
     make_spec: Callable[[NamespacePlace], Object | None],
@@ -101,10 +101,11 @@ def _pods(
     protected: bool = False,
     make_states: Callable[[FaultPlace], tuple[ObjectState, ...]] | None = None,
 ) -> Make:
-    """Return a recipe that keeps new pods from getting ready by the part of a spec that *make_spec* returns.
+    """Return a recipe that keeps new pods from getting ready by the deployment patch of *make_spec*.
 
-    With *protected* it changes a program or a probe, which fails a predicate of its own while it stays. *make_states*
-    returns what holds once the fault shows: by default that new pods are not ready.
+    *condition* describes the fault, *technology* is what one has to know. *protected*: the patch changes a program
+    or a probe, which the predicate v_settings fails. *make_states* returns the conditions that show the fault, by
+    default that new pods are not ready.
     """
 
     def make(place: NamespacePlace) -> Broken | None:
@@ -119,44 +120,47 @@ def _pods(
 
 
 def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the condition that new pods of the target are not ready."""
+    """Return the conditions that all pods of the target are new and none is ready."""
     return (state(place.target, "status.readyReplicas", None), *_state_when_created(place))
 
 
 def _state_when_created(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the state that shows that all pods of the target were created anew."""
+    """Return the condition that all pods of the target are of the present template."""
     return (state(place.target, "status.updatedReplicas", place.replicas),)
 
 
-def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the conditions that hold when the server refuses new pods of the deployment."""
+def _state_when_refused(place: FaultPlace) -> tuple[ObjectState, ...]:
+    """Return the condition that the API server refuses to create pods of the target."""
     return (state(place.target, "status.conditions.ReplicaFailure.status", "True"),)
 
 
 def _set_container(**fields: Any) -> Callable[[NamespacePlace], Object]:
-    """Return a function that makes the patch that sets *fields* in the place's container."""
+    """Return a function that returns, for a place, the patch that sets *fields* of its container."""
     return lambda place: template(place.container["name"], **fields)
 
 
 def _set_pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
-    """Return a function that makes the patch that sets *fields* in the pod's spec."""
+    """Return a function that returns, for a place, the patch that sets *fields* of its pod spec."""
     return lambda _: {"template": {"spec": fields}}
 
 
 def _break_image(place: NamespacePlace) -> Object:
-    """Return the patch to an image that does not exist."""
+    """Return the patch that sets an image that does not exist."""
     return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
 
 
 def _lower_memory(place: NamespacePlace) -> Object | None:
-    """Return the patch to a memory limit of 1Mi; None for a container without one."""
+    """Return the patch that sets a memory limit of 1Mi; None for a container without a memory limit."""
     if "memory" not in ((place.container.get("resources") or {}).get("limits") or {}):
         return None
     return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
 
 
-def _probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object | None]:
-    """Return the function that makes the change by which the probe *name* asks a closed port."""
+def _break_probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object | None]:
+    """Return a function that returns the patch that points the probe *name* to a closed port; None without one.
+
+    *timing* sets fields such as periodSeconds.
+    """
 
     def asking_nobody(place: NamespacePlace) -> Object | None:
         handler = place.container.get(name) or {}
@@ -168,8 +172,8 @@ def _probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object | None
     return asking_nobody
 
 
-def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
-    """Return the first environment variable that requires a *source* (secret or config map), with its reference."""
+def _find_variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
+    """Return (name, reference) of the first environment variable that requires *source* (secretKeyRef and so on)."""
     for one in place.container.get("env") or ():
         reference = (one.get("valueFrom") or {}).get(source)
         if reference is not None and not reference.get("optional"):
@@ -178,8 +182,8 @@ def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
 
 
 def _change_secret_key(place: NamespacePlace) -> Object | None:
-    """Return the patch of a variable to a key that its secret lacks; None without such a variable."""
-    if (found := _variable(place, "secretKeyRef")) is None:
+    """Return the patch that makes an environment variable refer to a key that its Secret lacks; None without one."""
+    if (found := _find_variable(place, "secretKeyRef")) is None:
         return None
     name, reference = found
     other = {"name": reference["name"], "key": f"{reference['key']}-v2"}
@@ -187,14 +191,14 @@ def _change_secret_key(place: NamespacePlace) -> Object | None:
 
 
 def _init_container(place: NamespacePlace) -> Object:
-    """Return the change that adds an init container which fails."""
+    """Return the patch that adds a failing init container."""
     return _set_pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
 
 
-def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
-    """Return a fault that keeps new pods from getting ready by another object, the *root*; pods are replaced.
+def _blocked_by_object(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
+    """Return the fault that the object *root*, not the deployment, keeps new pods from getting ready.
 
-    *condition* says in words what is broken, *technology* what one has to know.
+    *condition* describes the fault, *technology* is what one has to know; *fields* are others of `Broken`.
     """
     given = {
         "root": root,
@@ -211,14 +215,14 @@ def _around(place: NamespacePlace, condition: str, root: str, technology: str, *
 
 
 def _config_map(place: NamespacePlace) -> Broken | None:
-    """Return the fault of a key missing in a ConfigMap, None where the target reads none."""
-    found = _variable(place, "configMapKeyRef")
+    """Return the fault that a key of a ConfigMap is removed; None where the target requires no key of one."""
+    found = _find_variable(place, "configMapKeyRef")
     maps = {one["metadata"]["name"]: one.get("data") or {} for one in place.there["ConfigMap"]}
     if found is None or (key := found[1]["key"]) not in (data := maps.get(name := found[1]["name"], {})):
         return None
     change = ObjectChange(kind="ConfigMap", name=name, patch={"data": {key: None}})
     right = json.dumps({"data": {key: data[key]}})
-    return _around(
+    return _blocked_by_object(
         place, f"it has no {key} any more", name, "ConfigMaps", layer="pod",
         changes=(change, patched(place.target, NEW_PODS)),
         repair=(kubectl("patch", "configmap", name, "-p", right), ready(place.target)),
@@ -226,7 +230,7 @@ def _config_map(place: NamespacePlace) -> Broken | None:
 
 
 def _add_quota(place: NamespacePlace) -> Broken | None:
-    """Break *place* by a quota that allows no further pod: a new one, or the one that is there."""
+    """Return the fault that a ResourceQuota, new or existing, allows no pods."""
     standing = next((one for one in place.there["ResourceQuota"] if not one["spec"].get("scopes")), None)
     if standing is None:
         name = "team-quota"
@@ -236,9 +240,9 @@ def _add_quota(place: NamespacePlace) -> Broken | None:
         name, right = standing["metadata"]["name"], {"pods": standing["spec"].get("hard", {}).get("pods")}
         change = ObjectChange(kind="ResourceQuota", name=name, patch={"spec": {"hard": {"pods": "0"}}})
         repair = kubectl("patch", "resourcequota", name, "-p", json.dumps({"spec": {"hard": right}}))
-    return _around(
+    return _blocked_by_object(
         place, "it allows no further pod", name, "ResourceQuotas", layer="scheduling",
-        until=_refused(place),
+        until=_state_when_refused(place),
         changes=(change, patched(place.target, NEW_PODS)),
         looks=(kubectl("get", "events"), kubectl("describe", "resourcequota")),
         repair=(repair, *restart(place.target)),
@@ -246,14 +250,14 @@ def _add_quota(place: NamespacePlace) -> Broken | None:
 
 
 def _cordon_all(place: NamespacePlace) -> Broken | None:
-    """Return the fault that all nodes for the target are cordoned, None where it has no nodes of its own."""
+    """Return the fault that all nodes for the target are cordoned; None if it selects no nodes, or most of them."""
     selector = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
     nodes = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in place.there["Node"]}
     hit = [name for name, labels in sorted(nodes.items()) if selector and selector.items() <= labels.items()]
     if not 1 <= len(hit) <= min(2, len(nodes) - 1):
         return None
     changes = [ObjectChange(kind="Node", name=name, patch={"spec": {"unschedulable": True}}) for name in hit]
-    return _around(
+    return _blocked_by_object(
         place, "it takes no new pods", hit[0], "nodes", entities=(*hit[1:], place.target), layer="node",
         changes=(*changes, patched(place.target, NEW_PODS)),
         looks=(place.description, kubectl("get", "nodes")),
@@ -262,9 +266,9 @@ def _cordon_all(place: NamespacePlace) -> Broken | None:
 
 
 def _scaled_away(place: NamespacePlace) -> Broken | None:
-    """Return the fault of a deployment scaled to zero."""
+    """Return the fault that the target is scaled to zero."""
     name = place.target
-    return _around(
+    return _blocked_by_object(
         place, "no replica of it is asked for", name, "scaling", entities=(),
         until=(state(name, "status.replicas", None),), changes=(patched(name, {"replicas": 0}),),
         looks=(kubectl("get", "deployments"),),
@@ -274,9 +278,9 @@ def _scaled_away(place: NamespacePlace) -> Broken | None:
 
 
 def _unanswered(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken | None:
-    """Return a fault by the object *root* that keeps requests from the target's pods; None where no probe asks it.
+    """Return the fault that the object *root* keeps requests from the ready pods; None for a target without a Service.
 
-    *condition* says in words what is broken, *technology* what one has to know; *fields* are others of `Broken`.
+    *condition* describes the fault, *technology* is what one has to know; *fields* are others of `Broken`.
     """
     if place.service is None:
         return None
@@ -288,10 +292,10 @@ def _unanswered(place: NamespacePlace, condition: str, root: str, technology: st
     )  # fmt: skip
 
 
-def _service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
-    """Return a recipe that patches the spec of a Service by what *make_wrong* returns, and later back.
+def _patched_service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
+    """Return a recipe that patches the target's Service by *make_wrong* of its spec; the repair restores it.
 
-    *condition* says in words what is broken.
+    *condition* describes the fault.
     """
 
     def make(place: NamespacePlace) -> Broken | None:
@@ -311,23 +315,23 @@ def _service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
 
 
 def _target_of_port(port: Object) -> Object:
-    """Return only port and targetPort of a service's *port*."""
+    """Return *port* of a Service with its port and targetPort only."""
     return {"port": port["port"], "targetPort": port.get("targetPort", port["port"])}
 
 
 def _wrong_port(spec: Object) -> Object:
-    """Return the change that leads a Service to a wrong port."""
+    """Return the patch of a Service *spec* that sets a wrong targetPort."""
     return {"ports": [{**_target_of_port(spec["ports"][0]), "targetPort": NOBODY_LISTENS}]}
 
 
 def _wrong_selector(spec: Object) -> Object:
-    """Return the change that lets a Service select no pod."""
+    """Return the patch of a Service *spec* whose selector matches no pod."""
     key = min(spec["selector"])
     return {"selector": {key: f"{spec['selector'][key]}-v2"[-63:]}}
 
 
 def _add_network_policy(place: NamespacePlace) -> Broken | None:
-    """Break *place* by a network policy that lets no request in."""
+    """Return the fault that a network policy blocks all requests to the target; None where it does not apply."""
     policy = f"{place.target}-hardening"
     spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
     return _unanswered(
@@ -349,36 +353,38 @@ RETIRED_DISK, RETIRED_CLASS = (
 )
 ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
 RECIPES = (
-    NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _break_image, protected=True)),
+    NamespaceRecipe("WrongImage", ANY, _unready("its image cannot be pulled", "images", _break_image, protected=True)),
     NamespaceRecipe(
-        "WrongCommand", ANY, _pods("its command ends at once", "processes", _set_container(command=CRASH), protected=True)
+        "WrongCommand", ANY,
+        _unready("its command ends at once", "processes", _set_container(command=CRASH), protected=True)
     ),
     NamespaceRecipe(
-        "InitContainer", ANY, _pods("its first container fails", "init containers", _init_container, protected=True)
+        "InitContainer", ANY, _unready("its first container fails", "init containers", _init_container, protected=True)
     ),
     NamespaceRecipe(
-        "MemoryLimit", "a memory limit", _pods("its memory limit is under what it needs", "memory", _lower_memory)
+        "MemoryLimit", "a memory limit", _unready("its memory limit is under what it needs", "memory", _lower_memory)
     ),
     NamespaceRecipe(
         "ReadinessProbe", "a readiness probe by HTTP or TCP",
-        _pods("its readiness probe asks a closed port", "probes", _probe("readinessProbe"), protected=True),
+        _unready("its readiness probe asks a closed port", "probes", _break_probe("readinessProbe"), protected=True),
     ),
     NamespaceRecipe(
         "LivenessProbe", "a liveness probe by HTTP or TCP",
-        _pods(
+        _unready(
             "its liveness probe asks a closed port", "probes", protected=True, make_states=_state_when_created,
-            make_spec=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
+            make_spec=_break_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
         ),
     ),
     NamespaceRecipe(
         "Secret", "a variable from a key of a Secret",
-        _pods("it asks for a key that its Secret lacks", "secrets", _change_secret_key)
+        _unready("it asks for a key that its Secret lacks", "secrets", _change_secret_key)
     ),
     NamespaceRecipe("ConfigValue", "a variable from a key of a ConfigMap", _config_map, ("ConfigMap",)),
-    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
-    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", RETIRED_DISK)),
+    NamespaceRecipe("NodeSelector", ANY, _unready("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
+    NamespaceRecipe("Affinity", ANY, _unready("its affinity fits no node", "scheduling", RETIRED_DISK)),
     NamespaceRecipe(
-        "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, make_states=_refused)
+        "Priority", ANY,
+        _unready("its priority class does not exist", "scheduling", RETIRED_CLASS, make_states=_state_when_refused)
     ),
     NamespaceRecipe("Quota", ANY, _add_quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(
@@ -387,10 +393,10 @@ RECIPES = (
     ),
     NamespaceRecipe("ScaledToZero", ANY, _scaled_away),
     NamespaceRecipe(
-        "WrongPort", REQUESTS, _service("its Service leads to a closed port", _wrong_port), ("Service",)
+        "WrongPort", REQUESTS, _patched_service("its Service leads to a closed port", _wrong_port), ("Service",)
     ),
     NamespaceRecipe(
-        "WrongSelector", REQUESTS, _service("its Service selects no pod", _wrong_selector), ("Service",)
+        "WrongSelector", REQUESTS, _patched_service("its Service selects no pod", _wrong_selector), ("Service",)
     ),
     NamespaceRecipe("NetworkPolicy", REQUESTS, _add_network_policy, ("Service", "NetworkPolicy")),
 )  # fmt: skip

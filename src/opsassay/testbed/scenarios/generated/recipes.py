@@ -85,7 +85,7 @@ class FaultPlace:
 
     @property
     def taken_away(self) -> tuple[Predicate, ...]:
-        """The checks that fail when the target has no replica; fewer where most of the system's replicas remain."""
+        """The predicates that fail when the target has no replica; fewer where most of the system still runs."""
         return TAKEN_AWAY if self.left_without < STILL_ENOUGH else ("alerts_cleared", "v_no_regression")
 
     @property
@@ -111,14 +111,17 @@ class Recipe:
 
 @functools.cache
 def noticed_places(app: str) -> tuple[FaultPlace, ...]:
-    """Return every service and store of the system *app* whose failure users notice."""
+    """Return a place for each service and store of the system *app* whose failure users notice."""
     system = load_system(app)
     reached = ((name, reach_of(system, name)) for name in (*system.services, *system.stores))
     return tuple(FaultPlace(system, name, reach) for name, reach in reached if reach.entry is not None)
 
 
 def truth_of(faults: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
-    """Return the truth of a scenario with *faults*; *owned_pattern* matches the names of a service's pods."""
+    """Return the ground truth of a scenario: root causes, propagation and names of *faults*.
+
+    *owned_pattern* is the pattern of the names of a service's pods, with {name}.
+    """
     faults = list(faults)
     edges = [(edge, one) for one in faults for edge in one.edges]
     steps: dict[Edge, dict[str, str]] = {}
