@@ -39,7 +39,10 @@ PATHS_TO_A_NODE: dict[str, dict[str, Any]] = {
 
 
 def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
-    """Return account, roles and bindings that grant *rules* on the system in namespace *name*, in order of creation."""
+    """Return service account, roles and bindings that grant *rules* on the system in namespace *name*.
+
+    They are in order of creation; the account is in the namespace *watch*.
+    """
     labels = {INSTANCE_LABEL: watch, **MANAGED}
     subject = roles.account(ACCOUNT, watch)
     found: list[Object] = [
@@ -60,7 +63,7 @@ def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Obj
 
 
 def _rules_of_role(rule: AccessRule) -> list[Object]:
-    """Return the Kubernetes rules that grant *rule*."""
+    """Return the RBAC rules that grant *rule*."""
     by_group: dict[str, list[str]] = {}
     for resource in rule.resources:
         by_group.setdefault(GROUPS.get(resource.partition("/")[0], ""), []).append(resource)
@@ -68,7 +71,7 @@ def _rules_of_role(rule: AccessRule) -> list[Object]:
 
 
 def issue_token(api: Api, watch: str, lasts_s: float) -> str:
-    """Return a token for the agent's account in namespace *watch*, valid for *lasts_s* seconds, at least ten minutes."""
+    """Return a token for the agent's account in namespace *watch*, valid for *lasts_s* (at least 600) seconds."""
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -79,7 +82,7 @@ def issue_token(api: Api, watch: str, lasts_s: float) -> str:
 
 
 def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
-    """Write a kubeconfig with *token* and the default *namespace* to *path*, readable by its owner alone."""
+    """Write a kubeconfig with *token* and default *namespace* to *path*, readable by its owner only; return *path*."""
     cluster: dict[str, Any] = {"server": api.server}
     if (authority := api.authority()) is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
@@ -99,9 +102,10 @@ def write_kubeconfig(api: Api, namespace: str, token: str, path: Path) -> Path:
 
 
 def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
-    """Return the kinds of pods with access to their node that the cluster would admit in *namespace*; none is made.
+    """Return the kinds of pods with access to their node (such as hostPath) that the cluster admits in *namespace*.
 
-    Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
+    They are tried by dry runs. Raises RefusedError when an ordinary pod is refused too, since refusals then tell
+    nothing.
     """
     if (reason := _refusal(api, _make_pod("none", {}, namespace, image))) is not None:
         raise RefusedError(
@@ -113,7 +117,7 @@ def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
-    """Raise RefusedError when the cluster would admit pods with access to their node in *namespace*."""
+    """Raise RefusedError when the cluster admits pods with access to their node in *namespace*; *image* is theirs."""
     if open_paths := paths_to_a_node(api, namespace, image):
         raise RefusedError(
             f"The cluster {api.context} admits pods with {', '.join(open_paths)}, a way to its nodes: enforce Pod "
@@ -122,7 +126,7 @@ def require_closed(api: Api, namespace: str, image: str) -> None:
 
 
 def _refusal(api: Api, pod: Object) -> str | None:
-    """Return the server's reason to refuse *pod* of a deployment, None when it would admit it."""
+    """Return why the server refuses to create *pod* for a controller (a dry run), None when it would admit it."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     try:
         api.request("POST", path, pod, query={"dryRun": "All"}, headers={"Impersonate-User": CONTROLLER})
@@ -136,7 +140,7 @@ def _refusal(api: Api, pod: Object) -> str | None:
 
 
 def _make_pod(kind: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
-    """Return a pod that would reach its node by *kind*, as privileged or hostPath; *spec* adds to its own."""
+    """Return the pod manifest that accesses its node by *kind* (privileged, hostPath and so on); *spec* is added."""
     container: Object = {"name": "way", "image": image}
     if kind == "privileged":
         container["securityContext"] = {"privileged": True}

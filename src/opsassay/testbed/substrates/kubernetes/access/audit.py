@@ -46,7 +46,7 @@ Elsewhere = Mapping[str, Mapping[str, frozenset[str]]]
 
 
 def writable_elsewhere(rules: Iterable[AccessRule]) -> dict[str, dict[str, frozenset[str]]]:
-    """Return namespace to kind to the verbs that *rules* grant outside of the system's namespaces."""
+    """Return {namespace: {kind: write verbs}} that *rules* grant in namespaces that they name."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for rule in rules:
         writes = {"update" if verb == "patch" else str(verb) for verb in rule.verbs} - LOOKING
@@ -78,11 +78,11 @@ class WatchedWrites:
         self._open = False
 
     def begin(self) -> None:
-        """Attribute all writes to the agent from now on; earlier ones are the testbed's."""
+        """Attribute all writes to the agent from now on; earlier ones are not recorded."""
         self._open = True
 
     def end(self) -> None:
-        """Decide who made the removals so far, and stop attributing writes to the agent."""
+        """Record the removals seen so far that were the agent's, and stop attributing writes to it."""
         with self._lock:
             self._conclude(None)
             self._open = False
@@ -93,13 +93,13 @@ class WatchedWrites:
         return self._open
 
     def note(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
-        """Record one watch event of type ADDED, MODIFIED or DELETED; threads for several kinds may call it at once."""
+        """Record the watch event *event_type* (ADDED, MODIFIED, DELETED) of *item*, seen at *now_ns*; thread-safe."""
         with self._lock:
             self._take_in(kind, event_type, item, now_ns)
             self._conclude(now_ns - SETTLED_NS)
 
     def _take_in(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
-        """Record one watch event on an object of *kind*, seen at *now_ns*, while the lock is held."""
+        """Record one watch event on *item* of *kind*, seen at *now_ns*; the caller holds the lock."""
         metadata = item["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         former = self._known.get(key)
@@ -118,14 +118,14 @@ class WatchedWrites:
             self._note_write(kind, "update", item, now_ns)
 
     def _note_removal(self, kind: str, item: Object, now_ns: int) -> None:
-        """Note that *item* of *kind* was deleted at *now_ns*; of objects that a controller owns only pods are noted."""
+        """Record that *item* was deleted at *now_ns*; for a pod of a controller `_conclude` decides later."""
         if owner_of(item) is None:
             self._note_write(kind, "delete", item, now_ns)
         elif kind == "Pod" and self._open:
             self._removals.append(_Removal(item, siblings(item, self._known), now_ns))
 
     def _conclude(self, until_ns: int | None) -> None:
-        """Record the removals before *until_ns* (None: all) that no controller made."""
+        """Record as the agent's those pod removals before *until_ns* (None: all) that no controller made."""
         waiting = []
         for removal in self._removals:
             if until_ns is not None and removal.time_ns > until_ns:
@@ -135,7 +135,7 @@ class WatchedWrites:
         self._removals = waiting
 
     def _note_write(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
-        """Record that the agent wrote (*verb*) the object *item*, if the write is the agent's."""
+        """Record that the agent did *verb* to *item*, unless it is outside its time or rights, or a controller's write."""
         metadata, manager = item["metadata"], last_manager(item) if verb != "delete" else ""
         granted = self._elsewhere.get(metadata.get("namespace", ""))
         if granted is not None and verb not in granted.get(kind, ()):
@@ -156,7 +156,7 @@ class WatchedWrites:
 
 
 def last_manager(item: Object) -> str:
-    """Return the field manager that wrote *item* last, '' when unknown; writes of its status do not count."""
+    """Return the field manager of the last write to *item*, '' when unknown; writes of the status do not count."""
     entries = [e for e in item["metadata"].get("managedFields") or () if not _is_status(e)]
     if not entries:
         return ""
@@ -164,20 +164,20 @@ def last_manager(item: Object) -> str:
 
 
 def _is_status(entry: Mapping[str, Any]) -> bool:
-    """Return whether a managedFields *entry* is about the status alone."""
+    """Return whether the managedFields *entry* is of the status subresource."""
     fields = entry.get("fieldsV1") or {}
     return entry.get("subresource") == "status" or set(fields) == {"f:status"}
 
 
 def _written_fields(item: Object) -> Any:
-    """Return the fields of *item* that a writer sets: all but its status and the server's own metadata."""
+    """Return *item* without its status and the metadata that the server sets, to compare what users wrote."""
     metadata = item["metadata"]
     kept = {"labels": metadata.get("labels"), "annotations": _own_annotations(metadata)}
     return kept, {key: value for key, value in item.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
 
 
 def _own_annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations of an object that no controller sets."""
+    """Return the annotations in *metadata* except those that controllers set."""
     given: Mapping[str, str] = metadata.get("annotations") or {}
     return {key: value for key, value in given.items() if not key.startswith(("deployment.kubernetes.io/", "volumes."))}
 
@@ -186,7 +186,7 @@ KIND_OF = {plural: kind for kind, (_, plural, _) in KINDS.items()}
 
 
 def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
-    """Return the write by *user* in *line*, an audit event; None for reads and other users."""
+    """Return the action for the audit event *line* if it is a write by *user*, else None."""
     about = line.get("objectRef") or {}
     if line.get("verb") not in WRITES or line.get("stage") != "ResponseComplete":
         return None
@@ -216,7 +216,7 @@ def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
 
 
 def _parse_timestamp_ns(stamp: str) -> int:
-    """Return an ISO 8601 *stamp* in ns since the epoch."""
+    """Return the ISO 8601 time *stamp* in UTC ns since the epoch."""
     moment = datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC)
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
@@ -257,14 +257,14 @@ class Audit:
         return self
 
     def begin(self) -> None:
-        """Attribute all writes to the agent from now on."""
+        """Attribute all writes to the agent (with a log: to the user) from now on."""
         self._writes.begin()
         if self._log is not None:
             self._from = self._log.stat().st_size
             self._reader.start()
 
     def end(self) -> None:
-        """Record what the agent wrote until now, and stop attributing writes to it."""
+        """Record the agent's last writes, then stop attributing writes to it."""
         if self._writes.is_open:
             self._stopping.wait(READ_EVERY_S)  # what was written last is still on its way here
         self._writes.end()
@@ -280,11 +280,11 @@ class Audit:
             mirror.stop()
 
     def _make_mirror(self, api: Api, kind: str, namespace: str | None) -> Mirror:
-        """Return a mirror of *kind* that notes each change of an object as a write."""
+        """Return a mirror of *kind* in *namespace* (None: all) that records each change as a write."""
         return Mirror(api, kind, namespace, lambda what, item: self._writes.note(kind, what, item, time.time_ns()))
 
     def _read_log(self) -> None:
-        """Read the API server's audit log as it grows, until it is stopped and read to its end."""
+        """Record the user's actions from the audit log as it grows, until `end`, to the log's end."""
         assert self._log is not None
         with self._log.open("rb") as stream:
             stream.seek(self._from)

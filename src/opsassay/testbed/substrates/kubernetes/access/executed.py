@@ -22,7 +22,7 @@ _METHOD = ("-X", "--request", "--method")
 
 
 def touched_by(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the entities that ``kubectl exec`` with these checked *arguments* may change; () if it only reads."""
+    """Return what ``kubectl exec`` with *arguments* may change: the pod and a service; () if it only reads."""
     cut = arguments.index("--")
     pod = next((word for word in arguments[1:cut] if not word.startswith("-")), "").rpartition("/")[2]
     program, *rest = arguments[cut + 1 :]
@@ -38,7 +38,7 @@ def touched_by(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _files(words: Sequence[str]) -> list[str]:
-    """Return the paths in options of *words* that name a file, in the same word or in the next one."""
+    """Return the file paths that curl options in *words* name, in the same word or the next one."""
     found = []
     for number, word in enumerate(words):
         if _is_option(word, _FILES):

@@ -77,7 +77,10 @@ class ParsedCall(NamedTuple):
 
 
 def parse_kubectl(arguments: Sequence[str], *, has_input: bool = False) -> ParsedCall:
-    """Parse kubectl's *arguments*, with options as ``--name=value``; raises UserError with what is allowed."""
+    """Check kubectl's *arguments* and return them, with options as ``--name=value``; raises UserError.
+
+    *has_input*: there is a manifest on standard input.
+    """
     given = list(arguments[1:] if arguments and arguments[0] == "kubectl" else arguments)
     if any("\0" in word for word in given):
         raise UserError("An argument holds a NUL character.")
@@ -108,7 +111,7 @@ def parse_kubectl(arguments: Sequence[str], *, has_input: bool = False) -> Parse
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split *words* at the first ``--``; what follows is a command for a container, which kubectl does not read."""
+    """Return (words before the first ``--``, words after it); the latter are a command for a container."""
     if "--" not in words:
         return words, []
     cut = words.index("--")
@@ -116,7 +119,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _option(word: str, verb: str, rest: Iterator[str]) -> str:
-    """Return the option *word* written out, with the next of *rest* as its value where it needs one."""
+    """Return the option *word* as ``--name=value``, its value taken from *rest* if needed; raises UserError."""
     name, equals, value = word.partition("=")
     if name.startswith("--"):
         name = name[2:]
@@ -145,7 +148,7 @@ def _option(word: str, verb: str, rest: Iterator[str]) -> str:
 
 
 def _refuse_files(options: Sequence[str], verb: str, *, has_input: bool) -> None:
-    """Raise UserError for options by which kubectl would read a file of this machine, or a URL."""
+    """Raise UserError for options of *verb* that would make kubectl read a local file or a URL."""
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if name == "filename" and value != "-":
@@ -179,7 +182,7 @@ class Kubectl:
 
 
 def require_near(program: str, server: str) -> None:
-    """Raise UserError unless *program* exists and is within one minor version of *server*, as kubectl requires."""
+    """Raise UserError unless *program* is a kubectl at most one minor version from *server*, a version."""
     with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
         printed, code = _run_bounded(
             [_find_program(program), "version", "--client", "--output=json"], home, None, TIMEOUT_S
@@ -209,7 +212,7 @@ def _find_program(program: str) -> str:
 
 
 def _run_bounded(command: Sequence[str], home: str, stdin: str | None, timeout_s: float) -> tuple[str, int | None]:
-    """Run *command*; return its output up to a limit, and its exit status, None when it was stopped."""
+    """Run *command* with *stdin* in the folder *home*; return (output up to a limit, exit status or None if killed)."""
     environment = {"HOME": home, "PATH": home, "LANG": "C.UTF-8"}  # there is nothing that it could start
     source = Path(home) / ".input"
     source.write_text(stdin or "", encoding="utf-8")
@@ -230,7 +233,7 @@ def _run_bounded(command: Sequence[str], home: str, stdin: str | None, timeout_s
 
 
 def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
-    """Return the first bytes of the output, and whether it ended before *deadline*; the excess is dropped."""
+    """Return (output of the pipe *descriptor* up to OUTPUT_BYTES, whether it ended before the monotonic *deadline*)."""
     kept = b""
     while (left := deadline - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
         part = os.read(descriptor, 65536)

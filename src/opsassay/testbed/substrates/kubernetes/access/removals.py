@@ -12,7 +12,7 @@ Known = Mapping[tuple[str, str, str], Object]
 
 
 def siblings(pod: Object, objects: Known) -> int:
-    """Return how many pods in *objects* have the controller of *pod*, without those being deleted."""
+    """Return how many pods in *objects* have the same controller as *pod*, without those being deleted."""
     place, owner = pod["metadata"].get("namespace", ""), owner_of(pod)
     return sum(
         owner_of(other) == owner and "deletionTimestamp" not in other["metadata"]
@@ -22,10 +22,10 @@ def siblings(pod: Object, objects: Known) -> int:
 
 
 def by_somebody(pod: Object, present: int, objects: Known) -> bool:
-    """Return whether neither its controller nor the cluster deleted *pod*; *present* counts its siblings before.
+    """Return whether a user deleted *pod*, and not its controller or the cluster; *present* counts its siblings then.
 
-    A controller removes what is more than it wants, and everything when it is removed itself; the cluster takes pods from
-    nodes that are lost or tainted. What is missing in *objects* is taken to be their doing.
+    A controller deletes surplus pods, and all when it is deleted; the cluster deletes pods of lost or tainted
+    nodes. If the controller or node is not in *objects*, the deletion is attributed to it.
     """
     owner = owner_of(pod)
     if owner is None:

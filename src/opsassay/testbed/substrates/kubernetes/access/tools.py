@@ -75,11 +75,11 @@ class ClusterToolSession(OperatorToolSession):
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with the names of the cluster's nodes and namespaces in place of placeholders."""
+        """Return *value* with placeholders such as {worker1} replaced by names of nodes and namespaces."""
         return self._names.fill(value)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Return the answer of kubectl, of the command for nodes or of the telemetry to a call of *tool*."""
+        """Carry out a call of *tool* (kubectl, node command, telemetry query or wait) and return its result."""
         del tool
         if isinstance(arguments, Wait):
             return Done(self.pause(arguments.seconds))

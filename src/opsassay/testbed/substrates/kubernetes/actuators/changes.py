@@ -51,9 +51,9 @@ class Change:
 
 
 def undo_of(api: Api, change: Change) -> UndoRequest | None:
-    """Return the request that undoes *change*, computed from the present state; None for a deleted pod.
+    """Return the request that undoes *change*, by the present state; None for deleting a pod of a controller.
 
-    Raises RefusedError when the change cannot be made, or not taken back.
+    Raises RefusedError when the change cannot be made or undone.
     """
     standing, path = api.get(change.kind, change.name, change.namespace), _path_of_change(api, change)
     if change.create is not None:
@@ -83,12 +83,12 @@ def undo_of(api: Api, change: Change) -> UndoRequest | None:
 
 
 def _path_of_change(api: Api, change: Change) -> str:
-    """Return the API path of the object that *change* is about."""
+    """Return the API path of the object that *change* changes."""
     return api.path_of(change.kind, change.namespace, change.name)
 
 
 def _inverse(patch: Any, present: Any) -> Any:
-    """Return the merge patch that undoes *patch* on *present*; fields that did not exist are removed again."""
+    """Return the merge patch that turns *present*, after *patch*, back into *present*."""
     if not isinstance(patch, dict) or not isinstance(present, dict):
         return present
     return {key: _inverse(value, present[key]) if key in present else None for key, value in patch.items()}
@@ -105,11 +105,11 @@ def injected(
     avoid: Collection[str] = (),
     on_ready: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """Make *changes* while the block runs; the cluster itself undoes them within *limit_s* if this process dies.
+    """Make *changes* for the block and yield the name of their undo, a job in the cluster for when this process dies.
 
-    *undo_namespace* is where the undo waits, one that nobody who is graded can see, on no node of *avoid*: those that
-    are broken meanwhile. *on_ready* is called when it waits and nothing has changed yet. Yields the undo's name. When nodes
-    are lost under all of its pods it is late by the time in which the cluster notices that and starts another one.
+    It acts within *limit_s*, later only when all nodes of its pods are lost. *undo_namespace* is where it runs, out
+    of the agent's sight, on no node of *avoid*, which are those that break. *on_ready* is called once it runs,
+    before the changes.
     """
     name = f"undo-{secrets.token_hex(4)}"
     requests = [request for change in reversed(changes) if (request := undo_of(api, change)) is not None]
@@ -143,7 +143,7 @@ def _make_change(api: Api, change: Change) -> None:
 
 
 def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
-    """Send *request*, which undoes a change; return the error that prevented it, None when it is undone."""
+    """Send the undo *request*, again on conflicts; return the error if it fails, None when done or the object is gone."""
     for attempt in range(CONFLICTS):
         try:
             api.request(request.method, request.path, request.body, content_type=request.content_type)
@@ -161,7 +161,7 @@ def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
 
 
 def clear_cluster_roles(api: Api, undo_namespace: str) -> None:
-    """Delete the cluster-wide roles of undo pods that killed injectors left for *undo_namespace*."""
+    """Delete the ClusterRoles and bindings that killed injectors left for undo jobs in *undo_namespace*."""
     with suppress(DeniedError):  # who may not see them has made none
         for kind in ("ClusterRoleBinding", "ClusterRole"):
             for item in api.list(kind, selector=f"{INSTANCE_LABEL}={undo_namespace}"):

@@ -44,7 +44,7 @@ class RollingRestart:
         self._service = plan.target.name if plan.target else least_missed(system)
 
     async def apply(self) -> None:
-        """Restart the deployment by a rollout and wait for its end."""
+        """Restart the deployment by a rolling update and wait until it is complete."""
         api, name = self._system.api, self._system.name
         now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
         change = {"spec": {"template": {"metadata": {"annotations": now}}}}
@@ -61,7 +61,7 @@ class RollingRestart:
         """Do nothing: the replaced pods cannot come back."""
 
     def _is_over(self, generation: int) -> bool:
-        """Return whether the rollout to *generation* of the deployment is over and all its pods are ready."""
+        """Return whether the deployment's *generation* is observed and all its replicas are updated and ready."""
         found = self._system.api.get("Deployment", self._service, self._system.name) or {}
         status, replicas = found.get("status", {}), found.get("spec", {}).get("replicas", 1)
         counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]

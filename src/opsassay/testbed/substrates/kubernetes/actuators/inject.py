@@ -33,7 +33,7 @@ OVER_EVERY_S = 0.3
 
 
 def limit_s(plan: FaultPlan) -> float:
-    """Return the most seconds that *plan* may act, whatever happens to the process that injects it."""
+    """Return the seconds after which *plan* is undone in any case, even if the injecting process has died."""
     return plan.duration_s + BEFORE_S + EFFECT_TIMEOUT_S + SPARE_S
 
 
@@ -47,10 +47,11 @@ def injecting(
     saved_ledgers: dict[str, bytes],
     over: threading.Event | None = None,
 ) -> Iterator[InjectionEvent]:
-    """Inject *plan* into the system *name* and yield its events; closing the iterator, or *over*, undoes it.
+    """Inject *plan* into the system *name* and yield its events; closing the iterator, or setting *over*, undoes it.
 
-    *saved_ledgers* gets the ledgers of pods that the faults removed. Raises what stands against the plan, RefusedError
-    while another one acts, OperationError when a fault could not be taken back from here (then the cluster does it).
+    *saved_ledgers* gets {file name: ledger lines} of pods that the faults removed. Raises NotFoundError or
+    RefusedError for a plan that cannot be injected now, OperationError when an undo failed here (the cluster then
+    undoes it).
     """
     events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
     runner = _Runner(events)
@@ -74,7 +75,7 @@ def injecting(
 def _next_event(
     events: queue.Queue[InjectionEvent | BaseException | None], runner: _Runner, over: threading.Event | None
 ) -> InjectionEvent | BaseException | None:
-    """Return the next event; when *over* is set the faults are undone, and the events of that come too."""
+    """Return the next event, an error to raise, or None at the end; setting *over* makes *runner* undo the faults."""
     while over is not None:
         if over.is_set():
             runner.end()
@@ -94,7 +95,7 @@ class _Runner:
         self.lease = asyncio.Event()
 
     def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
-        """Inject *plan*, with its events and errors put into the queue."""
+        """Inject *plan* into *system*; put its events or the error, then None, into the queue."""
         try:
             asyncio.run(self._run_plan(system, plan))
         except BaseException as error:  # noqa: BLE001 - raised again where the events are read
@@ -103,14 +104,14 @@ class _Runner:
             self._events.put(None)
 
     def end(self) -> None:
-        """Make the injection end and undo its faults now."""
+        """Make the injection undo its faults and end now; may be called from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             with suppress(RuntimeError):  # it has just ended
                 loop.call_soon_threadsafe(self.lease.set)
 
     async def _run_plan(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
-        """Wait until the system is quiet, inject *plan*, and queue its events; the last ones come with notes."""
+        """Wait until all replicas are ready, inject *plan*, and queue its events, the last with the system's notes."""
         self._loop = asyncio.get_running_loop()
         done: list[DoneEvent] = []
 
@@ -133,7 +134,7 @@ class _Runner:
 
 
 async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
-    """Wait until every replica is ready, as a fault requires; `inject` reports those that are not."""
+    """Wait until every replica is ready, at most SETTLE_S; does not raise, and returns at once when *lease* is set."""
     deadline = time.monotonic() + SETTLE_S
     while system.fleet.not_ready() and time.monotonic() < deadline and not lease.is_set():  # noqa: ASYNC110 - it is polled
         await asyncio.sleep(0.2)
@@ -141,7 +142,7 @@ async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
-    """Hold the system's lock for this injection; raises RefusedError while another injection holds it."""
+    """Hold the system's lock, a ConfigMap in *namespace*, for the block; raises RefusedError while it is held."""
     held: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -169,12 +170,12 @@ def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
 
 
 def activity(api: Api, namespace: str) -> str | None:
-    """Return the plan being injected into the system that *namespace* watches, as text; None without one."""
+    """Return the name of the plan that is being injected by the lock in *namespace*, None without one."""
     return _active_plan(api.get("ConfigMap", ACTIVITY, namespace))
 
 
 def _active_plan(lock: Object | None) -> str | None:
-    """Return the plan that *lock* holds, None without a lock or when its time is over."""
+    """Return the name of the plan in the ConfigMap *lock*, None without a lock or after its time."""
     if lock is None or float(lock["data"]["until"]) < time.time():
         return None
     return str(lock["data"]["plan"])

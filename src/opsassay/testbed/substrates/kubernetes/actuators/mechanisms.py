@@ -87,7 +87,7 @@ MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
 
 
 def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
-    """Return why *mechanism* cannot carry out *fault*, None when it can."""
+    """Return why *mechanism* cannot carry out *fault* on a cluster with *offers*, None when it can."""
     on_host = fault.target is not None and fault.target.host is not None
     if mechanism.name == "node":
         if not on_host and CATALOGUE[fault.fault].category is not Category.NETWORK:
@@ -101,7 +101,7 @@ def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str |
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
-    """Return the mechanism that carries out *fault*; raises RefusedError with every reason when there is none."""
+    """Return the best mechanism for *fault* on a cluster with *offers*; raises RefusedError with all obstacles."""
     further = (Mechanism(name, FURTHER.load(name)().make) for name in offers.further)
     mechanisms, reasons = [*MECHANISMS[fault.fault], *further], list[str]()
     for mechanism in sorted(mechanisms, key=lambda mechanism: mechanism.name != offers.prefer):
@@ -112,7 +112,7 @@ def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
 
 
 def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> None:
-    """Raise RefusedError unless the cluster of *api* has a mechanism for every fault of *plan*."""
+    """Raise RefusedError unless the cluster has a mechanism for every fault of *plan*; *prefer* names the one to use."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
         if part.fault in MECHANISMS:  # what a package brings is for its actuator to refuse
@@ -120,7 +120,7 @@ def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> 
 
 
 def _make_intervention(injection: Injection[ClusterUnderTest]) -> Intervention:
-    """Return what carries out *injection* by the best mechanism that this system offers."""
+    """Return the intervention for *injection* by the best mechanism that its cluster offers."""
     return choose(injection.plan, injection.system.offers).make(injection)
 
 

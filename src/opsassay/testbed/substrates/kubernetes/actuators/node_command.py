@@ -29,7 +29,7 @@ class NodeCommand:
     context: str
 
     def require(self) -> None:
-        """Raise RefusedError unless a command is set and the nodes of the context may be broken."""
+        """Raise RefusedError unless a node command is set and nodes of the kubeconfig context may be broken."""
         if not self.command:
             raise RefusedError(
                 "This scenario breaks a node, and no command for nodes is known; give `node_command` in the plan's cluster "
@@ -38,11 +38,11 @@ class NodeCommand:
         require_nodes(self.context, "What this scenario breaks")
 
     def words(self, node: str, op: NodeOp) -> list[str]:
-        """Return the command line that does *op* on *node*."""
+        """Return the command line of the operation *op* on *node*."""
         return [word.replace("{node}", node).replace("{op}", op) for word in self.command]
 
     def do(self, node: str, op: NodeOp) -> str:
-        """Do *op* on *node* and return the output; raises OperationError with it when that fails."""
+        """Run the command for *op* on *node* and return its output; raises OperationError when it fails."""
         try:
             done = subprocess.run(
                 self.words(node, op), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
@@ -57,7 +57,7 @@ class NodeCommand:
 
     @contextmanager
     def broken(self, node: str, op: NodeOp, limit_s: float) -> Iterator[None]:
-        """Do *op* on *node* while the block runs; undone when it ends, this process dies, or *limit_s* is over."""
+        """Do *op* on *node* for the block; it is undone at its end, after *limit_s*, or when this process dies."""
         self.require()
         guard = _guard(self.words(node, UNDO_OF_NODE_OP[op]), limit_s)
         try:
@@ -75,7 +75,7 @@ class NodeCommand:
 
 
 def _guard(undo_command: Sequence[str], limit_s: float) -> subprocess.Popen[bytes]:
-    """Start the process that runs *undo_command* when its input ends or *limit_s* is over."""
+    """Start the guard process, which runs *undo_command* when its stdin is closed or after *limit_s*."""
     order = json.dumps({"undo": list(undo_command), "limit_s": limit_s})
     return subprocess.Popen(
         [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.actuators.node_command", order],
@@ -85,7 +85,7 @@ def _guard(undo_command: Sequence[str], limit_s: float) -> subprocess.Popen[byte
 
 
 def _stand_guard(order: str) -> int:
-    """Run the undo command of *order* when standard input ends or the time is over."""
+    """Be the guard process: wait as *order* (JSON: undo, limit_s) says, run the undo; return its exit status."""
     import select
 
     payload = json.loads(order)

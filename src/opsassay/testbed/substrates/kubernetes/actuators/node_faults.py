@@ -40,7 +40,7 @@ class NodeFault:
         self._made = self._begun = False
 
     async def apply(self) -> None:
-        """Break the node by an agent on it; raises RefusedError, before any change, where nodes may not be touched."""
+        """Apply the fault by an agent pod on the node; raises RefusedError, before any change, if that is not allowed."""
         injection, system = self._injection, self._injection.system
         require_nodes(system.api.context, injection.plan.name)
         node = injection.host or injection.replica.host
@@ -57,7 +57,7 @@ class NodeFault:
         await asyncio.to_thread(self._request_agent, system, "POST", "begin")
 
     async def undo(self) -> None:
-        """Undo the fault and remove the node agent; an agent out of reach does it at its own deadline."""
+        """Undo the fault and delete the agent pod; an agent that cannot be reached undoes it at its own deadline."""
         system = self._injection.system
         try:
             if self._begun:
@@ -73,7 +73,7 @@ class NodeFault:
                 await asyncio.to_thread(system.api.delete, kind, self._name, system.watch_namespace)
 
     async def _save_ledger(self, system: ClusterUnderTest) -> None:
-        """Fetch what the node agent recorded of the fault's effects; without an answer, the fault is undone anyway."""
+        """Fetch the agent's record of the fault's effects into the ledger; without an answer, add a note."""
         try:
             lines = await asyncio.to_thread(self._request_agent, system, "GET", "ledger")
         except OpsAssayError as error:
@@ -82,7 +82,7 @@ class NodeFault:
             (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
     def _request_agent(self, system: ClusterUnderTest, method: str, path: str) -> Any:
-        """Send a request to the agent on the node and return its response."""
+        """Send *method* *path* to the agent pod on the node; return the bytes of the response."""
         pod_endpoints = PodEndpoints.for_namespace(system.api, system.watch_namespace)
         return pod_endpoints.request(self._name, method, path, port=self._port, raw_answer=True)
 
@@ -105,7 +105,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return what the agent on the node does for the fault, one mapping for each action."""
+    """Return what the agent on the node has to do for the fault: one mapping with a ``kind`` for each action."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
@@ -124,7 +124,7 @@ def _packets(
     parameters: dict[str, Any],
     impairment: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return one action for each pod that is hit: its packet streams, by the addresses that its packets have."""
+    """Return an action for each affected pod, with its packet streams by IP address and the *impairment* of them."""
     targets = {replica.id: replica for replica in injection.replicas}
     streams: dict[str, list[dict[str, Any]]] = {name: [] for name in targets}
     for source, destination, direction in touched(system.fleet, targets, parameters):
@@ -158,7 +158,7 @@ def _packet_request(
 
 
 def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], image: str) -> list[Object]:
-    """Return the config map with *order* and the pod that carries it out on *node*, placed without the scheduler."""
+    """Return the ConfigMap with *order* and the privileged pod that carries it out on *node*."""
     metadata = {"name": name, "namespace": namespace, "labels": MANAGED}
     key = {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}
     container = {

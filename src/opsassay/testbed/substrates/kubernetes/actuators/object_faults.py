@@ -40,7 +40,7 @@ class Objects:
         self._stack = ExitStack()
 
     async def apply(self) -> None:
-        """Start the undo in the cluster, then make the changes."""
+        """Start the undo job in the cluster, then make the changes of objects."""
         system = self._injection.system
         changes = await asyncio.to_thread(self._make, self._injection)
         await self._account.open()
@@ -58,7 +58,7 @@ class Objects:
         await asyncio.to_thread(self._stack.enter_context, held)
 
     async def undo(self) -> None:
-        """Undo the changes."""
+        """Undo the changes of objects."""
         await asyncio.to_thread(self._stack.close)
         await self._account.close()
 
@@ -70,12 +70,12 @@ class CutOff(Objects):
         super().__init__(injection, parting)
 
     async def apply(self) -> None:
-        """Create the network policy, then close the open connections."""
+        """Create the network policy that cuts off the pod, then close its open connections."""
         await super().apply()
         await hook(self._injection, on=True)
 
     async def undo(self) -> None:
-        """Let connections last again, and remove the network policy."""
+        """Delete the network policy and let connections persist again."""
         try:
             await hook(self._injection, on=False)
         finally:
@@ -83,12 +83,12 @@ class CutOff(Objects):
 
 
 def delete_pod(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the change that deletes the pod; its controller makes another one."""
+    """Return the change that deletes the target pod; its controller makes a new one."""
     return [Change("Pod", injection.replica.pod, injection.system.name, delete=True)]
 
 
 def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the change that leaves the pod without a running container, as Chaos Mesh's pod-failure does."""
+    """Return the change that sets an image that does not exist on the pod; raises RefusedError if it is gone or set."""
     system, pod = injection.system, injection.replica.pod
     standing = system.api.get("Pod", pod, system.name)
     if standing is None:
@@ -101,7 +101,7 @@ def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
 
 
 def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
-    """Return the changes that cut the pod off from its peers by a network policy."""
+    """Return the changes, a label and a network policy, that cut the target pod off from its peers."""
     system, label = injection.system, (SEGMENT, secrets.token_hex(3))
     given = injection.plan.parameters
     policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, given.get("peer"), given["direction"])
@@ -113,10 +113,10 @@ def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
 
 
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None, direction: str = "both") -> Object:
-    """Return the network policy *name* that cuts the pod with *label* off from *peer*, or from all pods of *namespace*.
+    """Return the network policy *name* that cuts pods with *label* off from the service *peer*, None: from all pods.
 
-    A policy works on connections, and one needs packets of both directions: both are cut, of the calls to the pod
-    (*direction* inbound), of those that it makes (outbound), or of all. Telemetry, names and endpoints pass.
+    *direction* selects calls to the pod (inbound), by the pod (outbound), or both. Telemetry, DNS and the agent's
+    port pass.
     """
     types = {"inbound": ["Ingress"], "outbound": ["Egress"]}.get(direction, ["Ingress", "Egress"])
     outward = {"ports": [*_list_ports("UDP", DNS_PORT), *_list_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
@@ -138,12 +138,12 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
 
 
 def _peers_except(peer: str) -> list[Any]:
-    """Return the peers of a network policy that allows all pods but those of *peer*."""
+    """Return the peers of a network policy rule that allows all pods but those of the service *peer*."""
     elsewhere = {"matchExpressions": [{"key": PURPOSE_LABEL, "operator": "NotIn", "values": ["system"]}]}
     here = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [peer]}]}
     return [{"podSelector": here}, {"namespaceSelector": elsewhere}]
 
 
 def _list_ports(protocol: str, *numbers: int) -> list[Object]:
-    """Return *numbers* of *protocol* as ports of a network policy."""
+    """Return the ports of a network policy rule for *numbers* of *protocol* (TCP, UDP)."""
     return [{"protocol": protocol, "port": number} for number in numbers]

@@ -23,10 +23,10 @@ class FurtherMechanism(Protocol):
     """A mechanism that a package brings: another way to carry fault types out on a cluster."""
 
     def obstacles(self, api: Api) -> Callable[[PlannedFault], str | None]:
-        """Read the cluster of *api* once; return a function from fault to why it cannot be carried out, or None."""
+        """Query the cluster of *api* once; return a function from fault to why it cannot be carried out, or None."""
 
     def make(self, injection: Injection[Any]) -> Intervention:
-        """Return the intervention that carries the fault out."""
+        """Return the intervention that carries out the fault of *injection*."""
 
 
 FURTHER = Registry("mechanism", "opsassay.mechanisms", {})
@@ -45,19 +45,19 @@ class Offers(NamedTuple):
 
 
 def offers_of(api: Api, prefer: str | None = None) -> Offers:
-    """Return the mechanisms that the cluster of *api* offers; *prefer* is tried first."""
+    """Return which mechanisms for faults the cluster of *api* offers, and which one to *prefer*."""
     return Offers(
         node_refusal(api.context), prefer, {name: FURTHER.load(name)().obstacles(api) for name in FURTHER.names()}
     )
 
 
 def allowed_contexts() -> frozenset[str]:
-    """Return the kubeconfig contexts whose nodes may be broken."""
+    """Return the kubeconfig contexts whose nodes may be broken, by an environment variable."""
     return frozenset(name for part in os.environ.get(SETTING, "").split(",") if (name := part.strip()))
 
 
 def node_refusal(context: str) -> str | None:
-    """Return why nodes of *context* may not be broken, None when they may."""
+    """Return why nodes of the kubeconfig *context* may not be broken, None when they may."""
     if context in allowed_contexts():
         return None
     return (
@@ -66,6 +66,6 @@ def node_refusal(context: str) -> str | None:
 
 
 def require_nodes(context: str, subject: str) -> None:
-    """Raise RefusedError unless the nodes of *context* may be broken; *subject* begins the message."""
+    """Raise RefusedError unless nodes of *context* may be broken; *subject* begins the error message."""
     if reason := node_refusal(context):
         raise RefusedError(f"{subject} cannot be done on this cluster: {reason}.")

@@ -24,7 +24,7 @@ class KillContainer:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Kill the container of the pod."""
+        """Kill the main process of the pod's container, and record from now on what that costs callers."""
         system, pod = self._injection.system, self._injection.replica.pod
         await self._account.open()
         system.expected.add(pod)
@@ -48,12 +48,12 @@ class PodLookups:
         self._account = Account(injection, own=self._hosts)
 
     async def apply(self) -> None:
-        """Make name look-ups of the pod fail; it enters the failed calls into the ledger."""
+        """Make DNS look-ups of the pod wrong; its agent records failed calls in the ledger."""
         await self._account.open()
         await give(self._injection, names=dict.fromkeys(self._hosts, self.how))
 
     async def undo(self) -> None:
-        """Let name look-ups of the pod work again; caches expire within a second."""
+        """Make DNS look-ups of the pod right again; caches expire within a second."""
         await take_back(self._injection)
         await self._account.close()
 
@@ -73,7 +73,7 @@ class PodPressure:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Start the pressure in the pod; it has built up when this returns."""
+        """Start the CPU or memory pressure in the pod and wait until it has built up."""
         await self._account.open()
         if self._kind is FaultKind.MEM_STRESS:
             self._injection.system.expected.add(self._injection.replica.pod)
@@ -85,7 +85,7 @@ class PodPressure:
         await self._account.close()
 
     def _make_pressure(self) -> Pressure:
-        """Return the process that burns CPU or takes memory, by the parameters of the fault."""
+        """Return the process that burns CPU or fills memory, with the parameters of the fault."""
         name, parameters = f"pressure-{self._injection.id}", self._injection.plan.parameters
         if self._kind is FaultKind.CPU_STRESS:
             cores = burner_count(parameters, self._injection.replica.spec.cpu_limit)
@@ -100,9 +100,9 @@ async def give(
     names: Mapping[str, Lookup] = MappingProxyType({}),
     pressure: tuple[Pressure, ...] = (),
 ) -> None:
-    """Tell the affected pod which look-ups to answer wrongly (*names*) and which *pressure* to start.
+    """Make the target pod answer the look-ups *names* wrongly and run the processes *pressure*.
 
-    A plan whose faults end with the pod spares the pod that follows.
+    If the faults of the plan end with the pod, its successor does not get them.
     """
     system, replica = injection.system, injection.replica
     pod = replica.pod if injection.plan.ends_with_pod else None
@@ -111,7 +111,7 @@ async def give(
 
 
 async def take_back(injection: Injection[ClusterUnderTest]) -> None:
-    """Tell the affected pod to end what `give` started; nothing is sent to a pod that is gone or has no container."""
+    """Make the target pod end what `give` started; a pod that cannot be reached is ignored."""
     if injection.system.orders.pop(injection.id, None) is not None:
         with contextlib.suppress(ConnectionError):
             await injection.system.push_hooks(injection.replica)

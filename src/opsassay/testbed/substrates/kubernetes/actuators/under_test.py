@@ -118,14 +118,14 @@ class ClusterUnderTest:
             self.notes.append(f"the watch of pods was resumed {self._pods.drops} times")
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *replica*'s container; None for a host."""
+        """Return the used share (0 to 1) of the memory limit of *replica*'s container; None if *host* is given."""
         if host is not None or not replica.gauges:
             return None
         share: float | None = replica.gauges[-1][1].get("memory_share")
         return share
 
     def companions_memory_mb(self, name: str) -> float:  # noqa: ARG002 - they run in the container and count to it
-        """Return 0: a container's memory includes that of companions."""
+        """Return 0: the memory of a container includes that of processes which faults run in it."""
         return 0.0
 
     async def lost_ledger_lines(self) -> int:
@@ -147,12 +147,12 @@ class ClusterUnderTest:
         task.add_done_callback(finished)
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """Fail the injection because of *failure*, and end it; the system itself goes on."""
+        """End the injection with *failure*; the system is not ended."""
         self.failure = self.failure or failure
         self._lease.set()
 
     def desired_state(self, replica: Replica) -> DesiredState:
-        """Return the state that the pod of *replica* is to be in: hooks, wrong look-ups, pressure, and until when."""
+        """Return the state for the pod of *replica*: faults in the process, wrong look-ups, pressure, deadline."""
         orders = self.orders_of(replica)
         return DesiredState(
             until=self.deadline,
@@ -163,15 +163,15 @@ class ClusterUnderTest:
         )
 
     def orders_of(self, replica: Replica) -> list[PodOrder]:
-        """Return what faults ask of the pod of *replica*: wrong look-ups and pressure.
+        """Return the orders (wrong look-ups, pressure) for the present pod of *replica*.
 
-        What ends with its pod is not asked of a new one.
+        An order that ends with its pod is not for the pod's successor.
         """
         mine = [order for order in self.orders.values() if order.replica == replica.id]
         return [order for order in mine if order.pod in {None, replica.pod}]
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the pod of *replica* its desired state; raises ConnectionError when it cannot be reached now."""
+        """Send the pod of *replica* its desired state; raises ConnectionError if it is not ready, else OperationError."""
         try:
             await asyncio.to_thread(self.pod_endpoints.set_desired, replica.pod, self.desired_state(replica))
         except OpsAssayError as error:
@@ -180,20 +180,20 @@ class ClusterUnderTest:
             raise OperationError(f"{replica.pod} does not take its orders: {error}") from error
 
     async def push_rate(self) -> None:
-        """Tell the load generator its rate."""
+        """Send the load generator its desired rate."""
         if self.load_pod is not None:
             target_state = DesiredState(until=self.deadline, rate_rps=self.rate_rps)
             await asyncio.to_thread(self.pod_endpoints.set_desired, self.load_pod, target_state)
 
     async def save_ledger(self, pod: str) -> None:
-        """Fetch the ledger of *pod*, its record of what faults caused, before the pod is deleted."""
+        """Fetch the ledger of *pod*, what faults caused there, into the local ledger folder."""
         lines = await asyncio.to_thread(self.pod_endpoints.ledger, pod)
         (self.state.ledger_dir / f"{pod}.jsonl").write_bytes(lines)
 
     def addresses_of(self, name: str, *, as_callee: bool) -> list[str]:
-        """Return the addresses in packets to or from *name* (a replica, a store or the load generator) in a pod.
+        """Return the IP addresses that packets to or from *name* have in a pod: replica, store or load generator.
 
-        Who is called (*as_callee*) is reached at the address of its service, before that is translated on the node.
+        *as_callee* adds the address of its Service, which packets have before the node translates it.
         """
         replica = self.fleet.replicas.get(name)
         app = replica.service if replica else name
@@ -204,7 +204,7 @@ class ClusterUnderTest:
         return [address for address in found if address and address != "None"]
 
     def uid_of(self, pod: str) -> str:
-        """Return the uid of *pod*."""
+        """Return the Kubernetes uid of the pod called *pod*."""
         return str(self._pods.objects[self.name, pod]["metadata"]["uid"])
 
     def left_s(self) -> float:
@@ -212,7 +212,7 @@ class ClusterUnderTest:
         return max(self.deadline - time.time(), 0.0)
 
     async def _poll(self) -> None:
-        """Keep the fleet and its counters up to date."""
+        """Update fleet and counters from the pods, for ever; raises an error when none has answered for long."""
         while True:
             self._assign()
             asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._is_listening(replica)]
@@ -245,7 +245,7 @@ class ClusterUnderTest:
         return True
 
     async def _poll_load(self) -> None:
-        """Note the load generator's statistics, if it answers."""
+        """Read the load generator's counters into its history, if it answers."""
         if self.load_pod is not None:
             limit_s = SUSPECT_TIMEOUT_S if self.suspects else ANSWER_TIMEOUT_S  # it may be on the node that is down
             with contextlib.suppress(OpsAssayError):
@@ -258,7 +258,7 @@ class ClusterUnderTest:
         return pod is not None and is_ready(pod)
 
     def _compare_clocks(self, pod_time: float, request_time: float) -> None:
-        """Note once when the clock of a node differs from this one by more than the request took."""
+        """Add a note, once, if *pod_time* is not between *request_time* and now (s since the epoch)."""
         ahead = pod_time - (request_time + time.time()) / 2
         if abs(ahead) > (time.time() - request_time) / 2 + CLOCK_TOLERANCE_S and not any(
             "clock" in note for note in self.notes
@@ -268,7 +268,7 @@ class ClusterUnderTest:
             )
 
     def _assign(self) -> None:
-        """Assign every replica its pod; it keeps its present one while that exists."""
+        """Assign a present pod to every replica, which keeps its pod while that exists, and update its state."""
         pods = {p["metadata"]["name"]: p for p in self._pods.all() if not is_over(p)}
         staying = {name: p for name, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
         for service in self.system.services:
@@ -285,7 +285,7 @@ class ClusterUnderTest:
         self.load_pod = loads[0] if loads else None
 
     def _update_replica(self, replica: Replica, pod: Object | None) -> None:
-        """Take over the state of *pod* into *replica*; note an end that was not expected; None: it is gone."""
+        """Copy readiness, node and starts of *pod* (None: gone) to *replica*; note an unexpected end."""
         silent = replica.id in self.suspects and self._silent.get(replica.id, 0) >= SILENT_LOOKS
         replica.ready = pod is not None and is_ready(pod) and not silent
         replica.port = SERVICE_PORT if replica.ready else None
@@ -304,7 +304,7 @@ class ClusterUnderTest:
             self._note_end(replica.pod, statuses[0].get("lastState", {}).get("terminated") or {})
 
     def _note_end(self, pod: str, container_state: Object) -> None:
-        """Record that the container of *pod* ended without an action of the testbed."""
+        """Add a note that the container of *pod* ended unexpectedly, with the reason in *container_state*."""
         why = container_state.get("reason") or "for no reason that the cluster gives"
         self.notes.append(
             f"the container of {pod} ended (exit status {container_state.get('exitCode')}, {why}), "

@@ -65,9 +65,10 @@ def undo_objects(
     avoid: Collection[str],
     path: str,
 ) -> list[Object]:
-    """Return the objects of an undo: account, config map with its *requests*, rights, and a job that sends them.
+    """Return the objects of the undo *name*: account, ConfigMap with *requests*, rights, and a job that sends them.
 
-    It sends them at *deadline* and runs on no node of *avoid*; *path* is where the API serves the config map.
+    It sends them at *deadline* (s since the epoch) and runs on no node of *avoid*; *path* is the API path of the
+    ConfigMap.
     """
     order = {
         "deadline": deadline,
@@ -94,7 +95,7 @@ def undo_objects(
 
 
 def _rule(kind: str, name: str, verbs: list[str]) -> Object:
-    """Return the access rule for *verbs* on the one object *name* of *kind*."""
+    """Return the RBAC rule that grants *verbs* on the one object *name* of *kind*."""
     group, plural, _ = KINDS[kind]
     return {
         "apiGroups": [group.split("/")[1] if group.startswith("apis/") else ""],
@@ -105,7 +106,7 @@ def _rule(kind: str, name: str, verbs: list[str]) -> Object:
 
 
 def _make_pod(name: str, image: str, avoid: Collection[str]) -> Object:
-    """Return the spec of the pod that undoes a change; *avoid* are nodes on which it must not run."""
+    """Return the pod spec of the undo job *name*; its pods prefer different nodes and avoid those of *avoid*."""
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     affinity: Object = {
         "podAntiAffinity": {
@@ -138,7 +139,7 @@ def _make_pod(name: str, image: str, avoid: Collection[str]) -> Object:
 
 
 def start(api: Api, objects: Sequence[Object]) -> None:
-    """Create the *objects* of an undo and wait until its pods run; raises StartError with what they wait for."""
+    """Create the *objects* of an undo, the job last, and wait until its pods run; raises StartError with the reason."""
     *others, job = objects
     for item in others:
         api.create(item)
@@ -148,10 +149,9 @@ def start(api: Api, objects: Sequence[Object]) -> None:
 
 
 def _await_admission(api: Api, job: Object) -> None:
-    """Try a pod of *job* on the server until it would admit it; raises the server's reason when it does not.
+    """Try to create a pod of *job* by dry runs until it is admitted; raises the server's error.
 
-    A controller that is refused tells nobody, and tries again late. Old clusters give an account its token a moment after
-    it was made.
+    Only a missing service account token, which old clusters make late, is waited for.
     """
     metadata = {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": job["spec"]["template"]["spec"]}
@@ -168,7 +168,7 @@ def _await_admission(api: Api, job: Object) -> None:
 
 
 def _await_pods(api: Api, name: str, undo_namespace: str) -> None:
-    """Wait until pods of the undo job *name* run; raises StartError with what they wait for."""
+    """Wait until all pods of the undo job *name* run; raises StartError with what they wait for."""
     deadline = time.monotonic() + UNDO_READY_TIMEOUT_S
     while True:
         pods = api.list("Pod", undo_namespace, f"app={name}")

@@ -29,7 +29,7 @@ SYSTEM_FILE = Path("/etc/opsassay/system.yaml")
 
 
 def main(arguments: list[str]) -> None:
-    """Run the pod's role that *arguments* name until the pod is asked to end."""
+    """Run the role *arguments*[0] (replica, load, store, receiver, probe, undo, node, companion) until asked to end."""
     role, *names = arguments
     configure("-".join([role, *names[:1]]), os.environ.get("POD_NAMESPACE", ""))
     _log.info("started", pid=os.getpid())
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _run(order: dict[str, Any]) -> None:
-    """Run the runtime process that *order* describes, until it is asked to end."""
+    """Run the runtime process with the settings *order*: of a service's replica, or the load generator."""
     import uvloop
 
     from opsassay.testbed.workload.runtime import load, replica
@@ -74,7 +74,7 @@ def _run(order: dict[str, Any]) -> None:
 
 
 def _press(role: str, order: dict[str, Any]) -> None:
-    """Run the process *role* (burner or allocator), which burdens the container by *order*."""
+    """Run the process *role*, burner (CPU) or allocator (memory), with the settings *order*."""
     from opsassay.testbed.workload.runtime import allocator, burner
 
     asyncio.run({"burner": burner.main, "allocator": allocator.main}[role](order))
@@ -116,7 +116,7 @@ def _load_order(system: System) -> dict[str, Any]:
 
 
 def _common_settings(system: System, name: str) -> dict[str, Any]:
-    """Return what the processes of *system* share, for the one called *name*."""
+    """Return the settings that all processes of *system* get, for the process called *name*."""
     return {
         "id": name,
         "system": system.model_dump(mode="json"),
@@ -126,7 +126,7 @@ def _common_settings(system: System, name: str) -> dict[str, Any]:
 
 
 def _resource(system: System, service: str) -> dict[str, str]:
-    """Return the OpenTelemetry resource of this pod; the replica set is part of the pod's name."""
+    """Return the OpenTelemetry resource attributes of this pod of *service*."""
     pod = os.environ["POD_NAME"]
     return {
         "service.name": service,

@@ -49,7 +49,7 @@ class NodeAgent:
         self._acting = ExitStack()
 
     async def run(self) -> None:
-        """Serve HTTP requests until SIGTERM or the deadline of the order, then undo everything that acts."""
+        """Serve requests until SIGTERM, a request to end, or the deadline; then undo all actions."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
         runner = web.AppRunner(self.application())
         await runner.setup()
@@ -64,18 +64,18 @@ class NodeAgent:
             await runner.cleanup()
 
     def application(self) -> web.Application:
-        """Return the web application of the node agent."""
+        """Return the web application with the agent's routes, which need the endpoint key."""
         found = web.Application(middlewares=[requires_key(self._key)])
         found.add_routes([web.get("/", self.report_status), web.post("/begin", self.begin), web.post("/end", self.end)])
         found.add_routes([web.get("/ledger", self.ledger)])
         return found
 
     async def report_status(self, _: web.Request) -> web.Response:
-        """Answer that the agent is here."""
+        """Answer 200, so that the injector knows that the agent runs."""
         return web.json_response({"deadline": self._order["deadline"]})
 
     async def begin(self, _: web.Request) -> web.Response:
-        """Start every action of the order and answer when all act; when one fails, those before it are undone."""
+        """Apply every action of the order, and answer; when one fails, undo those before it and answer with the error."""
         for deed in self._order["deeds"]:
             try:
                 await asyncio.to_thread(self._acting.enter_context, _DEEDS[deed["kind"]](deed))
@@ -87,11 +87,11 @@ class NodeAgent:
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with the ledger of affected packets."""
+        """Answer with the ledger lines on impaired packets."""
         return web.Response(body=await asyncio.to_thread(lambda: LEDGER.read_bytes() if LEDGER.exists() else b""))
 
     async def end(self, _: web.Request) -> web.Response:
-        """Undo everything, answer, and end."""
+        """Undo all actions, answer, and end the agent."""
         await asyncio.to_thread(self._acting.close)
         _log.info("faults undone")
         asyncio.get_running_loop().call_later(0.2, self._ended.set)
@@ -100,7 +100,7 @@ class NodeAgent:
 
 @contextmanager
 def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
-    """Stop the kubelet of this node, whose network this process shares, for the block: the node becomes NotReady."""
+    """Stop the node's kubelet (SIGSTOP) for the block, so that the node becomes NotReady."""
     pid = kubelet_here(PROCESSES)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -111,7 +111,7 @@ def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def burners(action: dict[str, Any]) -> Iterator[None]:
-    """Burn ``cores`` (default: all) times ``load_percent`` of this node, in the topmost CPU group, not a pod's."""
+    """Burn ``load_percent`` of each of ``cores`` cores (default: all) for the block, in the node's topmost CPU group."""
     group = top_group(PROCESSES)
     pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action.get("cores") or os.cpu_count() or 1)]
     try:
@@ -168,7 +168,7 @@ _DEEDS: dict[str, Callable[[dict[str, Any]], Any]] = {"kubelet": frozen_kubelet,
 
 
 def kubelet_here(processes: Path) -> int:
-    """Return the pid of the kubelet among *processes* (a proc folder) on this node's network; raises OperationError."""
+    """Return the pid of this node's kubelet among *processes*, the node's /proc folder; raises OperationError."""
     own = (processes / "self/ns/net").stat()
     for folder in processes.iterdir():
         if not folder.name.isdigit():
@@ -191,7 +191,7 @@ def top_group(processes: Path) -> Path:
 
 
 def process_of(uid: str, processes: Path) -> int:
-    """Return the pid of a process in the network of the pod with *uid*; raises OperationError."""
+    """Return the pid of a process of the pod *uid* that is in the pod's network; raises OperationError without one."""
     names, own = (uid, uid.replace("-", "_")), (processes / "self/ns/net").stat()
     for folder in processes.iterdir():
         if not folder.name.isdigit():

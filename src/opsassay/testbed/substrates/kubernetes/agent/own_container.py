@@ -28,7 +28,7 @@ class Alone(Fleet):
         self.companions: set[int] = set()
 
     def resource(self, replica: Replica) -> dict[str, str]:  # noqa: ARG002 - there is one
-        """Return the OpenTelemetry resource of this pod."""
+        """Return the OpenTelemetry resource attributes of this pod, its only replica."""
         return self._resource
 
 
@@ -39,12 +39,12 @@ class OwnContainer(Containers):
         super().__init__(state, fleet, own_groups())
 
     def group_of(self, replica: Replica) -> str:  # noqa: ARG002 - there is one
-        """Return '', the path of the container's control group: the mounted root is the group itself."""
+        """Return '': the root of the mounted control groups is the container's own group."""
         return ""
 
 
 def own_groups(mountinfo: Path = Path("/proc/self/mountinfo")) -> Groups | None:
-    """Return the control groups of this container, None where they cannot be read."""
+    """Return the control groups of this container by *mountinfo*, None unless CPU and memory are both mounted."""
     mounted = mounts(mountinfo.read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
     versions: dict[str, int] = {}

@@ -40,7 +40,7 @@ ANSWER_S = 0.1
 
 
 def keep(run: Callable[[dict[str, Any]], None], order: dict[str, Any]) -> int:
-    """Run *run*(*order*) in a child process, watch it, and return the exit status for the container."""
+    """Run *run*(*order*) in a child process and the pod agent here; return the exit status for the container."""
     (HOME / "ledger").mkdir(exist_ok=True)
     reading, writing = os.pipe()
     child = os.fork()
@@ -77,7 +77,7 @@ class PodAgent:
         self._expiry: asyncio.Task[None] | None = None
 
     async def run(self, writing: int) -> int:
-        """Serve requests until the child ends; return its exit status as a shell reports it."""
+        """Send the child its order by the pipe *writing*, serve until it ends; return its status as a shell does."""
         await self.channels.start()
         own = psutil.Process().memory_info()
         beside = {"beside_mb": (own.rss - own.shared) / 2**20}
@@ -111,7 +111,7 @@ class PodAgent:
         return found
 
     async def report_status(self, _: web.Request) -> web.Response:
-        """Answer with the counters of this pod and its desired state."""
+        """Answer with the counters of the child and the present desired state."""
         answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
         if "gauges" in answer:
             gauges = answer["gauges"]
@@ -122,22 +122,22 @@ class PodAgent:
         return web.json_response({**answer, **payload})
 
     async def order(self, request: web.Request) -> web.Response:
-        """Bring the pod to the desired state of the request, then answer."""
+        """Apply the desired state in the request, then answer with its deadline."""
         desired = DesiredState.model_validate(await request.json())
         await self.change(desired)
         return web.json_response({"until": desired.until})
 
     async def kill(self, _: web.Request) -> web.Response:
-        """Answer, then kill the child, which ends the container."""
+        """Answer, then kill the child with SIGKILL, which ends the container."""
         asyncio.get_running_loop().call_later(ANSWER_S, os.kill, self.child, signal.SIGKILL)
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with the ledger lines of every process in the pod; a torn last one is left out."""
+        """Answer with the complete ledger lines of all processes in the pod."""
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
     async def change(self, desired: DesiredState) -> None:
-        """Replace the desired state and schedule its end; raises OperationError when it cannot be reached."""
+        """Apply *desired* (faults, rate, look-ups, pressure), which ends at its own deadline; raises OperationError."""
         async with self._changing:
             if desired.until <= time.time():
                 desired = DesiredState()
@@ -154,7 +154,7 @@ class PodAgent:
             self._expiry = asyncio.create_task(self._expire(desired.until)) if desired.until else None
 
     async def _expire(self, until: float) -> None:
-        """Clear the desired state at the time *until*; try until that works."""
+        """Reset the desired state at *until* (s since the epoch), retrying until that succeeds."""
         await asyncio.sleep(max(until - time.time(), 0.0))
         while self.desired.until == until:
             with suppress(ConnectionError, TimeoutError, RuntimeError):  # busy, or on its way out
@@ -163,14 +163,14 @@ class PodAgent:
             await asyncio.sleep(1.0)
 
     async def _press(self, desired: dict[str, Pressure]) -> None:
-        """Start the *desired* processes that burden the container (CPU or memory), and end all others."""
+        """Start the pressure processes of *desired* (by id) that do not run, and end all others."""
         for name in self._companions.keys() - desired.keys():
             await self._end_companion(name)
         for name in desired.keys() - self._companions.keys():
             await self._start_companion(desired[name])
 
     async def _start_companion(self, pressure: Pressure) -> None:
-        """Start the process of *pressure* in this container and wait until it acts; raises OperationError."""
+        """Start the process of *pressure* in this container, wait until it acts; raises OperationError when late."""
         groups = self.container.parameters("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
         if not groups:
             raise OperationError("this container has no control group that could be read")
@@ -204,7 +204,7 @@ class PodAgent:
         self.fleet.companions.discard(companion.pid)
 
     async def _sample(self) -> None:
-        """Send metrics of the container's resource usage, like any collector."""
+        """Send the container's CPU, memory and network metrics at intervals, as a collector does."""
         if not self._order.get("service"):
             return
         companions = {self.fleet.replica.id: self.fleet.companions}
@@ -218,13 +218,13 @@ class PodAgent:
 
 
 def _ledger_lines() -> bytes:
-    """Return the whole lines of all ledgers of this pod."""
+    """Return the complete lines of all ledger files of this pod."""
     parts = [path.read_bytes() for path in sorted((HOME / "ledger").glob("*.jsonl"))]
     return b"".join(part[: part.rfind(b"\n") + 1] for part in parts)
 
 
 def _count_start() -> int:
-    """Count this start of a container of the pod on its disk and return the number of starts so far."""
+    """Increment the count of container starts, a file on the pod's disk, and return it."""
     path = HOME / "starts"
     before = int(path.read_text()) if path.exists() else 0
     path.write_text(str(before + 1))

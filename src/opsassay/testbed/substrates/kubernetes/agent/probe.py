@@ -23,7 +23,7 @@ class Connection(http.client.HTTPConnection):
     """A connection that may wait longer for an answer than for being accepted."""
 
     def connect(self) -> None:
-        """Open the connection; raises OSError."""
+        """Open the connection within CONNECTED_WITHIN_S; responses may take the whole timeout; raises OSError."""
         patience_s = self.timeout or CONNECTED_WITHIN_S
         self.timeout = min(patience_s, CONNECTED_WITHIN_S)
         super().connect()
@@ -34,12 +34,12 @@ class Opener(urllib.request.HTTPHandler):
     """Opens URLs by such connections."""
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send *request* on such a connection."""
+        """Send *request* by a `Connection`."""
         return self.do_open(Connection, request)
 
 
 def probe(url: str, timeout_s: float) -> dict[str, Any]:
-    """Send one GET to *url*; return status (None without an answer) and latency in s."""
+    """Send one GET to *url*; return status (None without an answer), latency_s and error text."""
     started = time.monotonic()
     status, error = None, ""
     try:
@@ -79,5 +79,5 @@ class ProbeHandler(BaseHTTPRequestHandler):
 
 
 def serve(port: int) -> None:
-    """Serve probes at *port* until killed."""
+    """Serve probe requests at the TCP *port* until killed."""
     ThreadingHTTPServer(("", port), ProbeHandler).serve_forever()

@@ -20,7 +20,7 @@ START_TIMEOUT_S, WATCH_EVERY_S = 90.0, 0.5
 
 
 def main() -> None:
-    """Run the OTLP receiver until the pod is asked to end, or the receiver ends."""
+    """Run the OTLP receiver and the endpoint for its sessions until one of them ends or the pod is stopped."""
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def application(control: ReceiverControl, spools: Path, key: str) -> web.Application:
-    """Return the web application that opens, refreshes and closes recording sessions; spools are below *spools*."""
+    """Return the web application, protected by *key*, that opens, reads and closes recording sessions in *spools*."""
     shutil.rmtree(spools, ignore_errors=True)
 
     async def open_session(request: web.Request) -> web.Response:
@@ -72,7 +72,7 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
 
 
 def _name(request: web.Request) -> str:
-    """Return the session that the request names; never a path."""
+    """Return the session name in the path of *request*; raises ValueError for other than letters, digits, - and _."""
     name = request.match_info["name"]
     if not name.removeprefix(".").replace("-", "").replace("_", "").isalnum():
         raise ValueError(f"{name!r} is no name of a session")

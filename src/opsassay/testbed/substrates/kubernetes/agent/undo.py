@@ -35,9 +35,9 @@ CONFLICT = 409
 
 
 def main() -> None:
-    """Wait until the deadline, then undo; a pod that is asked to end before leaves at once, and has not succeeded.
+    """Wait until the deadline of the order, undo, and exit with 0 if that succeeded; SIGTERM exits at once, not with 0.
 
-    Of a job of which one pod has succeeded no other one is made: one that is evicted must not look like that.
+    A job makes no new pod once one has succeeded, so that an evicted pod must not count as that.
     """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED_BY_SIGNAL))
     order = json.loads(ORDER_FILE.read_text())
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def undone(order: dict[str, Any]) -> bool:
-    """Send the undo requests of *order* repeatedly until each is done; return whether all are, by whomever."""
+    """Send the undo requests of *order* repeatedly until all are done or no longer needed; return whether they are."""
     left = list(order["requests"])
     for _ in range(ROUNDS):
         standing = _status({"method": "GET", "path": order["path"]})
@@ -64,12 +64,12 @@ def undone(order: dict[str, Any]) -> bool:
 
 
 def _is_undone(status: int) -> bool:
-    """Return whether an HTTP *status* means that nothing is left to undo: success, or the object is gone."""
+    """Return whether the HTTP *status* of an undo request is 404 or a success."""
     return status == GONE or 200 <= status < 300
 
 
 def _status(request: dict[str, Any]) -> int:
-    """Send *request* and return the HTTP status of the answer, 0 without an answer."""
+    """Send *request* {method, path, body} to the API server; return the HTTP status, 0 without an answer."""
     try:
         return _send_request(request)
     except urllib.error.HTTPError as error:
@@ -85,7 +85,7 @@ def _status(request: dict[str, Any]) -> int:
 
 
 def _send_request(request: dict[str, Any]) -> int:
-    """Send *request* (method, path, body) to the API server as this pod; return the status."""
+    """Send *request* {method, path, body} to the API server with this pod's token; return the HTTP status."""
     sent = urllib.request.Request(server() + request["path"], method=request["method"])  # noqa: S310 - https
     sent.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
     sent.add_header("User-Agent", "kubectl")
@@ -99,11 +99,11 @@ def _send_request(request: dict[str, Any]) -> int:
 
 
 def server() -> str:
-    """Return the URL of the API server from the pod's environment."""
+    """Return the URL of the API server by this pod's environment variables."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def trust() -> ssl.SSLContext | None:
-    """Return the TLS context that trusts the cluster's own authority, None where it has no file."""
+    """Return the TLS context that trusts the cluster's certificate authority, None without its file."""
     return ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
