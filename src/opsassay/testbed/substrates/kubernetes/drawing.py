@@ -48,9 +48,9 @@ class DrawnNamespace:
 
 
 def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file: str = "system.yaml") -> DrawnNamespace:
-    """Read the namespace *name* and draw up to *per_class* scenarios of a class from *seed*.
+    """Read the namespace *name* and draw up to *per_class* scenarios of each class from *seed*; changes nothing.
 
-    *system_file* will hold its system. Nothing is changed: the server tries each trigger and its undo. Raises
+    *system_file* is where its system will be stored. Each trigger and its undo is tried by dry runs. Raises
     NotFoundError, UserError, LostError.
     """
     api.require()
@@ -82,7 +82,7 @@ def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file:
 
 
 def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
-    """Return kind to objects of the namespace *name* and the nodes, and a note on each kind that may not be listed."""
+    """Return ({kind: objects of the namespace *name*, and nodes}, a note for each kind that may not be read)."""
     found, notes = dict[str, list[Object]](), list[str]()
     for kind in KINDS_READ:
         try:
@@ -97,7 +97,7 @@ def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
 
 
 def _ready_of_desired(objects: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
-    """Return deployment to its numbers of ready and desired replicas."""
+    """Return {deployment: (ready replicas, desired replicas)} from *objects* by kind."""
     return {
         one["metadata"]["name"]: (one.get("status", {}).get("readyReplicas", 0), one["spec"].get("replicas", 1))
         for one in objects["Deployment"]
@@ -117,7 +117,7 @@ def _answers(api: Api, url: str) -> bool:
 
 
 def _refused(api: Api, system: System) -> list[str]:
-    """Return the reasons why trials on *system* would be refused, from dry runs."""
+    """Return why trials on *system* are impossible: another one runs, or dry runs of what they create are refused."""
     namespace, *_ = watching_objects(system, IMAGE)
     if system.system in attached_on(api):
         return [f"{NO_TRIAL} while another one does, which has changed what is seen here."]
@@ -138,7 +138,7 @@ def objection(api: Api, scenario: Scenario, names: OpenNames) -> str:
 
 
 def _try(api: Api, change: Change) -> None:
-    """Try *change* and its undo by dry runs; raises UserError when one is refused or the undo is not exact."""
+    """Try *change* and its undo by dry runs; raises UserError or ApiError if one is refused or the undo is inexact."""
     undo, path = undo_of(api, change), api.path_of(change.kind, change.namespace, change.name)
     assert undo is not None
     if change.create is not None:

@@ -93,7 +93,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Deploy the scenario's system in namespaces that this process owns, and remove them with the block."""
+        """Deploy the scenario's system in new namespaces, owned by this process, for the block; then remove them."""
         scenario, block, cluster = self.scenario, self.block, self.cluster
         substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
         api, system = substrate.api, system_of(scenario)
@@ -142,7 +142,7 @@ class ClusterEnvironment(LiveEnvironment):
         )
 
     def health_problem(self) -> str | None:
-        """Return what is not ready, or which protected service does not answer in time; None if healthy."""
+        """Return which pods, nodes or protected services are not healthy, or that users are not served; else None."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         nodes = [node for node in nodes_of(self.running.api) if node["metadata"]["name"] in self.names.workers]
@@ -155,7 +155,7 @@ class ClusterEnvironment(LiveEnvironment):
         return self._blindness()
 
     def _blindness(self) -> str | None:
-        """Return why the telemetry does not show that users are served; None when it does, or without telemetry."""
+        """Return why the telemetry does not show served users, such as a wrong clock; None if it does or without it."""
         if self.telemetry is None:
             return None
         served = users_are_served(self.telemetry)
@@ -165,7 +165,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
-        """Provide a session with kubectl, telemetry and the rights of the scenario, and record API writes."""
+        """Yield the agent's session (kubectl, telemetry) with the scenario's rights; record writes to the API."""
         lock, path = threading.Lock(), self.run_dir / ACTIONS
 
         def record(action: Any) -> None:
@@ -196,7 +196,7 @@ class ClusterEnvironment(LiveEnvironment):
             yield session
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> ClusterCost:
-        """Return the system with its costs; it was deployed with *requests*, which are not changed here."""
+        """Set *requests* and *autoscalers* of services, and return the system with its costs."""
         system = ClusterCost(self.running.api, self.running.name, system_of(self.scenario))
         for service, request in requests.items():
             system.set_requests(service, request)
@@ -206,7 +206,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def _access(self, folder: Path) -> Iterator[Path]:
-        """Create the agent's account with its rights and yield its kubeconfig; cluster-wide parts are removed."""
+        """Create the agent's account with its rights, yield a kubeconfig for it in *folder*, and delete them."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         if not self.cluster.open_nodes:
             account.require_closed(api, name, self.names.image)
@@ -224,7 +224,7 @@ class ClusterEnvironment(LiveEnvironment):
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Inject faults, make changes and break nodes for the block; even if this process dies all is undone."""
+        """Inject faults, change objects and break nodes for the block; if this process dies, all is undone too."""
         environment, api = self.scenario.environment, self.running.api
         limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
         changes = changes_of(api, self.block.changes, self.names)
@@ -247,13 +247,13 @@ class ClusterEnvironment(LiveEnvironment):
         self._audit.begin()
 
     def stop_agent(self) -> None:
-        """Record the agent's last writes, and remove its rights, so that nothing it left running acts for it."""
+        """Revoke the agent's rights, so that nothing it left running can act, and record its last writes."""
         assert self._audit is not None
         self._rights.close()
         self._audit.end()
 
     def read_settings(self) -> SettingsReading:
-        """Return settings that protect the system, what runs there and as whom, and changes that wait for a restart."""
+        """Return settings that protect the system, its programs and rights, and changes that wait for a restart."""
         api, namespace = self.running.api, self.running.name
         kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *ALWAYS_SET, *READ_AT_START)
         there = {kind: api.list(kind, namespace) for kind in kinds}
@@ -271,7 +271,7 @@ class ClusterEnvironment(LiveEnvironment):
         )
 
     def require_alive(self) -> None:
-        """Raise LostError when the system's namespace, or a node that nobody in the trial could stop, is gone."""
+        """Raise LostError when the namespace is gone, or a node is lost in a trial that breaks none."""
         api = self.running.api
         if api.get("Namespace", self.running.name) is None:
             raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")
@@ -282,7 +282,7 @@ class ClusterEnvironment(LiveEnvironment):
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
     def verify(self) -> list[str]:
-        """Return in words which namespaces and rights are left, and which nodes do not take pods again."""
+        """Return a sentence for each namespace, right or node of the trial that is not as before."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         made = account.role_objects(name, watch, self.block.rules())
         owned = [("Namespace", one, None) for one in ((watch,) if self.block.existing else (name, watch))]
@@ -297,7 +297,7 @@ class ClusterEnvironment(LiveEnvironment):
 
 
 def nodes_of(api: Api) -> list[Object]:
-    """Return the nodes of the cluster, [] when this user may not list them."""
+    """Return the nodes of the cluster, [] when this user may not list nodes."""
     try:
         return api.list("Node")
     except DeniedError:
@@ -305,13 +305,13 @@ def nodes_of(api: Api) -> list[Object]:
 
 
 def _with_node_names(plan: FaultPlan, names: OpenNames) -> FaultPlan:
-    """Return *plan* with its placeholders of nodes replaced by names."""
+    """Return *plan* with placeholders such as {worker1} replaced by node names."""
     return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 
 
 @contextmanager
 def _forgiven(context: AbstractContextManager[Any]) -> Iterator[None]:
-    """Enter *context* and ignore errors at its exit: what is left then goes with the namespace."""
+    """Enter *context* and ignore OperationError at its exit, since its namespace is removed anyway."""
     held = ExitStack()
     held.enter_context(context)
     try:

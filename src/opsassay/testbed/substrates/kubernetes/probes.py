@@ -77,11 +77,11 @@ class ClusterProbes:
         return await asyncio.to_thread(self._read_system)
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Let the probe pod send one request to *service*."""
+        """Have the probe pod send one request to the URL of *service*; return status and latency."""
         return await asyncio.to_thread(self._send_request, self.watched.protected[service])
 
     def _read_system(self) -> SystemReading:
-        """Read ready replicas (D1), services with backends (D2) and the control plane (D4) from watched objects."""
+        """Read ready replicas (D1), backends (D2) and control plane (D4) from mirrors; blocks during one API call."""
         began = time.time_ns()
         health = api_health(self.api)
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
@@ -108,12 +108,12 @@ class ClusterProbes:
         return ProbeAnswer(answer["status"], answer["latency_s"])
 
     def _resolve_service(self, url: str) -> tuple[str, str]:
-        """Return (namespace, name) of the service in *url*."""
+        """Return (namespace, name) of the Service in the host name of *url*."""
         name, namespace, *_ = [*(urlsplit(url).hostname or "").split("."), ""]
         return namespace or self.watched.namespaces[0], name
 
     def _workloads(self) -> list[Object]:
-        """Return the workloads with replicas; replica sets only without a deployment above them."""
+        """Return the system's workloads; of replica sets only those without an owner."""
         return [
             {**item, "kind": kind}
             for kind in readings.WORKLOADS
@@ -125,14 +125,14 @@ class ClusterProbes:
     def _fresh(
         self, reading: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
     ) -> DepthReading:
-        """Return *reading*, without a value when one of the *kinds* that it needs is not up to date."""
+        """Return *reading* (share, failing), its share None if a mirror of *kinds* is stale or the API unreachable."""
         stale = [f"watch:{kind}" for kind in kinds if not (health["reached"] and self.mirrors[kind].fresh)]
         return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 
     def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-        """Return D4, the share of critical parts of the cluster that are ready, and the others.
+        """Return (D4: share of critical parts of the cluster that are ready, names of the others).
 
-        The expected parts are those of the first reading with an answer.
+        The expected parts are those of the first reading at which the API server answered.
         """
         system = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] == SYSTEM_NAMESPACE]
         components, sets = {}, self.mirrors["ReplicaSet"].objects
@@ -145,7 +145,7 @@ class ClusterProbes:
         return readings.control_plane(system, components, self._parts, sets)
 
     def _details(self, began: int, health: Mapping[str, Any]) -> ControlPlaneReading:
-        """Return the API server's response, ages of leases, lost nodes and how often watches were resumed."""
+        """Return *health* with lease ages, lost nodes, and how often watches were resumed, at *began* (UTC ns)."""
         leases = {
             item["metadata"]["name"]: _age_s(item["spec"].get("renewTime")) for item in self.mirrors["Lease"].all()
         }
@@ -171,7 +171,7 @@ class HealthOfParts:
         self._asking: threading.Thread | None = None
 
     def read(self) -> dict[str, bool] | None:
-        """Return component to whether it is healthy, {} if the API does not tell; None without a recent answer."""
+        """Return {component: healthy} of the latest answer, {} if the API does not tell, None if it is too old."""
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._read_health, name="health-of-parts", daemon=True)
             self._asking.start()
@@ -181,10 +181,7 @@ class HealthOfParts:
         return self._answer[1]
 
     def _read_health(self) -> None:
-        """Read the health of the control plane's components; an answer that fails leaves the last one.
-
-        Where components may not be read or do not exist, none is noted.
-        """
+        """Read componentstatuses and store them; a failed request keeps the former, a denied one stores {}."""
         asked, found = time.monotonic(), {}
         try:
             path = "/api/v1/componentstatuses"
@@ -204,7 +201,7 @@ class HealthOfParts:
 
 
 def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
-    """Let the probe pod in *namespace* send one GET to *url*; return status, latency_s and error."""
+    """Have the probe pod in *namespace* send one GET to *url*; return status (None: no answer), latency_s and error."""
     query = urlencode({"url": url, "timeout": timeout_s})
     path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
     answer: dict[str, Any] = api.request("GET", path, timeout_s=timeout_s + 5)
@@ -212,7 +209,7 @@ def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str
 
 
 def api_health(api: Api) -> dict[str, Any]:
-    """Return whether the API server was reached and is ready, which checks fail, and how long the answer took."""
+    """Return {reached, ready, failing: names of checks, latency_s} of the API server's /readyz."""
     started, words, ready, reached = time.monotonic(), "", True, True
     try:
         api.request("GET", "/readyz", query={"verbose": ""}, timeout_s=HEALTH_TIMEOUT_S, tries=1)
@@ -228,7 +225,7 @@ def api_health(api: Api) -> dict[str, Any]:
 
 
 def _age_s(renewed: str | None) -> float | None:
-    """Return how long ago *renewed*, an ISO 8601 time, was, in seconds; None for None."""
+    """Return the seconds since *renewed*, an ISO 8601 time; None for None."""
     if renewed is None:
         return None
     return round((datetime.now(UTC) - datetime.fromisoformat(renewed.replace("Z", "+00:00"))).total_seconds(), 1)

@@ -47,27 +47,27 @@ class KubernetesSystem:
 
     @property
     def watch_namespace(self) -> str:
-        """The namespace of its receiver and probe."""
+        """The namespace of the system's receiver and probe."""
         return watch_of(self.name)
 
     @property
     def namespaces(self) -> tuple[str, str]:
-        """Both namespaces, the system's own first."""
+        """The system's own namespace, and that of its receiver and probe."""
         return self.name, self.watch_namespace
 
     @property
     def receiver(self) -> RemoteReceiver:
-        """The receiver in the cluster, from which recordings are fetched."""
+        """The receiver of the system's telemetry, which runs in the cluster."""
         return RemoteReceiver(self.api, self.watch_namespace)
 
     def definition(self) -> System:
-        """Return the definition of the running system; hosts are the nodes of its replicas."""
+        """Return the definition of the running system; its hosts are the nodes that replicas run on."""
         if (system := self._read_definition()) is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
         return system
 
     def _read_definition(self) -> System | None:
-        """Return the definition stored in the namespace, None without one."""
+        """Return the definition in the ConfigMap of the namespace, None without one."""
         described = self.api.get("ConfigMap", "system", self.watch_namespace)  # of a namespace that exists
         if described is None:
             described = self.api.get("ConfigMap", "system", self.name)
@@ -82,7 +82,7 @@ class KubernetesSystem:
         return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
 
     def status(self) -> SystemStatus:
-        """Return the status by the objects of both namespaces; raises LostError when the system's own is gone."""
+        """Return the status by the objects in both namespaces; raises LostError when the system's own is gone."""
         namespace = self.api.get("Namespace", self.name)
         if namespace is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} is gone.")
@@ -115,7 +115,7 @@ class KubernetesSystem:
         return [pod for namespace in self.namespaces for pod in self.api.list("Pod", namespace)]
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise an error when *plan*, read from the file *source*, cannot be injected here."""
+        """Raise an error when *plan* cannot be injected here; ConfigError if it is from the file *source*."""
         require(self.definition(), plan, CLUSTER.refusal, source=source)
         require_mechanisms(self.api, plan, self.prefer)
 
@@ -126,27 +126,27 @@ class KubernetesSystem:
         return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept, over)
 
     def set_rate(self, rate_rps: float) -> float:
-        """Change the rate of the load and return the former one; the pod of the generator is replaced."""
+        """Set the load to *rate_rps* and return the former rate; the load generator's pod is replaced."""
         former = self._rate()
         containers = [{"name": LOAD, "env": [{"name": "RATE_RPS", "value": f"{rate_rps:g}"}]}]
         self.api.patch("Deployment", LOAD, {"spec": {"template": {"spec": {"containers": containers}}}}, self.name)
         return former
 
     def flush(self) -> None:
-        """Wait until every process has sent its queued telemetry, which it does every second."""
+        """Wait until every process has sent its queued telemetry, which each does every second."""
         from opsassay.testbed.workload.runtime.instruments import EXPORT_EVERY_S
 
         time.sleep(2 * EXPORT_EVERY_S)
 
     def keep_load_log(self, path: Path) -> None:
-        """Do nothing: no load generator of a user runs on a cluster."""
+        """Do nothing: on a cluster there is no load generator of a user."""
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return what faults caused since *since_ns*, as recorded by present pods and those that faults removed."""
+        """Return what faults caused since *since_ns* (UTC), recorded by present pods and those that faults removed."""
         return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:
-        """Return what an observer of this system needs; the *protected* services default to its entries."""
+        """Return namespaces and probe URLs for an observer; *protected* defaults to the system's entries."""
         urls = self._urls(self.definition())
         named = {service: urls.get(service, f"http://{service}.{self.name}:{SERVICE_PORT}/") for service in protected}
         return Watched(
@@ -158,16 +158,16 @@ class KubernetesSystem:
         return ClusterProbes(self.api, self.watched(protected))
 
     def topology(self) -> set[tuple[topology.Entity, topology.Entity]]:
-        """Return the pairs of deployment, replica set, pod, node and service; see `topology.py`."""
+        """Return the (owner, owned), (node, pod), (service, pod) pairs of the namespace; see `topology.py`."""
         return topology.topology(self.api, self.name)
 
     def _image(self) -> str:
-        """Return the image of this system's containers."""
+        """Return the container image of this system's pods."""
         probe = self.api.get("Deployment", PROBE, self.watch_namespace)
         return str(probe["spec"]["template"]["spec"]["containers"][0]["image"]) if probe else IMAGE
 
     def _cores(self) -> int:
-        """Return the cores that the nodes give to pods; 0 when this user may not list nodes."""
+        """Return the sum of cores that nodes can allocate; 0 when this user may not list nodes."""
         try:
             nodes = self.api.list("Node")
         except DeniedError:
@@ -175,14 +175,14 @@ class KubernetesSystem:
         return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
 
     def _urls(self, system: System) -> dict[str, str]:
-        """Return entry service to the URL of a user's request."""
+        """Return {entry service: URL that users request}."""
         if system.namespace is not None:
             return dict(system.namespace.probes)
         paths = system.probe_paths()
         return {entry: f"http://{entry}.{self.name}:{SERVICE_PORT}{path}" for entry, path in paths.items()}
 
     def _rate(self) -> float:
-        """Return the rate of the load in requests per second."""
+        """Return the rate of the load in requests per second, 0 without a load generator."""
         generator = self.api.get("Deployment", LOAD, self.name)
         if generator is None:
             return 0.0
@@ -191,7 +191,7 @@ class KubernetesSystem:
 
 
 def what_holds(namespace: Object) -> str:
-    """Return the cluster's reasons why *namespace*, which is being deleted, still exists."""
+    """Return the reasons in the status of *namespace* why its deletion is not finished."""
     conditions = namespace.get("status", {}).get("conditions") or ()
     words = [c["message"] for c in conditions if c["status"] == "True" and c.get("message")]
     return " ".join(words) or "the cluster gives no reason"

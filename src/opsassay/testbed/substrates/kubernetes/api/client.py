@@ -65,12 +65,15 @@ class Api:
 
     @classmethod
     def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
-        """Return a connection by *kubeconfig* (None: kubectl's own rules); raises UserError when it is not usable."""
+        """Return a connection by *kubeconfig* (None: as kubectl finds it) and *context* (None: its current one).
+
+        Raises UserError when the kubeconfig cannot be used.
+        """
         file = str(kubeconfig) if kubeconfig else None
         return cls(partial(_connected, file), context)
 
     def group_of(self, kind: str) -> str:
-        """Return the API path of group and version for *kind*; asked of the server once where there are several."""
+        """Return the API path of group and version for *kind*, such as "apis/apps/v1"; may ask the server."""
         (group, plural, _), former = KINDS[kind], FORMER.get(kind)
         if former is None:
             return group
@@ -89,7 +92,7 @@ class Api:
         return version_in(self.group_of(kind))
 
     def path_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> str:
-        """Return the path of an object, or of a collection when no *name* is given."""
+        """Return the API path of the object *name*, or of the collection of *kind* without a *name*."""
         _, plural, namespaced = KINDS[kind]
         inside = f"/namespaces/{namespace}" if namespaced and namespace else ""
         return f"/{self.group_of(kind)}{inside}/{plural}" + (f"/{name}" if name else "")
@@ -107,12 +110,12 @@ class Api:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request; return the object or text of the response, or its bytes for a *raw_answer*.
+        """Send one request; return the JSON object or text of the response, or its bytes if *raw_answer*.
 
-        What may pass is tried again, five times within about six seconds: no connection, a server that is overloaded or
-        starting. A write whose answer was lost is tried again only where that changes nothing (GET, PUT, DELETE).
-        Credentials that are refused are read again from the kubeconfig, where somebody may have renewed them. Raises
-        LostError when the server cannot be reached, DeniedError for 401 and 403, ApiError for all else.
+        A lost connection or an overloaded or starting server is retried, by default five times within about six
+        seconds; a write without an answer only if repeating it changes nothing (PUT, DELETE). After a 401 the
+        kubeconfig is read again for renewed credentials. Raises LostError when the server cannot be reached,
+        DeniedError for 401 and 403, ApiError for other error statuses.
         """
         import urllib3
 
@@ -151,7 +154,7 @@ class Api:
         return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
 
     def create(self, manifest: Object, *, replace: bool = False) -> Object:
-        """Create the object of *manifest*; one of the same name is an error, or is merged into with *replace*."""
+        """Create the object of *manifest* and return it; one that exists raises ApiError 409, with *replace* it is patched."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         namespace = metadata.get("namespace")
         try:
@@ -165,7 +168,7 @@ class Api:
             return self.patch(kind, metadata["name"], manifest, namespace)
 
     def try_out(self, manifest: Object) -> str | None:
-        """Return why the server would refuse to create *manifest*, None when it would not; a dry run."""
+        """Return why the server refuses to create *manifest* in a dry run, None when it would not."""
         path = self.path_of(manifest["kind"], manifest["metadata"].get("namespace"))
         try:
             self.request("POST", path, manifest, query={"fieldManager": FIELD_MANAGER, "dryRun": "All"})
@@ -176,7 +179,7 @@ class Api:
     def patch(
         self, kind: str, name: str, change: Any, namespace: str | None = None, *, patch_type: str = "strategic"
     ) -> Object:
-        """Patch an object with *change*; *patch_type* is merge, strategic or json."""
+        """Patch the object *name* with *change* and return it; *patch_type* is merge, strategic or json."""
         return cast(
             "Object",
             self.request(
@@ -189,13 +192,13 @@ class Api:
         )
 
     def replace(self, item: Object) -> Object:
-        """Replace an object by *item*; raises ApiError 409 when its version is not the one that *item* names."""
+        """Replace an object by *item* and return it; raises ApiError 409 if the server has another resourceVersion."""
         metadata = item["metadata"]
         path = self.path_of(item["kind"], metadata.get("namespace"), metadata["name"])
         return cast("Object", self.request("PUT", path, item, query={"fieldManager": FIELD_MANAGER}))
 
     def delete(self, kind: str, name: str, namespace: str | None = None) -> bool:
-        """Delete an object; return whether there was one."""
+        """Delete the object *name* of *kind*; return False if there is none."""
         try:
             self.request("DELETE", self.path_of(kind, namespace, name), query={"propagationPolicy": "Background"})
         except ApiError as error:
@@ -205,15 +208,15 @@ class Api:
         return True
 
     def end_pods(self, namespace: str, grace_s: int) -> None:
-        """Delete all pods of *namespace* with a grace of *grace_s* seconds at most; raises as `request`."""
+        """Delete all pods of *namespace* with at most *grace_s* seconds of grace; raises errors as `request`."""
         self.request("DELETE", self.path_of("Pod", namespace), query={"gracePeriodSeconds": str(grace_s)})
 
     def watch(
         self, kind: str, version: str, namespace: str | None = None, on_start: Callable[[], None] = lambda: None
     ) -> Iterator[Object]:
-        """Yield the events after resource *version* until the server ends the watch; raises as `request`.
+        """Yield the watch events of *kind* after resource *version* until the server ends it; raises as `request`.
 
-        *on_start* is called when the server has accepted it, which may be long before the first event.
+        *on_start* is called when the server has accepted the watch, which may be long before the first event.
         """
         import urllib3
 
@@ -241,12 +244,12 @@ class Api:
         return bool(self._client.configuration.verify_ssl)
 
     def authority(self) -> bytes | None:
-        """Return the certificate authority (PEM) of the server, None where it is one of the machine's own."""
+        """Return the certificate authority (PEM) of the kubeconfig, None without one or without verification."""
         path = self._client.configuration.ssl_ca_cert
         return Path(path).read_bytes() if path and self.verifies else None
 
     def answers(self, timeout_s: float) -> bool:
-        """Return whether the server answers within *timeout_s*, tried once."""
+        """Return whether the server sends any response within *timeout_s*; it is asked once."""
         try:
             self.request("GET", "/readyz", timeout_s=timeout_s, tries=1)
         except LostError:
@@ -256,7 +259,7 @@ class Api:
         return True
 
     def require(self) -> str:
-        """Return the server's version; raises StartError when it is not ready, else as `request`."""
+        """Return the server's version; raises StartError when it is not ready, other errors as `request`."""
         version = self.request("GET", "/version")["gitVersion"]
         try:
             self.request("GET", "/readyz")
@@ -265,7 +268,7 @@ class Api:
         return str(version)
 
     def _send(self, *request: Any) -> Any:
-        """Send a request by `_send_once`, and again when it was denied and the kubeconfig has new credentials."""
+        """Send a request by `_send_once`, and once more if the answer is 401 and the kubeconfig has new credentials."""
         refused = self._credentials()
         answer = self._send_once(*request)
         if answer.status != 401 or not self._renewed(refused):
@@ -274,13 +277,13 @@ class Api:
         return self._send_once(*request)
 
     def _credentials(self) -> dict[str, Any]:
-        """Return the present credentials: headers, and the files of a certificate."""
+        """Return the present credentials: {header: value}, and "certificate": its two files."""
         configuration = self._client.configuration
         headers = {one["key"]: one["value"] for one in configuration.auth_settings().values()}
         return {**headers, "certificate": (configuration.cert_file, configuration.key_file)}
 
     def _renewed(self, former: Mapping[str, Any]) -> bool:
-        """Read the kubeconfig again; return whether its credentials differ from the *former* ones."""
+        """Read the kubeconfig again if needed; return whether its credentials differ from *former*."""
         if self._credentials() == former:
             with suppress(UserError):  # whoever logs in may have written half of it: then these are refused
                 self._client, _ = self._connected(self.context)
@@ -296,7 +299,7 @@ class Api:
         timeout_s: float,
         extra_headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send one request without a retry; return the response, whose content is not read yet."""
+        """Send one request, without a retry; return the urllib3 response, its body not read yet."""
         import urllib3
 
         configuration = self._client.configuration
@@ -316,7 +319,7 @@ class Api:
         )
 
     def _unreachable_error(self, error: Exception) -> LostError:
-        """Return the error that the API server cannot be reached."""
+        """Return the LostError for *error*: the API server cannot be reached."""
         return LostError(f"The API server of {self.context} ({self.server}) cannot be reached: {error}.")
 
     def _refusal_error(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
@@ -337,7 +340,7 @@ class Api:
 
 
 def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
-    """Return a client for *context* of the kubeconfig *file*, and that context; raises UserError when unusable."""
+    """Return (client, context name) for *context* of the kubeconfig *file*; raises UserError when it is unusable."""
     try:
         from kubernetes import config
     except ImportError as error:
@@ -358,7 +361,7 @@ def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
 
 
 def _decode_answer(answer: Any, raw: bytes) -> Any:
-    """Return *raw* as JSON if the answer says that it is, otherwise as text."""
+    """Return *raw* parsed as JSON if the content type of *answer* is JSON, else as text."""
     if "json" in (answer.headers.get("Content-Type") or ""):
         return json.loads(raw)
     return raw.decode(errors="replace")

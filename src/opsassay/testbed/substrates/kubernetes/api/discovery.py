@@ -24,7 +24,7 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def discovery(path: str, kinds: Iterable[str]) -> Any:
-    """Return the discovery document at *path* of a server with *kinds*; None for another path."""
+    """Return the discovery document at *path* of an API server that serves *kinds*; None for other paths."""
     if path in HEALTH:
         return b"ok"
     if path == "/version":
@@ -36,7 +36,7 @@ def discovery(path: str, kinds: Iterable[str]) -> Any:
 
 
 def _describe_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
-    """Return what the API answers at *path* about its *groups* (path to kinds); None for an unknown path."""
+    """Return the document on *groups* ({path: kinds}) at *path*: a list of them or of resources; None if unknown."""
     named = {group.rpartition("/")[0]: _describe_group(group) for group in groups if group != CORE}
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
@@ -48,14 +48,14 @@ def _describe_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
 
 
 def _describe_group(group: str) -> dict[str, Any]:
-    """Return one API group as the list of groups shows it."""
+    """Return the entry of the API path *group* in the list of groups."""
     name, _, version = version_in(group).partition("/")
     one = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [one], "preferredVersion": one}
 
 
 def _describe_resources(group: str, kinds: Iterable[str]) -> dict[str, Any]:
-    """Return the list of the resources *kinds* of *group*."""
+    """Return the APIResourceList of *kinds*, which are in *group*."""
     resources = []
     for kind in kinds:
         _, plural, namespaced = KINDS[kind]

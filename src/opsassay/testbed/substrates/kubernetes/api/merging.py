@@ -20,7 +20,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any) -> Any:
-    """Return *target* after a strategic merge patch: lists of named objects are merged by name, ``$patch`` replaces."""
+    """Return *target* after a strategic merge *patch*: lists of named objects merge by name, ``$patch`` replaces."""
     if isinstance(patch, dict) and isinstance(target, dict):
         if patch.get("$patch") == "replace":
             return {key: value for key, value in patch.items() if key != "$patch"}
@@ -41,7 +41,7 @@ def strategic(target: Any, patch: Any) -> Any:
 
 
 def _merges_by_name(patch: list[Any]) -> bool:
-    """Return whether the list *patch* merges item by item: each has a name or a $patch instruction."""
+    """Return whether each item of the list *patch* has a name or is a $patch instruction."""
     return all(_has_name(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 

@@ -33,12 +33,12 @@ class Mirror:
         self._thread = threading.Thread(target=self._follow_until_stopped, name=f"mirror-{kind}", daemon=True)
 
     def start(self) -> Mirror:
-        """Start the thread that follows the objects, and return at once."""
+        """Start the thread that lists and watches the objects; return this mirror at once."""
         self._thread.start()
         return self
 
     def wait(self, timeout_s: float = 20.0) -> None:
-        """Wait until the objects have been listed; raises the error that prevents it."""
+        """Wait until the objects have been listed once; raises the error that prevents it, or StartError when late."""
         if not self._synced.wait(timeout_s):
             raise self.error or StartError(f"{self.kind} objects were not listed within {timeout_s:g} s.")
 
@@ -48,15 +48,15 @@ class Mirror:
 
     @property
     def fresh(self) -> bool:
-        """Whether the objects are up to date: listed, and their watch not interrupted."""
+        """Whether the objects are up to date: listed, and the watch is not interrupted."""
         return self._synced.is_set() and self.error is None
 
     def all(self) -> list[Object]:
-        """Return the present objects."""
+        """Return the present objects as a new list."""
         return list(self.objects.values())
 
     def _follow_until_stopped(self) -> None:
-        """Watch the objects until it is stopped; list them anew after a lost watch, with growing pauses."""
+        """Watch the objects until `stop`; after a lost watch, list them anew, with growing pauses."""
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
@@ -78,7 +78,7 @@ class Mirror:
             pause = min(pause * 2, RETRY_LIMIT_S)
 
     def _list_anew(self) -> None:
-        """List all objects; report those that are gone as DELETED and the others as ADDED."""
+        """List all objects, then report those that are gone as DELETED and all others as ADDED."""
         answer = self.api.request("GET", self.api.path_of(self.kind, self.namespace))
         self.lists += 1
         found = {_key_of_item(item): item for item in answer["items"]}
@@ -93,7 +93,7 @@ class Mirror:
             self._notify_change("ADDED", item)
 
     def _follow(self) -> None:
-        """Apply events until the watch ends."""
+        """Watch the objects and apply each event, until the server ends the watch; raises ApiError."""
         for event in self.api.watch(self.kind, self._version, self.namespace, on_start=self._well):
             if self._stopping.is_set():
                 return
@@ -110,7 +110,7 @@ class Mirror:
             self._notify_change(what, item)
 
     def _well(self) -> None:
-        """Clear the error, after the server has answered."""
+        """Reset `error`, since the server has answered."""
         self.error = None
 
     def _notify_change(self, event_type: str, item: Object) -> None:

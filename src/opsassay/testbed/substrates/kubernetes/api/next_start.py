@@ -27,7 +27,11 @@ Pending = defaultdict[str, tuple[str, ...]]
 def next_start(
     objects: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
 ) -> tuple[Configured, dict[str, tuple[str, ...]]]:
-    """Return entity to digest of its configuration at the next start, and to its ready pods with an older one."""
+    """Return {entity: digest of its configuration for new pods}, and {entity: ready pods started with an older one}.
+
+    *objects* are by kind; entities are deployment templates, ConfigMaps, claims, and nodes that people closed to
+    pods.
+    """
     configured, pending = Configured(), Pending(tuple)
     pods = [pod for pod in objects["Pod"] if is_ready(pod)]
     _note_templates(objects["Deployment"], objects["ReplicaSet"], pods, configured, pending)
@@ -47,7 +51,7 @@ def _note_templates(
     configured: Configured,
     pending: Pending,
 ) -> None:
-    """Add each deployment's template to *configured*, and pods of a former template to *pending*."""
+    """Add each deployment's template to *configured*, and its ready pods of a former template to *pending*."""
     for deployment in deployments:
         workload = deployment["metadata"]["name"]
         name, template = f"Deployment {workload} template", _plain(deployment)
@@ -62,7 +66,7 @@ def _note_templates(
 
 
 def _note_config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
-    """Add each config map to *configured*, and pods that started before its last change to *pending*."""
+    """Add each ConfigMap to *configured*, and the pods that started before its last change to *pending*."""
     known = {one["metadata"]["name"]: one for one in maps}
     for key, one in known.items():
         content = json.dumps([one.get("data"), one.get("binaryData")], sort_keys=True)
@@ -75,7 +79,7 @@ def _note_config_maps(maps: Iterable[Object], pods: Iterable[Object], configured
 
 
 def _note_claims(claims: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
-    """Add each volume claim to *configured*, and pods whose claim is gone to *pending*."""
+    """Add each volume claim to *configured*, and pods whose claim is deleted to *pending*."""
     kept = {one["metadata"]["name"]: one for one in claims if "deletionTimestamp" not in one["metadata"]}
     configured |= {f"PersistentVolumeClaim {key}": one["metadata"]["uid"] for key, one in kept.items()}
     for pod in pods:
@@ -86,7 +90,7 @@ def _note_claims(claims: Iterable[Object], pods: Iterable[Object], configured: C
 
 
 def _plain(workload: Object, *, with_restarts: bool = True) -> str:
-    """Return the pod template of *workload* as JSON without its hash label, or restart annotation."""
+    """Return the pod template of *workload* as JSON, without hash label, and restart time unless *with_restarts*."""
     template: dict[str, Any] = json.loads(json.dumps(workload["spec"]["template"]))
     metadata = template.setdefault("metadata", {})
     (metadata.get("labels") or {}).pop(HASH_LABEL, None)
@@ -107,20 +111,20 @@ def _maps_of(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _started(pod: Object) -> str:
-    """Return the start of the first container of *pod*, ISO 8601 as in the API; '' when unknown."""
+    """Return the ISO 8601 time when the first container of *pod* started; '' when unknown."""
     states = [one.get("state", {}).get("running") or {} for one in pod["status"].get("containerStatuses") or ()]
     return min((state["startedAt"] for state in states if "startedAt" in state), default="")
 
 
 def _changed(item: Object) -> str:
-    """Return the time of the last write to *item*."""
+    """Return the ISO 8601 time of the last write to *item*, by its managed fields."""
     metadata = item["metadata"]
     times: list[str] = [one["time"] for one in metadata.get("managedFields") or () if "time" in one]
     return max([str(metadata.get("creationTimestamp", "")), *times])
 
 
 def _closed(node: Object) -> str:
-    """Return the taints and cordon that people set on *node* against pods, as text; '' when there are none."""
+    """Return the cordon and taints on *node* that keep pods away, as JSON without the kubelet's own; '' without any."""
     taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
     closing = [one for one in taints if one["effect"] in {"NoSchedule", "NoExecute"}]
     unschedulable = bool(node["spec"].get("unschedulable"))

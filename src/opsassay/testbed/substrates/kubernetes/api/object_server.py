@@ -55,11 +55,11 @@ class ObjectServer(SmallApi):
         super().__init__(self.answer, socket)
 
     def put(self, kind: str, namespace: str, name: str, **body: Any) -> Object:
-        """Store an object of *kind* and return it with a new resourceVersion."""
+        """Store an object of *kind* with *body* and return it with a new resourceVersion."""
         return self.keep((kind, namespace, name), body)
 
     def keep(self, key: Key, body: Mapping[str, Any]) -> Object:
-        """Store the object *body* under *key* and return it, with metadata that agree with the key."""
+        """Store *body* under *key* (kind, namespace, name), which sets its metadata; return the stored object."""
         _, namespace, name = key
         inside = {"namespace": namespace} if namespace else {}
         rest = {field: value for field, value in body.items() if field not in ("kind", "apiVersion", "metadata")}
@@ -69,13 +69,13 @@ class ObjectServer(SmallApi):
             return self.objects[key]
 
     def refused(self, method: str, path: str) -> Outcome | None:
-        """Return the refusal of a write by a read-only server, None for other requests."""
+        """Return a 403 response for a write if this server is read-only, else None."""
         if method in ("GET", "HEAD", "OPTIONS") or not self._read_only:
             return None
         return failure(403, f"{path} is forbidden: this server is read-only and takes no {method}")
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Outcome | None:
-        """Return the response to a request as an API server gives it; None closes the connection."""
+        """Return the (status, body) with which an API server answers a request; None closes the connection."""
         if path in self.texts:
             return 200, self.texts[path]
         with self._lock:
@@ -94,12 +94,12 @@ class ObjectServer(SmallApi):
             return outcome
 
     def _list_kinds(self) -> list[str]:
-        """Return the kinds that are served: those of optional API groups only if there are objects of them."""
+        """Return the served kinds; optional API groups are served only if objects of them exist."""
         there = {kind for kind, _, _ in self.objects}
         return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUPS)]
 
     def _read_objects(self, place: ApiPlace, query: Mapping[str, str]) -> Outcome:
-        """Answer a GET of one object, a list or a watch, as objects or as a table."""
+        """Return the response to a GET of one object, a list or a watch, as objects or as a table."""
         as_table = "as=Table" in header(self.request.headers, "Accept")
         if place.name:
             item = self._whole_object(self._existing(place))
@@ -120,12 +120,12 @@ class ObjectServer(SmallApi):
         return 200, {**listed, "metadata": {"resourceVersion": version}, "items": items}
 
     def _whole_object(self, key: Key) -> Object:
-        """Return the stored object with kind and apiVersion."""
+        """Return the stored object *key* with its kind and apiVersion."""
         kind = key[0]
         return {"kind": kind, "apiVersion": version_in(KINDS[kind][0]), **self.objects[key]}
 
     def _existing(self, place: ApiPlace) -> Key:
-        """Return the key of the object at *place*; raises StatusError when there is none."""
+        """Return the key of the object at *place*; raises StatusError (404) without one."""
         key = (place.kind, place.namespace, place.name)
         if key in self.objects:
             return key
@@ -134,7 +134,7 @@ class ObjectServer(SmallApi):
         raise StatusError(failure(404, f'{_group_plural(place.kind)} "{place.name}" not found', details=details))
 
     def _write_object(self, method: str, place: ApiPlace, body: Any, *, dry: bool) -> Outcome:
-        """Create, replace, patch or delete an object; *dry* changes nothing; raises StatusError."""
+        """Create, replace, patch or delete an object; return the response; *dry* stores nothing; raises StatusError."""
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
         if method != "DELETE":
@@ -159,7 +159,7 @@ class ObjectServer(SmallApi):
         return 200, self._whole_object(key)
 
     def _create_object(self, place: ApiPlace, body: Object, dry: bool) -> Outcome:
-        """Create the object *body*; *dry* changes nothing; raises StatusError when it exists or has no name."""
+        """Create the object *body* and return the response; raises StatusError if it exists or has no name."""
         name = place.name or body.get("metadata", {}).get("name")
         if not name or not isinstance(name, str):
             raise StatusError(failure(400, "metadata.name is missing"))
@@ -173,7 +173,7 @@ class ObjectServer(SmallApi):
 
 
 def parse_path(path: str) -> ApiPlace:
-    """Parse the API *path*; raises StatusError when it names no known kind."""
+    """Return kind, namespace and name in the API *path*; raises StatusError (404) for an unknown kind."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     depth = 2 if parts[0] == "api" else 3
     group, rest = "/".join(parts[:depth]), parts[depth:]
@@ -188,12 +188,12 @@ def parse_path(path: str) -> ApiPlace:
 
 
 def _group_of_kind(kind: str) -> str:
-    """Return the API group of *kind*, "" for the core group."""
+    """Return the API group of *kind* without its version, "" for the core group."""
     return version_in(KINDS[kind][0]).rpartition("/")[0]
 
 
 def _group_plural(kind: str) -> str:
-    """Return the plural of *kind* as in messages of a server: with its group, unless that is the core."""
+    """Return "PLURAL.GROUP" of *kind* as servers write it in messages; PLURAL for the core group."""
     return ".".join(filter(None, (KINDS[kind][1], _group_of_kind(kind))))
 
 

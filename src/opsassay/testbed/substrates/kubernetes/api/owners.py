@@ -14,13 +14,13 @@ OWNER = "opsassay/owner"
 
 
 def this_process() -> str:
-    """Return a text that identifies this process among all machines: host, pid and start time."""
+    """Return "HOST:PID:START", which identifies this process among all machines."""
     process = psutil.Process(os.getpid())
     return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
 
 
 def owner_is_dead(item: Object) -> bool:
-    """Return whether the owner of *item* was a process of this machine that has ended."""
+    """Return whether the owner annotation of *item* names a process of this machine that has ended."""
     owner = (item["metadata"].get("annotations") or {}).get(OWNER)
     if owner is None:
         return False

@@ -39,12 +39,12 @@ def is_ready(pod: Object) -> bool:
 
 
 def is_over(pod: Object) -> bool:
-    """Return whether *pod* has finished or failed for good, like a job's or an evicted one."""
+    """Return whether *pod* has succeeded or failed for good, as those of finished jobs and evicted ones."""
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def owner_of(item: Object) -> tuple[str, str] | None:
-    """Return (kind, name) of the controller that made *item*; None without one."""
+    """Return (kind, name) of the controller that owns *item*, None without one."""
     for reference in item["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return reference["kind"], reference["name"]
@@ -52,7 +52,10 @@ def owner_of(item: Object) -> tuple[str, str] | None:
 
 
 def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> tuple[str, str]:
-    """Return (kind, name) of the workload that *pod* belongs to; a pod without one is its own."""
+    """Return (kind, name) of the top-level workload of *pod*; of a pod without one, ("Pod", its name).
+
+    *replica_sets*, by (namespace, name), lead from a replica set to its deployment.
+    """
     owner = owner_of(pod)
     if owner is None:
         return "Pod", pod["metadata"]["name"]
@@ -63,7 +66,7 @@ def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> 
 
 
 def desired(workload: Object) -> int:
-    """Return the desired number of replicas of *workload*; of a daemon set one for each node that it may run on."""
+    """Return the desired replicas of *workload*; for a DaemonSet the number of nodes that should run it."""
     if workload["kind"] == "DaemonSet":
         return int(workload.get("status", {}).get("desiredNumberScheduled", 0))
     return int(workload["spec"].get("replicas", 1))
@@ -72,10 +75,10 @@ def desired(workload: Object) -> int:
 def availability(
     pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D1, the share of ready replicas, and the pods that are not ready; None when no replica is desired.
+    """Return (D1: share of desired replicas that are ready or None without any, names of pods that are not ready).
 
-    All replicas are those that the workloads want, and the pods that belong to none: a replica whose pod has gone counts as
-    missing, a surplus pod does not make up for another workload's.
+    A missing pod counts as a replica that is not ready, and a surplus pod does not make up for another workload's;
+    a pod without a workload is a replica of its own.
     """
     expected = {(w["kind"], w["metadata"]["namespace"], w["metadata"]["name"]): desired(w) for w in workloads}
     ready = dict.fromkeys(expected, 0)
@@ -107,7 +110,7 @@ def backends(endpoints: Object | None) -> tuple[int, int]:
 
 
 def populated(endpoints: Mapping[str, Object | None]) -> tuple[float, tuple[str, ...]]:
-    """Return D2, the least share of ready backends in *endpoints* (by service), and the services with none."""
+    """Return (D2: least share of ready addresses of a service, services without any), by service's *endpoints*."""
     counts = {service: backends(found) for service, found in endpoints.items()}
     empty = tuple(sorted(service for service, (ready, _) in counts.items() if not ready))
     shares = [ready / total if total else 0.0 for ready, total in counts.values()]
@@ -115,7 +118,7 @@ def populated(endpoints: Mapping[str, Object | None]) -> tuple[float, tuple[str,
 
 
 def is_critical(pod: Object) -> bool:
-    """Return whether *pod* is critical to the cluster: by its priority, or as a part of the control plane."""
+    """Return whether *pod* has a system-critical priority class or is labelled as part of the control plane."""
     labels = pod["metadata"].get("labels") or {}
     return pod["spec"].get("priorityClassName") in CRITICAL_PRIORITIES or labels.get("tier") == "control-plane"
 
@@ -126,10 +129,10 @@ def control_plane(
     expected: Mapping[str, int] | None = None,
     replica_sets: Mapping[tuple[str, str], Object] | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return D4, the share of critical parts that are ready, and those that are not.
+    """Return (D4: share of critical parts that are ready or None without any, names of the others).
 
-    *components* are parts that are no pods here, by name: on a managed cluster, or on our native one. *expected* is how
-    many there were of each (`critical_parts`): a part that has vanished fails, under the name of its workload.
+    *components* are {part: healthy} of parts that are not pods. *expected* is the result of `critical_parts`
+    before: a part with fewer pods now fails under its workload's name.
     """
     critical = [pod for pod in pods if is_critical(pod) and not is_over(pod) and not _is_leaving(pod)]
     parts = {pod["metadata"]["name"]: is_ready(pod) for pod in critical}
@@ -145,7 +148,7 @@ def critical_parts(
     components: Mapping[str, bool] | None = None,
     replica_sets: Mapping[tuple[str, str], Object] | None = None,
 ) -> dict[str, int]:
-    """Return critical part to the number of its pods, by workload; a static pod, and a component, is one by itself."""
+    """Return {critical workload: number of its pods}; static pods and *components* count as one each."""
     found = Counter(
         pod["metadata"]["name"] if kind in ("Pod", "Node") else name
         for pod in pods
@@ -156,12 +159,12 @@ def critical_parts(
 
 
 def has_own_control_plane(pods: Iterable[Object]) -> bool:
-    """Return whether the control plane runs as pods; else its health endpoint is used."""
+    """Return whether a part of the control plane runs as one of *pods*, so that its readiness can be seen."""
     return any((p["metadata"].get("labels") or {}).get("component") in PARTS for p in pods)
 
 
 def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]) -> tuple[Entity, ...]:
-    """Return the pods, without deleted ones, as entities of a timeline: service, node, readiness and image."""
+    """Return the pods that are not over or being deleted as timeline entities: service, node, readiness, image tag."""
     return tuple(
         Entity(
             id=pod["metadata"]["name"],
@@ -177,13 +180,13 @@ def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Obje
 
 
 def _incarnation(pod: Object) -> str:
-    """Return an id that changes with every start of a container of *pod*."""
+    """Return an id of *pod* that changes when the pod is replaced or one of its containers restarts."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     return f"{pod['metadata'].get('uid', '')[:8]}/{sum(int(one.get('restartCount', 0)) for one in statuses)}"
 
 
 def programs(workloads: Iterable[Object]) -> dict[str, str]:
-    """Return workload name to a digest of what its containers run, and as which user."""
+    """Return {"NAME program": JSON of what its containers run, and with which rights} for each workload."""
     found: dict[str, list[list[Any]]] = {}
     for owner in workloads:
         if owner_of(owner) is not None:
@@ -200,7 +203,7 @@ def programs(workloads: Iterable[Object]) -> dict[str, str]:
 
 
 def _program(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of *container* that decide what it runs: program, mounts over its image, loader variables."""
+    """Return what decides what *container* runs: command, image and the like, mounts, dynamic loader variables."""
     mounts = [[one["mountPath"], one.get("subPath", "")] for one in container.get("volumeMounts") or ()]
     loader = {one["name"]: one.get("value", IS_SET) for one in container.get("env") or () if one["name"] in LOADERS}
     found = {key: container[key] for key in PROGRAM if container.get(key)}
@@ -208,7 +211,7 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exposure(services: Iterable[Object]) -> dict[str, str]:
-    """Return which of *services* have an external address, and which also send to pods not ready, under two fixed names."""
+    """Return, under two fixed names, the services with an external address, and those that publish unready pods."""
     outside, unready = {}, []
     for service in services:
         name, spec = service["metadata"]["name"], service["spec"]
@@ -226,9 +229,10 @@ _ASSIGNED = ("clusterIP", "clusterIPs", "healthCheckNodePort", "internalTrafficP
 
 
 def plain_settings(objects: Mapping[str, Iterable[Object]]) -> dict[str, str]:
-    """Return setting to value: desired replicas, and the specs of services and of the kinds `ALWAYS_SET`.
+    """Return {setting: value}: desired replicas, and specs of services and of the kinds `ALWAYS_SET`.
 
-    *objects* are given by kind. What a cluster assigns to a service is left out, so that one that is made anew is the same.
+    *objects* are by kind. Fields that the cluster assigns to a service are left out, so that a recreated service is
+    equal.
     """
     found = {
         f"{kind} {one['metadata']['name']} replicas": str(one["spec"]["replicas"])
@@ -245,7 +249,10 @@ def plain_settings(objects: Mapping[str, Iterable[Object]]) -> dict[str, str]:
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], digest_key: str = "") -> dict[str, str]:
-    """Return setting to value, secrets as digests under *digest_key*, for probes, limits, policies and the like."""
+    """Return {setting: value} of probes, limits, protecting variables and network policies.
+
+    Secrets are digests keyed by *digest_key*.
+    """
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
@@ -263,7 +270,7 @@ def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], 
 
 
 def why_not_ready(pod: Object) -> str:
-    """Return a clause on why *pod* is not ready: no room, no image, a crash, a probe, a lost node."""
+    """Return the reason that the status of *pod* gives for not being ready: a waiting container, scheduling, phase."""
     status = pod.get("status", {})
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = container.get("state", {}).get("waiting")

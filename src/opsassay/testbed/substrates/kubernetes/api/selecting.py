@@ -37,7 +37,7 @@ _REQUIREMENT = re.compile(
 
 
 def by_labels(selector: str) -> Selects:
-    """Return a function that tells whether an object matches the label *selector*; raises StatusError."""
+    """Return a function from object to whether it matches the label *selector*; raises StatusError (400)."""
     requirements = list(_parse_requirements(selector))
 
     def selects(item: Mapping[str, Any]) -> bool:
@@ -48,7 +48,7 @@ def by_labels(selector: str) -> Selects:
 
 
 def by_fields(selector: str, kind: str) -> Selects:
-    """Return a function that tells whether an object of *kind* matches the field *selector*; raises StatusError."""
+    """Return a function from object of *kind* to whether it matches the field *selector*; raises StatusError (400)."""
     requirements = []
     for part in filter(None, selector.split(",")):
         found = re.fullmatch(r"\s*([A-Za-z.]+)\s*(==|=|!=)\s*([^\s=!]*)\s*", part)
@@ -62,7 +62,7 @@ def by_fields(selector: str, kind: str) -> Selects:
 
 
 def _parse_requirements(selector: str) -> Iterator[Selects]:
-    """Yield a test on labels for each requirement of *selector*; raises StatusError (400)."""
+    """Yield a function from labels to bool for each requirement of *selector*; raises StatusError (400)."""
     position = 0
     while position < len(selector.rstrip()):
         found = _REQUIREMENT.match(selector, position)
@@ -73,7 +73,7 @@ def _parse_requirements(selector: str) -> Iterator[Selects]:
 
 
 def _make_requirement(match: re.Match[str]) -> Selects:
-    """Return the test on labels that one matched requirement stands for."""
+    """Return the function from labels to bool for one requirement, a *match* of the pattern."""
     key, values = match["key"], {one.strip() for one in (match["values"] or "").split(",")}
     if match["none"]:
         absent = match["absent"]

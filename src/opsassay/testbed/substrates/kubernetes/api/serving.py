@@ -33,7 +33,7 @@ class ServedObjects:
 
     @property
     def asked(self) -> list[tuple[str, str, dict[str, str]]]:
-        """(method, path, query) of the last requests, at most 2,000."""
+        """The (method, path, query) of the last requests, at most 2,000."""
         return [(request.method, request.path, request.query) for request in list(self._server.asked)]
 
 
@@ -59,7 +59,7 @@ def serving_objects(
 
 
 def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
-    """Return key to body of *objects* and of their namespaces, without kind and apiVersion."""
+    """Return {(kind, namespace, name): object} of *objects* and their namespaces, with metadata that a server adds."""
     keyed: dict[Key, dict[str, Any]] = {}
     for number, one in enumerate(objects):
         key, body = _read(number, one)
@@ -78,7 +78,7 @@ def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
 
 
 def _read(position: int, manifest: Mapping[str, Any]) -> tuple[Key, dict[str, Any]]:
-    """Return key and body of *manifest*, the object at *position*; raises UserError when it cannot be served."""
+    """Return (key, body without kind and apiVersion) of *manifest*, number *position*; raises UserError."""
     try:
         body = json.loads(json.dumps(dict(manifest)))  # a copy, so that the caller's stay as they are
         kind, version, metadata = body.pop("kind"), body.pop("apiVersion"), body["metadata"]
@@ -105,5 +105,6 @@ def _read(position: int, manifest: Mapping[str, Any]) -> tuple[Key, dict[str, An
 
 
 def _key_text(key: Key) -> str:
+    """Return *key* as "KIND NAMESPACE/NAME", or "KIND NAME" without a namespace."""
     kind, namespace, name = key
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

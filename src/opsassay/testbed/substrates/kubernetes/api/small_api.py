@@ -60,11 +60,11 @@ class SmallApi:
 
     @property
     def request(self) -> ApiRequest:
-        """The request that the present thread answers."""
+        """The request that the calling thread answers."""
         return self._of_thread.request  # type: ignore[no-any-return]
 
     def refused(self, _method: str, _path: str) -> Outcome | None:
-        """Return the response to a request that is refused before its body is read, else None."""
+        """Return the response to a request that is refused before its body is read; None here, for subclasses."""
         return None
 
     def remove_socket(self) -> None:
@@ -73,7 +73,7 @@ class SmallApi:
             self._socket.unlink(missing_ok=True)
 
     def serve(self, connection: Socket) -> None:
-        """Read and answer the one request of *connection*."""
+        """Read one request from *connection* and send the response of the script."""
         request = None
         with suppress(OSError):  # the other end went away, or took too long
             try:
@@ -90,7 +90,7 @@ class SmallApi:
                 send_answer(connection, outcome)
 
     def _heard(self, connection: Socket) -> ApiRequest | None:
-        """Read a request; return None when there is none or it was refused; raises UnreadableError."""
+        """Read and record a request; return None without one or after refusing it; raises UnreadableError."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if (head := read_head(connection, deadline)) is None:
             return None
@@ -107,7 +107,7 @@ class SmallApi:
         return self._note_request(head, read_body(connection, head, deadline))
 
     def _note_request(self, head: RequestHead, body: Any) -> ApiRequest:
-        """Store the request of this thread and return it."""
+        """Append the request to `asked`, which keeps the last ones, and return it."""
         request = ApiRequest(head.method, head.path, head.query, head.headers, body)
         self.asked.append(request)
         del self.asked[:-MOST_ASKED]

@@ -24,7 +24,7 @@ NO_RESOURCE = "the server could not find the requested resource"
 
 
 def failure(code: int, message: str, reason: str = "", details: Mapping[str, Any] | None = None) -> Outcome:
-    """Return the response with HTTP status *code* and *message*; *reason* defaults to that of the code."""
+    """Return (*code*, Status object) of a failure with *message*; *reason* defaults to that of the HTTP code."""
     said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
     return code, {**said, "reason": reason or _REASONS.get(code, ""), "details": dict(details or {}), "code": code}
 
@@ -38,5 +38,5 @@ class StatusError(Exception):
 
 
 def success(details: Mapping[str, Any]) -> Outcome:
-    """Return the response to a successful deletion."""
+    """Return (200, Status object) of a successful deletion with *details*."""
     return 200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": dict(details)}

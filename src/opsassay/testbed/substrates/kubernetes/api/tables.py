@@ -9,7 +9,7 @@ from typing import Any
 from opsassay.core.schema.files import packaged_yaml
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 
-RunSpec = Callable[[Object], Any]
+Cell = Callable[[Object], Any]
 
 NONE, UNKNOWN = "<none>", "<unknown>"
 WIDE = 1
@@ -17,7 +17,7 @@ WIDE = 1
 
 
 def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
-    """Return *items* of *kind* as a Table of ``meta.k8s.io/v1``; *version* is the list's, '' for a single object."""
+    """Return *items* of *kind* as a Table of ``meta.k8s.io/v1``; *version* is the list's resourceVersion or ''."""
     columns = [("Name", lambda item: item["metadata"]["name"], 0), *COLUMNS.get(kind, (("Age", CELLS["age"], 0),))]
     definitions = [
         {
@@ -66,8 +66,8 @@ def _join_two_units(large: int, large_unit: str, small: int, small_unit: str) ->
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
-def _text(cell: RunSpec, item: Object) -> str:
-    """Return the text of *cell* for *item*, `<unknown>` where the object has an unusual form."""
+def _text(cell: Cell, item: Object) -> str:
+    """Return the text of *cell* for *item*: `<none>` for None, `<unknown>` where the object has an unusual form."""
     try:
         value = cell(item)
     except (TypeError, AttributeError, LookupError, ValueError):
@@ -76,12 +76,12 @@ def _text(cell: RunSpec, item: Object) -> str:
 
 
 def _metadata_alone(item: Object) -> dict[str, Any]:
-    """Return *item* with its metadata only."""
+    """Return the PartialObjectMetadata of *item*, which rows of a table carry."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
-def cell_at(*path: str, absent: Any = None) -> RunSpec:
-    """Return the table cell with the value at *path* of an object, *absent* where there is none."""
+def cell_at(*path: str, absent: Any = None) -> Cell:
+    """Return a function from object to the value at *path* in it, *absent* where there is none."""
 
     def cell(item: Object) -> Any:
         found: Any = item
@@ -93,22 +93,22 @@ def cell_at(*path: str, absent: Any = None) -> RunSpec:
 
 
 def _comma_list(words: Iterable[Any]) -> str | None:
-    """Return *words* with commas between, None when there are none."""
+    """Return *words* joined by commas, None when there are none."""
     return ",".join(str(word) for word in words) or None
 
 
-def _pairs_at(*path: str) -> RunSpec:
-    """Return a function that lists the mapping at *path* of an object as "key=value,..."."""
+def _pairs_at(*path: str) -> Cell:
+    """Return a function from object to the mapping at *path* as "key=value,..."."""
     return lambda item: _comma_list(f"{key}={value}" for key, value in (cell_at(*path)(item) or {}).items())
 
 
-def _each(field: str, *path: str) -> RunSpec:
-    """Return the table cell that lists *field* of the containers at *path*."""
+def _each(field: str, *path: str) -> Cell:
+    """Return a function from object to the values of *field* of the containers at *path*, joined by commas."""
     return lambda item: _comma_list(one[field] for one in cell_at(*path, "containers")(item) or ())
 
 
 def _container_statuses(item: Object) -> list[Any]:
-    """Return the statuses of a pod's containers."""
+    """Return the container statuses of the pod *item*, [] without any."""
     return cell_at("status", "containerStatuses")(item) or []
 
 
@@ -131,7 +131,7 @@ def _status_word(item: Object) -> str:
 
 
 def _ready_of_desired(item: Object) -> str:
-    """Return ready and desired replicas, such as ``1/2``."""
+    """Return "ready/desired" replicas of *item*, such as ``1/2``."""
     return f"{cell_at('status', 'readyReplicas', absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
 
 
@@ -162,16 +162,17 @@ def _list_hosts(item: Object) -> str:
 
 
 def _ingress_ports(item: Object) -> str:
-    """Return "80", or "80, 443" for an ingress with TLS."""
+    """Return the ports of the ingress *item*: "80", or "80, 443" if it has TLS."""
     return "80, 443" if cell_at("spec", "tls")(item) else "80"
 
 
 def _role_of_binding(item: Object) -> str:
+    """Return "KIND/NAME" of the role that the binding *item* grants."""
     return f"{item['roleRef']['kind']}/{item['roleRef']['name']}"
 
 
-def _list_subjects(kind: str) -> RunSpec:
-    """Return a function that lists the subjects of *kind* of a role binding."""
+def _list_subjects(kind: str) -> Cell:
+    """Return a function from role binding to the names of its subjects of *kind*."""
 
     def subject_text(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
@@ -190,12 +191,12 @@ def _data_count(item: Object) -> int:
 
 
 def _last_schedule(item: Object) -> str | None:
-    """Return the time since a CronJob last ran, as text."""
+    """Return the time since the CronJob *item* last ran, as kubectl writes ages; None if it never did."""
     since = cell_at("status", "lastScheduleTime")(item)
     return age(since) if since else None
 
 
-CELLS: Mapping[str, RunSpec] = {
+CELLS: Mapping[str, Cell] = {
     "age": lambda item: age(item["metadata"].get("creationTimestamp")),
     "last seen": lambda item: age(item.get("lastTimestamp")),
     "last schedule": _last_schedule,
@@ -228,7 +229,7 @@ _WIDE_CELLS = ("users", "groups", "service accounts")
 
 
 def _column(heading: str, definition: Any) -> Column:
-    """Return the column of a row of `columns.yaml`; *definition* is a name in CELLS, or the path of the value."""
+    """Return (heading, cell function, priority) of a column in `columns.yaml`; *definition* is of CELLS, or a path."""
     if isinstance(definition, str):
         return heading, CELLS[definition], WIDE * (definition in _WIDE_CELLS)
     path, wide = definition["at"].split("."), WIDE * definition.get("wide", False)
@@ -239,7 +240,7 @@ def _column(heading: str, definition: Any) -> Column:
     return heading, cell_at(*path, absent=definition.get("absent")), wide
 
 
-Column = tuple[str, RunSpec, int]
+Column = tuple[str, Cell, int]
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     kind: tuple(_column(heading, written) for heading, written in columns.items())
     for kind, columns in packaged_yaml(__package__, "columns.yaml").items()

@@ -12,12 +12,15 @@ Entity = tuple[str, str, str]
 
 
 def topology(api: Api, namespace: str) -> set[tuple[Entity, Entity]]:
-    """Return the (owner, owned) and (carrier, carried) pairs in *namespace*, from one list per kind."""
+    """Return the pairs of `edges` for the pods, replica sets, endpoints and jobs in *namespace*."""
     return edges({kind: api.list(kind, namespace) for kind in ("Pod", "ReplicaSet", "Endpoints", "Job")})
 
 
 def edges(objects: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:
-    """Return the pairs among *objects* by kind: owner to owned, node to pod, service to backend."""
+    """Return the (owner, owned), (node, pod) and (service, backend pod) pairs among *objects*, which are by kind.
+
+    Each is (kind, namespace, name).
+    """
     found: set[tuple[Entity, Entity]] = set()
     for kind, items in objects.items():
         for item in items:

@@ -12,7 +12,7 @@ from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 
 def requires_key(key: str) -> Middleware:
-    """Return middleware that answers 404 without the *key* (never ''), 422 to an invalid order, 409 to a failed one."""
+    """Return middleware that answers 404 to requests without *key*, 422 after a ValueError, 409 after other errors."""
 
     @web.middleware
     async def with_key(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -32,7 +32,7 @@ class PodEndpoints:
 
     @classmethod
     def for_namespace(cls, api: Api, namespace: str) -> PodEndpoints:
-        """Return the endpoints of pods in *namespace*; raises LostError when it has no endpoint key."""
+        """Return the endpoints of the pods in *namespace*, with its endpoint key; raises LostError without one."""
         secret = api.get("Secret", KEY_SECRET, namespace)
         if secret is None:
             raise LostError(
@@ -52,7 +52,10 @@ class PodEndpoints:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request to the agent of *pod*; raises as `Api.request`, also when the agent refuses it."""
+        """Send one request to the agent of *pod*; raises as `Api.request`, also when the agent refuses it.
+
+        It goes through the API server's proxy; *raw_answer* returns bytes.
+        """
         proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(
@@ -60,16 +63,16 @@ class PodEndpoints:
         )  # fmt: skip
 
     def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Return the counters of *pod* and its desired state."""
+        """Return the counters of *pod*'s process and its desired state; it is asked once."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
     def set_desired(self, pod: str, desired: DesiredState) -> None:
-        """Bring *pod* to the *desired* state, and return when it is reached."""
+        """Send *pod* its *desired* state (faults and the like) and wait until that is reached."""
         self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
-        """Return the ledger of *pod*: the lines on what faults caused, of all its processes."""
+        """Return the ledger of *pod*, what faults caused in its processes, as JSON lines."""
         lines: bytes = self.request(pod, "GET", "ledger", raw_answer=True)
         return lines
 
@@ -77,9 +80,9 @@ class PodEndpoints:
 def ledger_of(
     pod_endpoints: PodEndpoints, system: System, saved_ledgers: Mapping[str, bytes], since_ns: int
 ) -> pl.DataFrame:
-    """Return the ledger of *system*, what faults caused since *since_ns* (UTC).
+    """Return what faults caused in *system* since *since_ns* (UTC), by present pods and *saved_ledgers* of former ones.
 
-    It is that of the present pods, and *saved_ledgers* of former ones (pod to lines). Columns as `read_ledger`.
+    *saved_ledgers* is {file name: lines}; columns as in `read_ledger`.
     """
     from opsassay.testbed.recording.ledger import read_ledger
 

@@ -36,13 +36,13 @@ class RemoteReceiver:
         self._sessions: dict[str, Session] = {}
 
     def open_session(self, directory: Path, name: str) -> None:
-        """Start to record all telemetry as session *name*; `refresh` and `close_session` fetch it to *directory*."""
+        """Start to record all telemetry as session *name*; `refresh` and `close_session` copy it to *directory*."""
         session = Session(directory, self._find_pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
     def refresh(self, name: str) -> None:
-        """Fetch what session *name* has recorded since the last time; raises LostError when the receiver was replaced."""
+        """Copy what session *name* has recorded since the last time; raises LostError if the receiver was replaced."""
         session = self._sessions[name]
         try:
             _fetch_new(session, name, REFRESH_TIMEOUT_S, REFRESH_TRIES)
@@ -51,7 +51,7 @@ class RemoteReceiver:
             raise
 
     def close_session(self, name: str) -> SessionStats:
-        """Stop session *name* and fetch its spool; raises LostError when the receiver's pod was replaced."""
+        """Stop session *name*, copy the rest of its spool, return its statistics; raises LostError as `refresh`."""
         session = self._sessions[name]
         self._require_same(session)
         stats = session.pod_endpoints.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
@@ -80,7 +80,7 @@ class RemoteReceiver:
 
 
 def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> None:
-    """Append the new part of each spool file of the receiver to the files of *session*."""
+    """Append what the receiver has added to its spool files since the last call to the local files of *session*."""
 
     def request_path(path: str, *, raw_answer: bool = False) -> Any:
         return session.pod_endpoints.request(

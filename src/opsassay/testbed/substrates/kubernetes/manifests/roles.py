@@ -10,14 +10,14 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def account(name: str, namespace: str) -> Object:
-    """Return the service account *name* as the subject of a role binding."""
+    """Return the service account *name* in *namespace* as a subject of role bindings."""
     return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
 
 
 def granted(
     name: str, namespace: str | None, rules: Sequence[Object], subject: Object, labels: Mapping[str, str]
 ) -> list[Object]:
-    """Return the role *name* with *rules* and its binding to *subject*; without *namespace*, for the whole cluster."""
+    """Return the role *name* with *rules* and its binding to *subject*; cluster-wide ones if *namespace* is None."""
     kind, metadata = "Role" if namespace else "ClusterRole", {"name": name, "labels": dict(labels)}
     common = {"apiVersion": f"{GROUP}/v1", "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
     reference = {"apiGroup": GROUP, "kind": kind, "name": name}

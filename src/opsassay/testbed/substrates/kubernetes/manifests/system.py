@@ -33,12 +33,12 @@ SMALL = {"cpu": "10m", "memory": "48Mi"}
 
 
 def watch_of(name: str) -> str:
-    """Return the name of the namespace in which the receiver and the probe of the system *name* run."""
+    """Return the name of the namespace for the receiver and the probe of the system *name*."""
     return f"{name}-watch"
 
 
 def require_own_runtime(system: System) -> None:
-    """Raise UserError for a *system* of programs or containers of this machine: no cluster has them."""
+    """Raise UserError when *system* has a local program or container, which cannot run on a cluster."""
     if programs := system.programs():
         words = f"{programs[0]} is a {'container' if system.compose else 'program'} of this machine"
         raise UserError(f"{words}; on a cluster services are of OpsAssay's runtime.")
@@ -64,7 +64,7 @@ class Deployed:
 
     @property
     def watch_namespace(self) -> str:
-        """The namespace of receiver and probe, which agents cannot access."""
+        """The namespace of receiver and probe, to which agents have no access."""
         return watch_of(self.name)
 
     def labels(self, component: str) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Deployed:
         return [*found, *self._deployment(PROBE, container, namespace=self.watch_namespace)]
 
     def configuration(self) -> list[Object]:
-        """Return what pods read: the system without settings and passwords, each service's settings, and secrets."""
+        """Return ConfigMaps and Secrets: the system, each service's settings, passwords and the endpoint key."""
         described = self.system.model_dump(mode="json", exclude_defaults=True)
         found: list[Object] = [self._make_secret(KEY_SECRET, {"key": self.key})]
         for name, store in self.system.stores.items():
@@ -125,7 +125,7 @@ class Deployed:
         return [self._config_map("system", {"system.yaml": yaml.safe_dump(described, sort_keys=False)}), *found]
 
     def stores(self) -> list[Object]:
-        """Return a server and a service for each store."""
+        """Return a Deployment and a Service for each store."""
         found: list[Object] = []
         for name, store in self.system.stores.items():
             container = self._container(name, arguments=["store", name], ports=[STORE_PORTS[store.engine]])
@@ -135,7 +135,7 @@ class Deployed:
         return found
 
     def services(self) -> list[Object]:
-        """Return a deployment and a service for each service."""
+        """Return a Deployment and a Service for each service."""
         return [made for name, service in self.system.services.items() for made in self._service_objects(name, service)]
 
     def load(self) -> Object:
@@ -145,7 +145,7 @@ class Deployed:
         return self._deployment(LOAD, container)[0]
 
     def _service_objects(self, name: str, service: Service) -> list[Object]:
-        """Return the deployment of the service *name* and what belongs to it."""
+        """Return the Deployment and Service of the service *name*."""
         container = self._container(
             name,
             arguments=["replica", name],
@@ -176,7 +176,7 @@ class Deployed:
         strategy: Object | None = None,
         grace_s: float = 5,
     ) -> list[Object]:
-        """Return a Deployment and, when its container has a port, a Service of the same name."""
+        """Return a Deployment of *container* and, if that has ports, a Service of the same name."""
         labels = self.labels(name)
         spread = {
             "maxSkew": 1,
@@ -264,11 +264,11 @@ class Deployed:
         return container
 
     def _telemetry_endpoint(self) -> str:
-        """Return the URL that telemetry is sent to: a collector of the user's, or the system's receiver."""
+        """Return the URL for telemetry: the user's collector if set, else the system's receiver."""
         return self.endpoint or f"http://{RECEIVER}.{self.watch_namespace}:{RECEIVER_PORT}"
 
     def _derive_token(self) -> str:
-        """Return the token by which replicas trust each other, derived from name and seed."""
+        """Return the shared token by which replicas trust each other, derived from name and seed."""
         return hashlib.sha256(f"{self.name}:{self.seed}".encode()).hexdigest()[:16]
 
     def _make_metadata(self, name: str, namespace: str | None = None) -> Object:
@@ -290,7 +290,7 @@ class Deployed:
 
 
 def _is_secret(setting: str) -> bool:
-    """Return whether *setting* belongs into a secret, by the end of its name."""
+    """Return whether *setting* ends in _PASSWORD or _SECRET, so that it is stored in a Secret."""
     return setting.endswith(("_PASSWORD", "_SECRET"))
 
 
