@@ -28,6 +28,6 @@ class ClusterSettings(Written):
     )
 
     def where(self) -> dict[str, str]:
-        """Return the settings that select the cluster, in the form that the substrate takes."""
+        """Return kubeconfig and context, as far as they are set, as settings of the substrate."""
         given = {"kubeconfig": self.kubeconfig, "context": self.context}
         return {name: str(value) for name, value in given.items() if value is not None}

@@ -47,7 +47,7 @@ class KubernetesSubstrate:
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, str]) -> KubernetesSubstrate:
-        """Return the substrate; *settings* are kubeconfig, context, image and endpoint, see the constructor."""
+        """Return the substrate with *settings*: kubeconfig, context, image, endpoint; raises UserError for others."""
         require_settings(cls.name, settings, ("kubeconfig", "context", "image", "endpoint"))
         return cls(
             settings.get("kubeconfig"),
@@ -82,10 +82,11 @@ class KubernetesSubstrate:
         isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> KubernetesSystem:  # fmt: skip
-        """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
+        """Start *system* in a new namespace *name* and wait until it is ready; return it.
 
-        An *owned* one is removed by `deployed`, or by the next `status` on this machine when its process was killed. With a
-        *furnishing* it is as a scenario wants it, and waits for its turn on the cluster.
+        An *owned* system is removed by `deployed`, or, if its process was killed, by the next `status` on this
+        machine. *furnishing* adds what a scenario needs, and waits for the trial's turn on the cluster. Raises
+        UserError, StartError, LostError.
         """
         _refuse_level(isolation)
         require_own_runtime(system)
@@ -126,7 +127,7 @@ class KubernetesSubstrate:
         isolation: str | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system* while the block runs; its namespaces are gone when the block ends."""
+        """Run *system* during the block and yield it; its namespaces are deleted at the end."""
         running = self.deploy(
             system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
         )
@@ -137,10 +138,10 @@ class KubernetesSubstrate:
 
     @contextmanager
     def attached(self, system: System, *, exclusive: bool = False) -> Iterator[KubernetesSystem]:
-        """Observe the existing namespace of *system* while the block runs; then restore it.
+        """Observe the existing namespace of *system* during the block, then restore it.
 
-        An *exclusive* trial has the cluster to itself, so that its changes of nodes are its own alone. Raises UserError,
-        StartError, OperationError, also when another trial there does not end.
+        An *exclusive* trial does not share the cluster, since it changes nodes. Raises UserError, StartError,
+        OperationError, also when another trial there does not end.
         """
         assert system.namespace is not None
         name, made = system.namespace.name, watching_objects(system, self.image, exclusive=exclusive)
@@ -162,7 +163,10 @@ class KubernetesSubstrate:
             yield running
 
     def _await_turn_in(self, name: str) -> None:
-        """Wait until no other trial uses the namespace *name*; restore it after a killed one."""
+        """Wait until no other trial is in the namespace *name*; restore it if that trial was killed.
+
+        Raises OperationError when it does not end.
+        """
         deadline = time.monotonic() + TURN_TIMEOUT_S
         while (other := attached_on(self.api).get(name)) is not None:
             if owner_is_dead(other):
@@ -179,7 +183,7 @@ class KubernetesSubstrate:
         return KubernetesSystem(self.api, name, self._prefer)
 
     def names(self) -> list[str]:
-        """Return the names of the systems on the cluster, and of the namespaces in which trials take place."""
+        """Return the sorted names of OpsAssay's systems and of existing namespaces under test."""
         return sorted({*systems_on(self.api), *attached_on(self.api)})
 
     def require(
@@ -191,14 +195,17 @@ class KubernetesSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise an error when *plan* of the file *source* could not be injected into a new *system*, nodes aside."""
+        """Raise an error when *plan* could not be injected into a new *system*; nodes are not checked."""
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
             require(system, plan, CLUSTER.refusal, source=source, within=within)
         require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
-        """Remove the system *name* or restore its older namespace, and wait; raises OperationError with the obstacle."""
+        """Remove the system *name*, or restore the existing namespace of that name, and wait; return [].
+
+        Raises OperationError with what prevents it.
+        """
         if name in attached_on(self.api):
             leave(self.api, name)
             return []
@@ -206,7 +213,7 @@ class KubernetesSubstrate:
         return []
 
     def logs(self, name: str) -> dict[str, str]:
-        """Return pod name to log for the system *name* and its receiver and probe; raises NotFoundError."""
+        """Return {pod name: log text} of the system *name*, its receiver and probe; raises NotFoundError."""
         found = observer_log(self.name, name)
         for pod in self.running(name).pods():
             metadata = pod["metadata"]
@@ -216,12 +223,12 @@ class KubernetesSubstrate:
         return found
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each of OpsAssay's systems, after those whose owner died are removed."""
+        """Return the status of each system on the cluster; systems whose owner has died are removed first."""
         found = {**systems_on(self.api), **attached_on(self.api)}
         return [self._read_status(name, namespace) for name, namespace in found.items()]
 
     def capabilities(self) -> Capabilities:
-        """Return a description of the cluster, or the reason why there is none."""
+        """Return which cluster is used and that it can run systems, or why it cannot."""
         try:
             version = self.api.require()
         except OpsAssayError as error:
@@ -230,7 +237,7 @@ class KubernetesSubstrate:
         return Capabilities({"kubernetes": about}, place=self.api.context)
 
     def _read_status(self, name: str, namespace: Object) -> SystemStatus:
-        """Return the status of the system *name*; one whose owner is gone is removed first."""
+        """Return the status of the system *name*; remove it first if its owner has died."""
         running = KubernetesSystem(self.api, name, self._prefer)
         if not owner_is_dead(namespace):
             return running.status()
@@ -242,7 +249,7 @@ class KubernetesSubstrate:
         return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)
 
     def _claim(self, namespace: Object, *, owned: bool) -> None:
-        """Create *namespace*; wait for one of that name that is being deleted."""
+        """Create *namespace*; wait for one of that name that is being deleted; raises UserError if it is in use."""
         metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
         name, claim = metadata["name"], secrets.token_hex(8)
         metadata["annotations"] = {CLAIM: claim, **({OWNER: this_process()} if owned else {})}
@@ -268,7 +275,10 @@ class KubernetesSubstrate:
     def _wait_ready(
         self, running: KubernetesSystem, on_progress: Callable[[SystemStatus], None] | None, timeout_s: float
     ) -> None:
-        """Wait until all parts of *running* are ready, with calls of *on_progress*; raises StartError."""
+        """Wait until all parts of *running* are ready; raises StartError after *timeout_s*.
+
+        *on_progress* is called with each status.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -285,7 +295,7 @@ class KubernetesSubstrate:
             time.sleep(LOOK_EVERY_S)
 
     def _not_yet(self, running: KubernetesSystem) -> dict[str, str]:
-        """Return name to reason for pods that are not ready, and deployments that lack pods."""
+        """Return {name: reason} of pods that are not ready and deployments that lack ready pods."""
         waiting = {
             pod["metadata"]["name"]: why_not_ready(pod)
             for pod in running.pods()
@@ -299,9 +309,9 @@ class KubernetesSubstrate:
         return waiting
 
     def _remove(self, name: str, namespaces: Sequence[str], *, wait: bool = True) -> None:
-        """Delete the *namespaces* of the system *name*, and *wait* until they are gone, through outages of the API.
+        """Delete the *namespaces* of the system *name*, and *wait* until they are gone; outages of the API are retried.
 
-        Raises OperationError with what keeps them, LostError when nobody answered in time.
+        Raises OperationError with what prevents it, LostError when the API did not answer in time.
         """
         forget_observer_log(self.name, name)
         # its own goes last: by that one whoever is killed in between is found to have left something
@@ -331,12 +341,12 @@ class KubernetesSubstrate:
 
 
 def _refuse_level(isolation: str | None) -> None:
-    """Raise UserError when an isolation level is given, which only the local substrate has."""
+    """Raise UserError unless *isolation* is None: only the local substrate has levels."""
     if isolation is not None:
         raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 
 def _describe_stuck(namespace: Object) -> str:
-    """Return why *namespace* is still there long after its deletion."""
+    """Return a sentence on why *namespace* still exists long after its deletion."""
     name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
     return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"

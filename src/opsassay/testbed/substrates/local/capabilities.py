@@ -27,12 +27,12 @@ class IsolationSupport:
 
 @functools.cache
 def machine() -> Machine:
-    """Return what this user can do on this machine's kernel, probed once per process."""
+    """Return what this user can do with the kernel of this machine; probed once per process."""
     return probe_machine()
 
 
 def probe() -> dict[IsolationLevel, IsolationSupport]:
-    """Return isolation level to whether this machine supports it, and why not."""
+    """Return {isolation level: whether this machine supports it, and why not}."""
     namespaced = machine().namespaced
     return {
         "namespaced": IsolationSupport("namespaced", namespaced.available, namespaced.reason),
@@ -57,7 +57,7 @@ def choose_level(desired: str | None) -> IsolationLevel:
 
 
 def level_for(system: System, desired: str | None) -> IsolationLevel:
-    """Return the level *desired* for *system*, None for the best one; raises NotFoundError, RefusedError."""
+    """Return the isolation level for *system*: *desired*, or the best for None; raises NotFoundError, RefusedError."""
     if system.namespace is not None:
         raise RefusedError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
     if system.compose is not None:
@@ -72,14 +72,14 @@ def level_for(system: System, desired: str | None) -> IsolationLevel:
 
 
 def refusal(fault: str, level: IsolationLevel) -> str | None:
-    """Return why *fault* cannot be injected on *level* of this machine, with a remedy; None when it can."""
+    """Return why the fault type *fault* cannot be injected on the isolation *level* here; None when it can."""
     if not (there := probe()[level]).available:
         return there.reason
     return REPERTOIRES[level].refusal(fault_type(fault).name)
 
 
 def require_namespaces(system: System, level: IsolationLevel) -> None:
-    """Raise RefusedError when *system* has programs, which need network namespaces, and *level* has none."""
+    """Raise RefusedError when *system* runs a user's program and *level* has no network namespaces for it."""
     if level != "namespaced" and (programs := system.programs()):
         reason = probe()["namespaced"].reason
         raise RefusedError(

@@ -70,7 +70,7 @@ class ComposeNetwork(Impairing):
         """The container of each replica."""
 
     async def prepare(self) -> None:
-        """Start the project, or attach to the running one, after a guard that undoes it; raises StartError."""
+        """Start the compose project, or attach to it if it runs; a guard process undoes that; raises StartError."""
         if self._project.attached:
             await self._attach()
             return
@@ -89,7 +89,7 @@ class ComposeNetwork(Impairing):
             raise StartError(f"The compose project does not start: {error}") from error
 
     async def _attach(self) -> None:
-        """Find the containers of the running project, and record their state."""
+        """Find the containers of the running project, record their state, and start the guard that restores it."""
         before = self._state.dir / "before.json"
         try:
             running = await self._find_containers()
@@ -99,7 +99,7 @@ class ComposeNetwork(Impairing):
         await self._guard_with([sys.executable, "-m", "opsassay.testbed.substrates.local.put_back", str(before)])
 
     async def _guard_with(self, undo_command: Sequence[str]) -> None:
-        """Start the guard process, which runs *undo_command* when this process ends."""
+        """Start the guard process, which runs *undo_command* when this process ends, however it ends."""
         note_undo(self._state, undo_command)
         self._guard = await asyncio.create_subprocess_exec(
             "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *undo_command,
@@ -108,7 +108,7 @@ class ComposeNetwork(Impairing):
         )  # fmt: skip
 
     async def _find_containers(self) -> list[ContainerState]:
-        """Record the container of each replica; return those that run."""
+        """Record the container of each replica; return those that run; raises StartError if there are too few."""
         running = list[ContainerState]()
         for service, spec in self._fleet.system.services.items():
             found = await self._engine.containers(self._name, service)
@@ -124,7 +124,7 @@ class ComposeNetwork(Impairing):
         return running
 
     async def _content(self) -> dict[str, Any]:
-        """Return the project's file, with writable folders replaced by copies that keep their owners."""
+        """Return the compose file to start, with writable folders replaced by copies, which it makes."""
         copies = self._state.dir / "copies"
         copies.mkdir()
         for name, source in self._project.copied.items():
@@ -141,7 +141,7 @@ class ComposeNetwork(Impairing):
         return content
 
     def _words(self, *verb: str) -> list[str]:
-        """Return the compose command with *verb* for the project."""
+        """Return the compose command with the arguments *verb* for this project."""
         return [*self._project.compose, "-p", self._name, "-f", str(self._file), *verb]
 
     async def open(self, stores: dict[str, int]) -> None:
@@ -152,7 +152,7 @@ class ComposeNetwork(Impairing):
         raise RefusedError(f"{name} would be a further container; the compose file says how many there are.")
 
     async def look_at(self, name: str) -> ContainerState:
-        """Read and return the state of the container of *name*, and record its address and namespace."""
+        """Return the present state of the container of the replica *name*, and store its address and namespace."""
         state = await self._engine.inspect(self.containers[name])
         if state.pid:
             namespace = f"/proc/{state.pid}/ns/net"
@@ -169,18 +169,18 @@ class ComposeNetwork(Impairing):
         return state
 
     def site(self, name: str) -> Site:
-        """Return the network site of *name*."""
+        """Return where the replica *name* listens: the container's address and namespace; loopback if unknown."""
         place = self._places.get(name)
         if name == LOAD_GENERATOR or place is None:
             return Site(LOOPBACK, LOOPBACK)
         return Site(place.data_address, LOOPBACK, place.path)
 
     def place(self, name: str) -> Place:
-        """Return the network place of *name*."""
+        """Return the network namespace and addresses of the replica *name*."""
         return self._places[name]
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Record the port of *name*, and its present address, which may change with each start."""
+        """Record the *port* of the replica *name*, and its address, which may change with each start."""
         self._ports[name] = port
         if port is not None:
             await self.look_at(name)
@@ -200,7 +200,7 @@ class ComposeNetwork(Impairing):
         return None
 
     async def close(self) -> None:
-        """Let the guard remove or restore the project, and wait until it has."""
+        """End the guard's input, upon which it removes or restores the project, and wait for that."""
         if self._guard is None or self._guard.stdin is None:
             return
         self._guard.stdin.close()
@@ -209,7 +209,7 @@ class ComposeNetwork(Impairing):
 
 
 def project_name(system: str) -> str:
-    """Return a unique compose project name for the copy of *system*, in characters that engines allow."""
+    """Return the compose project name for the copy of *system*: valid for engines, with a digest if it was changed."""
     plain = re.sub(r"[^a-z0-9_-]", "-", system.lower())
     digest = hashlib.sha256(system.encode()).hexdigest()[:8]
     return f"opsassay-{plain}" if plain == system else f"opsassay-{plain}-{digest}"
@@ -222,18 +222,18 @@ class ComposeContainers(Containers):
         super().__init__(state, fleet, mounted_groups())
 
     def make(self) -> None:
-        """Make the control group of a user's load generator; the engine has made the others."""
+        """Make the control group of the user's load generator, if any; the engine makes those of containers."""
         if self._fleet.system.load.command:
             self.make_load()
 
     def make_for(self, replica: Replica) -> None:
-        """Set limits in the group of the replica's container by its files: the engine's `update` cannot be undone."""
+        """Set the limits of *replica* in its container's control group files, since `update` cannot be undone."""
         if self._groups is not None and (path := self.group_of(replica)):
             memory_bytes = replica.spec.memory_limit_mb * 2**20
             Group(path, self._groups).set_limits(cpu_cores=replica.spec.cpu_limit, memory_bytes=memory_bytes)
 
     def group_of(self, replica: Replica) -> str:
-        """Return the path of the control group of the replica's container, '' while it does not run."""
+        """Return the control group path of the replica's container, '' while it does not run."""
         try:
             groups = memberships(Path(f"/proc/{replica.pid}/cgroup").read_text(encoding="utf-8"))
         except OSError:
@@ -241,19 +241,19 @@ class ComposeContainers(Containers):
         return groups.get(CPU, groups.get("", "/")).strip("/")
 
     def usage(self, path: str) -> Usage | None:
-        """Return the resource usage of the container in the group *path*; None when it has ended, and for a host."""
+        """Return the resource usage of the container in the group *path*; None when it has ended, or for ''."""
         try:
             return super().usage(path) if path else None
         except OSError:
             return None
 
     def threads(self, path: str) -> list[int]:
-        """Return the threads in the container's group *path*; [] when it has ended."""
+        """Return the thread ids in the container's group *path*; [] when it has ended."""
         try:
             return super().threads(path) if path else []
         except OSError:
             return []
 
     def of_host(self, host: str) -> str:  # noqa: ARG002 - containers of others are on this machine too
-        """Return '': there is no control group of a host's containers."""
+        """Return '': the containers of a host have no control group in common."""
         return ""

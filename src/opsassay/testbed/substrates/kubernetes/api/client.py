@@ -154,7 +154,7 @@ class Api:
         return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
 
     def create(self, manifest: Object, *, replace: bool = False) -> Object:
-        """Create the object of *manifest* and return it; one that exists raises ApiError 409, with *replace* it is patched."""
+        """Create the object of *manifest* and return it; if it exists, raise ApiError 409, or *replace* it by a patch."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         namespace = metadata.get("namespace")
         try:

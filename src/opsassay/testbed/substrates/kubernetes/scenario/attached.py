@@ -37,7 +37,10 @@ LISTED = (
 
 
 def watching_objects(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
-    """Return the objects that observe the namespace of *system*, in a namespace of their own, which comes first."""
+    """Return the probe pods that observe the existing namespace of *system*, after the namespace that they run in.
+
+    *image* is that of the pods; *exclusive* marks a trial that shares the cluster with no other.
+    """
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]
@@ -47,7 +50,7 @@ def watching_objects(system: System, image: str, *, exclusive: bool = False) -> 
 
 
 def leave(api: Api, name: str) -> None:
-    """Restore the namespace *name*, as often and by as many callers as may be; raises OpsAssayError."""
+    """Restore the namespace *name* and delete what a trial added; may be called repeatedly; raises OpsAssayError."""
     watch = watch_of(name)
     there = api.get("Namespace", watch)
     if there is None or ATTACHED not in there["metadata"]["labels"] or there["status"]["phase"] == "Terminating":
@@ -69,7 +72,10 @@ def leave(api: Api, name: str) -> None:
 
 @contextmanager
 def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Call `leave` for *name* at the end of the block; a guard process does it if this process dies."""
+    """Call `leave` for *name* at the end of the block; a guard process calls it if this process dies before.
+
+    *settings* (kubeconfig, context) select the cluster.
+    """
     guard = subprocess.Popen(
         [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, text=True, start_new_session=True,
@@ -90,7 +96,7 @@ def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Wait for the parent's word that all is done; when the parent dies first, call `leave` in its place."""
+    """Be the guard process: read the order from stdin; if stdin ends without "done", call `leave` until it succeeds."""
     order = json.loads(sys.stdin.readline())
     if sys.stdin.readline().strip() == DONE:
         return

@@ -33,11 +33,11 @@ class ClusterCost:
 
     @cached_property
     def scales_itself(self) -> bool:
-        """Whether the cluster has the metrics for its own autoscaling controller."""
+        """Whether the cluster serves the metrics API that HorizontalPodAutoscalers need."""
         return any(group["name"] == METRICS_API for group in self.api.request("GET", "/apis")["groups"])
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return service to the resources that its pods request together, pending pods included."""
+        """Return {service: sum of what its pods request}, pending pods included."""
         found = dict.fromkeys(self.system.services, Allocation(0, 0.0, 0.0))
         for pod in self.api.list("Pod", self.namespace):
             service = (pod["metadata"].get("labels") or {}).get("app")
@@ -48,7 +48,7 @@ class ClusterCost:
         return found
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return service to what its deployment requests for each replica."""
+        """Return {service: CPU and memory that its deployment requests per replica}."""
         found = {}
         for item in self.api.list("Deployment", self.namespace):
             cpu, memory = _requested(item["spec"]["template"]["spec"])
@@ -57,13 +57,13 @@ class ClusterCost:
         return found
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
-        """Change what each replica of *service* requests, which replaces its pods one after the other."""
+        """Set what each replica of *service* requests, by a rolling update of its deployment."""
         container = {"name": service, "resources": resources_of(request, self.system.services[service])}
         change = {"spec": {"template": {"spec": {"containers": [container]}}}}
         self.api.patch("Deployment", service, change, self.namespace)
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return service to its autoscaler, of those that target a share of the CPU request."""
+        """Return {service: settings of its autoscaler}; only those that target a share of the CPU request."""
         found = (_settings(item["spec"]) for item in self.api.list(HPA, self.namespace))
         return {one.service: one for one in found if one is not None and one.service in self.system.services}
 
@@ -72,7 +72,7 @@ class ClusterCost:
         self.api.create(self._make_manifest(settings), replace=True)
 
     def delete_autoscaler(self, service: str) -> None:
-        """Delete the autoscaler of *service*, whatever its name."""
+        """Delete the HorizontalPodAutoscaler that scales *service*, whatever its name."""
         for item in self.api.list(HPA, self.namespace):
             if item["spec"]["scaleTargetRef"]["name"] == service:
                 self.api.delete(HPA, item["metadata"]["name"], self.namespace)
@@ -102,21 +102,21 @@ class ClusterCost:
 
 
 def _requested(pod_spec: Mapping[str, Any]) -> tuple[float, float]:
-    """Return (cores, bytes) that the containers of *pod_spec* request."""
+    """Return (cores, bytes) that the containers of *pod_spec* request in total."""
     asked = [(one.get("resources") or {}).get("requests") or {} for one in pod_spec["containers"]]
     cpu, memory = ([_parse_amount(one.get(name, 0)) for one in asked] for name in ("cpu", "memory"))
     return sum(cpu), sum(memory)
 
 
 def _parse_amount(quantity: str | int) -> float:
-    """Return a Kubernetes *quantity*, as 250m or 1Gi, as a number."""
+    """Return the number that a Kubernetes *quantity* such as 250m or 1Gi stands for."""
     from kubernetes.utils.quantity import parse_quantity
 
     return float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
 
 
 def _settings(spec: Mapping[str, Any]) -> AutoscalerSettings | None:
-    """Return the settings in *spec* of an autoscaler; None unless it targets a share of the CPU request."""
+    """Return the autoscaler settings in *spec* of a HorizontalPodAutoscaler, None unless it targets CPU utilization."""
     for metric in spec.get("metrics") or ():
         about = metric.get("resource") or {}
         share = (about.get("target") or {}).get("averageUtilization")

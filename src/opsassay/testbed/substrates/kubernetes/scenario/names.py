@@ -26,7 +26,7 @@ class OpenNames:
     workers: tuple[str, ...]
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with placeholders in its texts replaced by real names; raises RefusedError."""
+        """Return *value* with placeholders such as {worker1} in its texts replaced; raises RefusedError."""
         if isinstance(value, str):
             return _OPEN.sub(lambda match: self._resolve_name(match[1]), value)
         if isinstance(value, Mapping):
@@ -36,17 +36,17 @@ class OpenNames:
         return value
 
     def node(self, name: str) -> str:
-        """Return the name of the node for the placeholder or name *name*."""
+        """Return the node name for *name*, which may be a placeholder or the control plane."""
         return CONTROL_PLANE if name == CONTROL_PLANE else str(self.fill(name))
 
     def known_node(self, name: str) -> str:
-        """Return *name* if it is a worker node or the control plane; raises NotFoundError."""
+        """Return *name* if it is a worker node or "control-plane", else raise NotFoundError."""
         if name not in (*self.workers, CONTROL_PLANE):
             raise NotFoundError("node", name[:63], (*self.workers, CONTROL_PLANE))
         return name
 
     def _resolve_name(self, name: str) -> str:
-        """Return what the placeholder *name* stands for; worker1 is the first node; raises RefusedError."""
+        """Return the value of the placeholder *name* without braces; raises RefusedError for a missing worker."""
         if not name.startswith("worker"):
             return str(getattr(self, name))
         number = int(name.removeprefix("worker"))

@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.5
 
 
 def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
-    """Return the object that *change* creates."""
+    """Return the manifest of the object that *change* creates, with placeholders replaced by *names*."""
     body = names.fill(change.create or {})
     metadata = {**body.pop("metadata", {}), "name": names.fill(change.name)}
     if KINDS[change.kind][2]:
@@ -26,7 +26,7 @@ def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
 
 
 def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
-    """Return *object_changes* as changes that can be undone, patches computed by the server; raises RefusedError."""
+    """Return *object_changes* as changes with an undo; patches are computed by dry runs; raises RefusedError."""
     found = []
     for one in object_changes:
         name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None
@@ -47,7 +47,7 @@ def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenName
 
 
 def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
-    """Return the nodes that *block* breaks or changes, where no undo may run; empty if those are all nodes."""
+    """Return the worker nodes that *block* breaks or changes, where no undo may run; empty if it is all of them."""
     named = [names.node(one.node) for one in block.nodes]
     named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
     broken = frozenset(named) & frozenset(names.workers)
@@ -55,13 +55,13 @@ def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
 
 
 def _written_fields(item: Object) -> Object:
-    """Return the fields of *item* that a writer sets: all but its status and the server's own metadata."""
+    """Return *item* without its status and the metadata that the server sets."""
     kept = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
     return {**{key: value for key, value in item.items() if key not in {"metadata", "status"}}, "metadata": kept}
 
 
 def _difference(present: Any, desired: Any) -> Any:
-    """Return the merge patch (RFC 7396) that turns *present* into *desired*; lists are replaced."""
+    """Return the merge patch (RFC 7396) that changes *present* into *desired*; lists are replaced as a whole."""
     if not isinstance(present, dict) or not isinstance(desired, dict):
         return desired
     gone = {key: None for key in present if key not in desired}
@@ -71,9 +71,9 @@ def _difference(present: Any, desired: Any) -> Any:
 
 
 def found_at(item: Any, path: str) -> Any:
-    """Return the value at the dotted *path* of *item*, None when there is none.
+    """Return the value at the dotted *path* in *item*, None when there is none.
 
-    A part of a list is named by its type, its name or its number: ``status.conditions.Ready.status``.
+    An item of a list is selected by its type, name or number: ``status.conditions.Ready.status``.
     """
     for key in path.split("."):
         if isinstance(item, Mapping):
@@ -94,7 +94,7 @@ def _item_of_list(items: Sequence[Any], key: str) -> Any:
 
 
 def await_state(api: Api, state: ObjectState, names: OpenNames) -> None:
-    """Wait until *state* holds; raises OperationError with the present value."""
+    """Wait until *state* holds; raises OperationError with the present value when it is late."""
     place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
     name, desired = str(names.fill(state.name)), names.fill(state.equals)
     deadline = time.monotonic() + state.within_s

@@ -46,7 +46,7 @@ class PopulatedSystem(Deployed):
     furnishing: SystemPopulation = SystemPopulation()
 
     def manifests(self) -> list[Object]:
-        """Return every object, in the order of creation."""
+        """Return every object of the system and the scenario, in the order of creation."""
         if not self.furnishing.stand_ins:
             return [*super().manifests(), *self.fillers(), *self.furnishing.objects]
         services = [made for name, service in self.system.services.items() for made in self._stand_in(name, service)]
@@ -60,7 +60,7 @@ class PopulatedSystem(Deployed):
         ]
 
     def namespaces(self) -> list[Object]:
-        """Return both namespaces, with labels that forbid pods access to nodes, and mark an exclusive trial."""
+        """Return both namespaces; labels forbid pods with access to nodes, and mark an exclusive trial."""
         found = super().namespaces()
         found[0]["metadata"]["labels"] |= ENFORCED
         if self.furnishing.exclusive:
@@ -68,7 +68,7 @@ class PopulatedSystem(Deployed):
         return found
 
     def services(self) -> list[Object]:
-        """Return a deployment and a service for each service, with the scenario's resource requests."""
+        """Return a Deployment and a Service for each service, with the scenario's resource requests."""
         made = super().services()
         for item in made:
             name = item["metadata"]["name"]
@@ -78,14 +78,14 @@ class PopulatedSystem(Deployed):
         return made
 
     def probes(self) -> list[Object]:
-        """Return two probe pods that may run on any node, since they must work while nodes are lost."""
+        """Return the probe's Deployment of two pods, which tolerate lost nodes, and its Service."""
         container = self._container(PROBE, arguments=["probe"], ports=[PROBE_PORT])
         made = self._deployment(PROBE, container, namespace=self.watch_namespace, replicas=2)
         made[0]["spec"]["template"]["spec"]["tolerations"] = ANYWHERE
         return made
 
     def fillers(self) -> list[Object]:
-        """Return the deployment of idle pods."""
+        """Return the Deployment of the scenario's idle pods, [] without any."""
         if not self.furnishing.fillers:
             return []
         container = self._container(FILLER, command=["sleep", "864000"])
@@ -93,7 +93,7 @@ class PopulatedSystem(Deployed):
         return [_light(made[0])]
 
     def _stand_in(self, name: str, service: Service) -> list[Object]:
-        """Return the objects of a service that only answers, in place of the runtime."""
+        """Return the objects of a stand-in for *service*: pods that answer each request with their name."""
         command = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"]
         container = self._container(name, command=command, ports=[SERVICE_PORT])
         deployment, *others = self._deployment(name, container, replicas=service.replicas, grace_s=service.drain_s)
@@ -101,7 +101,7 @@ class PopulatedSystem(Deployed):
 
 
 def resources_of(request: ResourceRequest, service: Service) -> Object:
-    """Return requests and limits of a replica of *service*, at least what *request* asks for."""
+    """Return the requests and limits of a replica of *service*; limits are raised to what *request* needs."""
     return {
         "requests": {"cpu": f"{1000 * request.cpu:g}m", "memory": f"{request.memory_mb}Mi"},
         "limits": {
@@ -112,7 +112,7 @@ def resources_of(request: ResourceRequest, service: Service) -> Object:
 
 
 def _light(deployment: Object) -> Object:
-    """Return *deployment* without what only the runtime needs; its pods stay on a lost node."""
+    """Change *deployment*: without volumes and variables, and its pods stay on a lost node; return it."""
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
     pod["tolerations"] = LOST
     del pod["volumes"]

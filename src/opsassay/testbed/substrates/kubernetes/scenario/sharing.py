@@ -23,20 +23,20 @@ TURN_TIMEOUT_S = 900.0
 
 
 def systems_on(api: Api) -> dict[str, Object]:
-    """Return system name to namespace for OpsAssay's systems on the cluster."""
+    """Return {system name: its namespace object} of OpsAssay's systems on the cluster."""
     selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
     found = {item["metadata"]["name"]: item for item in api.list("Namespace", selector=selector)}
     return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
 
 
 def attached_on(api: Api) -> dict[str, Object]:
-    """Return namespace to the namespace that observes it, for attached systems."""
+    """Return {name of an existing namespace under test: the namespace object of its observer}."""
     found = api.list("Namespace", selector=f"{ATTACHED}=true")
     return {one["metadata"]["labels"][INSTANCE_LABEL]: one for one in found}
 
 
 def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
-    """Return those systems of *others* that are older than *mine* and cannot run at the same time."""
+    """Return the names in *others* of systems older than *mine* that must end before it starts."""
     exclusive = _is_exclusive(mine)
     return sorted(
         name
@@ -46,7 +46,10 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
 
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
-    """Wait until no older system prevents *name* from running; raises OperationError after TURN_TIMEOUT_S."""
+    """Wait until no older system prevents *name* from running; raises OperationError after TURN_TIMEOUT_S.
+
+    Systems for whose namespace *is_gone* returns True are ignored.
+    """
     time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:
@@ -61,7 +64,7 @@ def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
 
 
 def _is_exclusive(namespace: Object) -> bool:
-    """Return whether the scenario of *namespace* needs the cluster for itself."""
+    """Return whether *namespace* is marked as that of a trial that needs the cluster for itself."""
     return bool(namespace["metadata"]["labels"].get(EXCLUSIVE) == "true")
 
 

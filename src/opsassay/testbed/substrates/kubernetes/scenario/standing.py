@@ -36,7 +36,7 @@ Standing = dict[str, dict[str, Object]]
 
 
 def standing(api: Api, namespace: str) -> Standing:
-    """Return the present objects of *namespace* and the state of the nodes; kinds that may not be listed are left out."""
+    """Return {kind: {name: object}} of *namespace* and the nodes now, without kinds that this user may not list."""
     found: Standing = {}
     for kind in (*KEPT, "Node"):
         with suppress(DeniedError):
@@ -45,7 +45,7 @@ def standing(api: Api, namespace: str) -> Standing:
 
 
 def _objects_of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
-    """Return what a user wrote of each object of *kind* by name, without what controllers own or change."""
+    """Return {name: what a user wrote} of the objects of *kind*, without those that controllers own."""
     there = {one["metadata"]["name"]: one for one in api.list(kind, namespace)}
     if kind == "Node":
         return {name: _scheduling_state(one) for name, one in there.items()}
@@ -56,13 +56,13 @@ def _objects_of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
 
 
 def _scheduling_state(node: Object) -> Object:
-    """Return the parts of *node* that decide which pods it accepts."""
+    """Return the cordon and taints of *node*, without taints of the kubelet."""
     taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
     return {"unschedulable": bool(node["spec"].get("unschedulable")), "taints": taints}
 
 
 def _as_written(item: Object) -> Object:
-    """Return the fields of *item* that a writer sets."""
+    """Return *item* without its status and the metadata that the server sets."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in OF_THE_SERVER}
     notes: Mapping[str, str] = metadata.pop("annotations", None) or {}
     notes = {key: text for key, text in notes.items() if not key.startswith(OF_CONTROLLERS)}
@@ -71,7 +71,7 @@ def _as_written(item: Object) -> Object:
 
 
 def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) -> None:
-    """Store *before* in *namespace* as secrets, in parts."""
+    """Store *before*, a result of `standing`, in Secrets of *namespace*, in parts of limited size."""
     content = gzip.compress(json.dumps(before).encode())
     for number in range(0, len(content), PART_BYTES):
         part = base64.b64encode(content[number : number + PART_BYTES]).decode()
@@ -87,7 +87,7 @@ def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[st
 
 
 def read_kept(api: Api, namespace: str) -> Standing | None:
-    """Return what `keep_standing` stored in *namespace*; None when it is incomplete: then nothing had been changed."""
+    """Return what `keep_standing` stored in *namespace*; None if incomplete: then nothing was changed yet."""
     parts = sorted(
         (one for one in api.list("Secret", namespace) if one["metadata"]["name"].startswith(f"{BEFORE}-")),
         key=lambda one: str(one["metadata"]["name"]),
@@ -100,7 +100,7 @@ def read_kept(api: Api, namespace: str) -> Standing | None:
 
 
 def put_back(api: Api, namespace: str, before: Standing) -> None:
-    """Restore *namespace* and the nodes to *before*, and wait until pods are ready; raises OpsAssayError."""
+    """Restore the objects of *namespace* and the nodes to *before*, and wait for rollouts; raises OpsAssayError."""
     for kind in (one for one in KEPT if one in before and one != "ReplicaSet"):
         now = _objects_of_kind(api, kind, namespace)
         for name in now.keys() - before[kind].keys():
@@ -120,7 +120,7 @@ def put_back(api: Api, namespace: str, before: Standing) -> None:
 
 
 def _put(api: Api, kind: str, namespace: str, name: str, item: Object) -> None:
-    """Write *item* over the object *name*, or create it again."""
+    """Replace the object *name* of *kind* by *item*, or create it."""
     body = {"apiVersion": api.version_of(kind), "kind": kind, **item}
     for attempt in range(TRIES):
         there = api.get(kind, name, namespace)
@@ -138,7 +138,7 @@ def _put(api: Api, kind: str, namespace: str, name: str, item: Object) -> None:
 
 
 def _await_rollouts(api: Api, namespace: str, before: Standing) -> None:
-    """Wait until every deployment has rolled out; one that never does is left to its owner."""
+    """Wait until every deployment is rolled out; one that is late is ignored."""
     deadline = time.monotonic() + ROLLED_OUT_WITHIN_S
     while time.monotonic() < deadline:
         waiting = [one for one in api.list("Deployment", namespace) if not _rolled_out(one)]
@@ -157,7 +157,7 @@ def _rolled_out(deployment: Object) -> bool:
 
 
 def differences(api: Api, namespace: str, before: Standing) -> list[str]:
-    """Return in words what of *namespace* and the nodes differs from *before*; old revisions do not count."""
+    """Return a sentence for each object of *namespace* or node that differs from *before*; replica sets may be gone."""
     now, found = standing(api, namespace), []
     for kind, items in before.items():
         there = now.get(kind, {})
@@ -168,7 +168,7 @@ def differences(api: Api, namespace: str, before: Standing) -> list[str]:
 
 
 def require_kept(rules: Iterable[AccessRule], before: Standing, namespace: str) -> None:
-    """Raise RefusedError when *rules* let an agent change objects of *namespace* that cannot be restored."""
+    """Raise RefusedError when *rules* permit writes to kinds of objects that are not in *before*."""
     kept_here = {KINDS[kind][1] for kind in before} | {"deployments/scale", "events", "pods/eviction"}
     for rule in rules:
         lost = sorted(set(rule.resources) - kept_here)

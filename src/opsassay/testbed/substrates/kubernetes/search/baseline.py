@@ -38,13 +38,13 @@ class ClusterBaseline(NamedTuple):
 
 
 def take_baseline(running: KubernetesSystem) -> ClusterBaseline:
-    """Read the present state of the *running* system as the baseline."""
+    """Return the present objects of the *running* system and state of the cluster as the baseline."""
     found = objects_in(running.api, running.name)
     return ClusterBaseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))
 
 
 def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
-    """Return the objects of *namespace* that a reset restores, by key."""
+    """Return {(kind, name): object} of those in *namespace* that a reset restores."""
     return {
         (kind, item["metadata"]["name"]): {**item, "kind": kind, "apiVersion": api.version_of(kind)}
         for kind in RESTORED
@@ -53,7 +53,7 @@ def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
 
 
 def rest_of(api: Api) -> dict[str, Any]:
-    """Return the state outside the namespace that must not change: webhooks, taints of nodes, static pods."""
+    """Return the state of the cluster that must not change: webhooks, cordons and taints of nodes, static pods."""
     webhooks: list[Any] = []
     for plural in WEBHOOKS:
         items = api.request("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]
@@ -72,7 +72,7 @@ def rest_of(api: Api) -> dict[str, Any]:
 
 
 def normal(item: Object) -> Object:
-    """Return *item*, to be compared, without the fields that the server and controllers write by themselves."""
+    """Return a copy of *item* without status and the fields that server and controllers set, for comparison."""
     made = {key: value for key, value in copy.deepcopy(item).items() if key != "status"}
     metadata = {key: value for key, value in made["metadata"].items() if key not in OF_THE_SERVER}
     annotations = {k: v for k, v in (metadata.pop("annotations", None) or {}).items() if k not in OF_CONTROLLERS}
@@ -81,7 +81,10 @@ def normal(item: Object) -> Object:
 
 
 def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Undo all differences from *baseline* and verify; raises OperationError when the baseline does not return."""
+    """Restore all objects to *baseline* and verify that; raises OperationError when something still differs.
+
+    *target_url* must answer 200.
+    """
     api, found = running.api, objects_in(running.api, running.name)
     for kind, name in found.keys() - baseline.objects.keys():
         api.delete(kind, name, running.name)
@@ -95,7 +98,7 @@ def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: st
 
 
 def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Wait until the system equals *baseline*, is ready and answers; raises OperationError with what differs."""
+    """Wait until `difference` finds none; raises OperationError with the difference when that takes too long."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while (wrong := difference(running, baseline, target_url)) is not None:
         if time.monotonic() > deadline:
@@ -104,7 +107,10 @@ def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str
 
 
 def difference(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> str | None:
-    """Return a clause on what differs from *baseline*, None when nothing does."""
+    """Return the first difference from *baseline*: an object, the cluster, readiness, or *target_url* not at 200.
+
+    None without one.
+    """
     try:
         found = {key: normal(item) for key, item in objects_in(running.api, running.name).items()}
         for key in sorted(found.keys() | baseline.objects.keys()):

@@ -15,10 +15,10 @@ from opsassay.testbed.substrates.kubernetes.search.baseline import RESTORED
 
 
 def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]:
-    """Return the fault primitives for the workload *target*; the delayed control plane only with access to *nodes*.
+    """Return the single changes that candidates for the workload *target* are composed of; raises NotFoundError.
 
-    A policy that lets nobody in, a disruption budget that allows nothing, an image that nobody has, a delayed control
-    plane, a wrong selector, and no change. Raises NotFoundError.
+    They are a network policy, a disruption budget, a wrong image, a wrong selector, no change, and with access to
+    *nodes* a delayed control plane.
     """
     if target not in system.services:
         raise NotFoundError("service", target, system.services)
@@ -43,7 +43,8 @@ def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]
 def audit_cases(target: str) -> tuple[Block, ...]:
     """Return one candidate for each reason to refuse a candidate (paper, App. H.3).
 
-    The workload is taken away; the control plane is changed where the reset does not reach; a static pod is replaced.
+    The workload is deleted; a cluster-wide object is created, which the reset does not remove; a static pod is
+    replaced.
     """
     gone = OpsCall(verb="delete", arguments={"kind": "Deployment", "name": target})
     role = _create_call("ClusterRole", "operators", {"rules": []})
@@ -56,7 +57,7 @@ def audit_cases(target: str) -> tuple[Block, ...]:
 
 
 def _create_call(kind: str, name: str, body: Mapping[str, Any]) -> OpsCall:
-    """Return the call that creates the object *body* of *kind* with *name*."""
+    """Return the call that creates the object *name* of *kind* with *body*."""
     return OpsCall(verb="create", arguments={"kind": kind, "name": name, "body": body})
 
 
@@ -78,12 +79,15 @@ TO_A_NODE = frozenset({"hostPath", "hostNetwork", "hostPID", "hostIPC", "privile
 
 
 def refusal(composition: Composition, *, nodes: bool) -> str | None:
-    """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
+    """Return why a change of *composition* must not be applied since a reset does not undo it; None when all may.
+
+    *nodes*: the control plane may be delayed.
+    """
     return next((reason for change in composition.changes if (reason := _why_outside(change, nodes=nodes))), None)
 
 
 def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
-    """Return why *change* reaches outside of what the reset restores, None when it does not."""
+    """Return why a reset does not undo *change*, or that its arguments are invalid; None when it does."""
     known = ARGUMENTS.get(change.verb)
     if known is None or set(change.arguments) != known:
         return f"`{change.verb}` with {', '.join(change.arguments) or 'nothing'} is no change that is known"
@@ -95,7 +99,7 @@ def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
 
 
 def _why_object_is_outside(change: OpsCall) -> str | None:
-    """Return why *change* may not be tried: its reset is not covered; None if it may."""
+    """Return why *change* of an object must not be applied: its kind, name or fields; None when it may."""
     kind, name = change.arguments["kind"], change.arguments["name"]
     body = change.arguments.get("body") or change.arguments.get("patch") or {}
     if not isinstance(kind, str) or not isinstance(name, str):
@@ -112,7 +116,7 @@ def _why_object_is_outside(change: OpsCall) -> str | None:
 
 
 def _list_keys(item: Any) -> Iterator[str]:
-    """Yield the keys of all objects in *item*, at any depth."""
+    """Yield the keys of all mappings in *item*, at any depth."""
     if isinstance(item, Mapping):
         for key, value in item.items():
             yield str(key)
@@ -123,7 +127,7 @@ def _list_keys(item: Any) -> Iterator[str]:
 
 
 def violation(api: Api, namespace: str, target: str) -> str | None:
-    """Return which condition on *target* a candidate breaks while it is applied (paper, App. H.3), None for none."""
+    """Return why *target* is not valid now (paper, App. H.3): it is missing, scaled to zero or not selected; else None."""
     deployment, service = api.get("Deployment", target, namespace), api.get("Service", target, namespace)
     if deployment is None:
         return f"the Deployment {target} does not exist"

@@ -54,7 +54,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Run the system while the block runs, and read the baseline."""
+        """Run the system during the block; its state at the beginning is the baseline."""
         if self._cluster.node_command:
             self._nodes.require()
         block, environment = self.scenario.cluster, self.scenario.environment
@@ -75,20 +75,20 @@ class ClusterSearchEnvironment(SearchEnvironment):
         return self._substrate.names()
 
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* reaches outside of what the reset restores, None when it does not."""
+        """Return why *composition* must not be applied since a reset does not undo it; None when it may."""
         return candidates.refusal(composition, nodes=bool(self._nodes.command))
 
     def start(self) -> None:
-        """Raise OperationError unless the system is as it was when the baseline was read."""
+        """Wait until the system equals the baseline; raises OperationError when it does not."""
         verify(self.running, self._baseline, self._url)
 
     def settle(self) -> None:
-        """Restore the whole baseline; raises OperationError when it does not return."""
+        """Restore the baseline; raises OperationError when something still differs."""
         self._at_nodes.close()
         restore(self.running, self._baseline, self._url)
 
     def make(self, change: OpsCall) -> None:
-        """Apply *change*; raises UserError when the server refuses it."""
+        """Apply *change*, a creation, patch or node operation; raises UserError when it is refused."""
         given, running = change.arguments, self.running
         try:
             if change.verb == "node":
@@ -106,7 +106,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
             raise UserError(str(error)) from error
 
     def violation(self) -> str | None:
-        """Return which precondition is violated, None when all hold."""
+        """Return which requirement on the target is violated now, None when all hold."""
         return candidates.violation(self.running.api, self.running.name, self.target)
 
     def repair(self) -> Repair:
@@ -115,7 +115,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
     @contextmanager
     def observed(self, timeline: Path) -> Iterator[None]:
-        """Record the system in *timeline* while the block runs; the last reading has a real request."""
+        """Record the system in *timeline* during the block; a user request is sent only at the end."""
         committed, settings = self.scenario.verification, self._cluster
         observed = observing(
             self.running.name, timeline, substrate="kubernetes",
@@ -130,12 +130,12 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
 
 def _list_blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the single changes from which faults of *target* are composed."""
+    """Return the single changes that candidates for *target* are composed of, by *settings* of the cluster."""
     return primitives(system, target, nodes=bool(settings.get("node_command")))
 
 
 def _format_task(system: System, target: str, settings: Mapping[str, Any]) -> str:
-    """Return the task text of a search for faults of *target*."""
+    """Return the text that asks a model to find faults of *target*."""
     node = NODE_VERB if settings.get("node_command") else ""
     return TASK.format(services=", ".join(system.services), target=target, node=node)
 

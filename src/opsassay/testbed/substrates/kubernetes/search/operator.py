@@ -24,7 +24,10 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 
 
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
-    """Repair and check in turn until the system looks healthy or no repair is left; return what was done."""
+    """Repair visible symptoms and check in turn until the system looks healthy or no repair is left; return both.
+
+    Each check waits up to *settle_s* for the system to become healthy.
+    """
     return repair_what_shows(
         lambda: _wait_until_healthy(running, baseline, settle_s),
         lambda: [
@@ -47,7 +50,7 @@ def _wait_until_healthy(running: KubernetesSystem, baseline: ClusterBaseline, se
 
 
 def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
-    """Return whether the system looks healthy: pods ready and current, endpoints, no evicting taint, /healthz 200."""
+    """Return whether deployments of *baseline* are rolled out, services have backends, no taint evicts, /healthz is ok."""
     try:
         return (
             all(_rolled_out(item) for item in running.api.list("Deployment", running.name))
@@ -62,7 +65,7 @@ def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
 
 
 def _rolled_out(item: Object) -> bool:
-    """Return whether the rollout of *item* is complete."""
+    """Return whether the rollout of the deployment *item* is complete and all its pods are ready."""
     status, desired = item.get("status", {}), item["spec"].get("replicas", 1)
     seen = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
@@ -77,7 +80,7 @@ def _list_empty_services(running: KubernetesSystem) -> list[str]:
 
 
 def _repair_selectors(running: KubernetesSystem) -> list[str]:
-    """Correct the selector of services without endpoints to match their workload's pods; return what was done."""
+    """Set the selector app=NAME on services without ready backends; return a phrase for each."""
     done = []
     for name in _list_empty_services(running):
         service = running.api.get("Service", name, running.name)
@@ -89,7 +92,7 @@ def _repair_selectors(running: KubernetesSystem) -> list[str]:
 
 
 def _repair_workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
-    """Repair deployments by what their pods wait for, with the last good image or template; return what was done."""
+    """Restore image or template from *baseline* of deployments whose pods lack an image or crash; return phrases."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):
         waiting = [s.get("state", {}).get("waiting") or {} for s in pod["status"].get("containerStatuses") or ()]
@@ -110,7 +113,7 @@ def _repair_workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> l
 
 
 def _images_patch(good: Mapping[str, Object]) -> Object:
-    """Return the patch that restores the images of the deployment *good*."""
+    """Return the patch that restores the container images of the deployment *good*."""
     containers = good["spec"]["template"]["spec"]["containers"]
     images = [{"name": one["name"], "image": one["image"]} for one in containers]
     return {"spec": {"template": {"spec": {"containers": images}}}}
@@ -124,7 +127,7 @@ def _restart_patch(good: Mapping[str, Object]) -> Object:
 
 
 def _repair_taints(running: KubernetesSystem) -> list[str]:
-    """Remove taints that evict pods, except those that the cluster itself sets on a lost node; return what was done."""
+    """Remove the evicting taints of all nodes; return a phrase for each node."""
     done = []
     for node in running.api.list("Node"):
         if evicting := _evicting_taints(node):
@@ -135,7 +138,7 @@ def _repair_taints(running: KubernetesSystem) -> list[str]:
 
 
 def _evicting_taints(node: Object) -> list[Object]:
-    """Return the taints of *node* that evict pods, without those that Kubernetes sets itself."""
+    """Return the NoExecute taints of *node*, without those that Kubernetes itself sets."""
     taints = node["spec"].get("taints") or ()
     return [t for t in taints if t["effect"] == "NoExecute" and not t["key"].startswith("node.kubernetes.io/")]
 
@@ -146,7 +149,7 @@ def _is_healthy(running: KubernetesSystem) -> bool:
 
 
 def _restart_api_server(running: KubernetesSystem) -> list[str]:
-    """Restart the API server's pods, if any, when it is not healthy; return what was done."""
+    """If the API server is not healthy, delete its pods, which restarts it; return a phrase for each."""
     try:
         if _is_healthy(running):
             return []

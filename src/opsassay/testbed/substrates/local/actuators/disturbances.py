@@ -26,7 +26,7 @@ class LoadSurge:
         self._former_rps: float | None = None
 
     async def apply(self) -> None:
-        """Raise the rate of the load."""
+        """Multiply the rate of the load by the plan's factor."""
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         self._former_rps = former
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * self._factor)
@@ -50,7 +50,7 @@ class HarmlessRestart:
         self._former_pid: int | None = None
 
     async def apply(self) -> None:
-        """Replace a replica by a new pod, then let the former process finish its work."""
+        """Replace a replica by a new pod, and end the former process gracefully once the new one is ready."""
         former = await self._system.replace(self._replica, HANDOVER_TIMEOUT_S)
         if former is None:
             raise OperationError(f"The successor of {self._replica.id} was not ready in {HANDOVER_TIMEOUT_S:g} s.")
@@ -59,7 +59,7 @@ class HarmlessRestart:
         await self.undo()
 
     async def undo(self) -> None:
-        """Ask the former process to end, once."""
+        """Send SIGTERM to the former process, if that was not done yet."""
         former, self._former_pid = self._former_pid, None
         if former is not None:
             self._system.unexpected_exits.expect(former)

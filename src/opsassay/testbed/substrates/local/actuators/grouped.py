@@ -17,7 +17,7 @@ class GroupPressure(Companion):
     controller: ClassVar[str]
 
     def group(self) -> dict[str, Any]:
-        """Return the settings of the companion: the control group to enter, and the one whose limit to exhaust."""
+        """Return the companion's settings on control groups: the one to enter, and the one to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
             return containers.parameters(containers.group_of(self._injection.replica), self.controller)
@@ -26,10 +26,10 @@ class GroupPressure(Companion):
         )
 
     async def follow(self, pids: list[int]) -> None:
-        """Do nothing: all processes in the group are under pressure."""
+        """Do nothing: pressure in a control group acts on all of its processes."""
 
     def release(self) -> None:
-        """Do nothing: the pressure ends with the companion."""
+        """Do nothing: the pressure in the control group ends with the companion."""
 
 
 class GroupCpuPressure(GroupPressure):
@@ -51,7 +51,7 @@ class GroupMemoryPressure(GroupPressure):
     role, controller = "allocator", MEMORY
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: the group, its limit and the size to allocate."""
+        """Return the companion's settings: control group, its limit and the size to allocate, in bytes."""
         system, host = self._injection.system.system, self._injection.host
         limit_mb = self._injection.replica.spec.memory_limit_mb if host is None else system.host_memory_limit_mb
         size_bytes = allocated_bytes(self._injection.plan.parameters, limit_mb)
@@ -59,10 +59,10 @@ class GroupMemoryPressure(GroupPressure):
 
 
 def cpu_pressure(injection: Injection[LocalUnderTest]) -> Companion:
-    """Return CPU pressure by control group where the system has them, else on the processes themselves."""
+    """Return CPU pressure by a control group if the system has them, else by stopping processes."""
     return GroupCpuPressure(injection) if injection.system.containers.limit(CPU) else CpuPressure(injection)
 
 
 def memory_pressure(injection: Injection[LocalUnderTest]) -> Companion:
-    """Return memory pressure by control group where the system has them, else on the processes themselves."""
+    """Return memory pressure by a control group if the system has them, else by limits of processes."""
     return GroupMemoryPressure(injection) if injection.system.containers.limit(MEMORY) else MemoryPressure(injection)

@@ -26,7 +26,7 @@ class Lookups(ABC):
         self._installed = False
 
     async def apply(self) -> None:
-        """Make name look-ups of the target wrong; it enters the failed calls into the ledger."""
+        """Make DNS look-ups of the target wrong from now on; its failed calls are recorded in the ledger."""
         await self._account.open()
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
@@ -37,7 +37,7 @@ class Lookups(ABC):
             )
 
     async def undo(self) -> None:
-        """Make name look-ups right again; caches expire within a second."""
+        """Restore the DNS answers to the target; caches expire within a second."""
         if self._installed:
             self._installed = False
             overrides = self._injection.system.names.overrides
@@ -48,7 +48,7 @@ class Lookups(ABC):
         await self._account.close()
 
     def _answer_wrongly(self, name: str) -> Answer | None:
-        """Return the answer that the fault gives for *name*, and write it down as truth; the former one for others."""
+        """Return the fault's answer for *name*, recorded in the ledger; for other names what was answered before."""
         if name not in self._hosts:
             return self._former(name) if self._former else None
         service = self._injection.replica.service
@@ -57,7 +57,7 @@ class Lookups(ABC):
 
     @abstractmethod
     def wrong_answer(self, name: str) -> Answer:
-        """Return the wrong DNS answer to a query for *name*."""
+        """Return the endpoints or the DNS error code to answer to a query for *name*."""
 
 
 class FailingLookups(Lookups):
@@ -72,7 +72,7 @@ class StrayLookups(Lookups):
     """The answer is the address of another service, drawn anew for every query."""
 
     def wrong_answer(self, name: str) -> Answer:
-        """Return the address of a replica of another service; without one, a failure."""
+        """Return the endpoint of a replica of another service than *name*; without one, SERVFAIL."""
         system, own = self._injection.system, self._injection.replica.service
         others = [
             (system.network.site(replica.id).address, replica.port)

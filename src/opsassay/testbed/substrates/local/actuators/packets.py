@@ -18,7 +18,7 @@ class Packets:
         self._account = Account(injection, own=["*"])
 
     async def apply(self) -> None:
-        """Impair the packet streams; both ends of the links record one-way times in the ledger from now on."""
+        """Impair the packet streams of the targets; both ends record one-way times in the ledger meanwhile."""
         injection, impairment = self._injection, impairment_of(self._injection.plan)
         await self._account.open()
         for target, streams in self.streams().items():
@@ -30,7 +30,7 @@ class Packets:
         await self._account.close()
 
     def streams(self) -> dict[str, list[Stream]]:
-        """Return replica to the streams that the fault impairs at its end."""
+        """Return {replica id of a target: the streams to impair at it}."""
         injection, found = self._injection, dict[str, list[Stream]]()
         targets = {replica.id for replica in injection.replicas}
         for stream in touched(injection.system.fleet, targets, injection.plan.parameters):

@@ -45,14 +45,14 @@ class Companion(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return the settings of the companion, the process that takes CPU or memory next to the targets."""
+        """Return the settings of the companion, the process that takes CPU or memory in the targets' place."""
 
     @abstractmethod
     async def follow(self, pids: list[int]) -> None:
-        """Apply the pressure to *pids*, the present processes of the targets."""
+        """Apply the pressure to the processes *pids* of the targets."""
 
     async def apply(self) -> None:
-        """Start the companion, the process that takes CPU or memory next to the targets."""
+        """Start the companion process, and wait until the pressure has built up; raises OperationError when late."""
         system = self._injection.system
         config = {
             "id": self._name,
@@ -70,7 +70,7 @@ class Companion(ABC):
         system.spawn(self._keep_following(pids))
 
     async def undo(self) -> None:
-        """End the companion process."""
+        """End the companion process and its effect on the targets."""
         self._ended.set()
         if (pid := self._pid) is not None:
             kill(self._injection, pid)
@@ -86,10 +86,10 @@ class Companion(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """End the effect on the targets, after the companion has ended."""
+        """Restore the targets' processes, after the companion has ended."""
 
     async def _keep_following(self, followed: list[int]) -> None:
-        """Watch for new processes of the targets, those not in *followed*, and apply the pressure to them."""
+        """Apply the pressure to processes of restarted targets too, until the end; *followed* have it already."""
         while not self._ended.is_set():
             if self._name not in self._injection.system.channels.names():
                 self.release()  # somebody killed it; the supervisor notes whose end was a surprise
@@ -107,7 +107,7 @@ class CpuPressure(Companion):
     role = "pressure"
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: CPU limits and the number of burners."""
+        """Return the companion's settings: the targets' CPU limits and use, cores to burn and load percent."""
         parameters = self._injection.plan.parameters
         limits = [replica.spec.cpu_limit for replica in self._injection.replicas]
         return {
@@ -118,11 +118,11 @@ class CpuPressure(Companion):
         }
 
     async def follow(self, pids: list[int]) -> None:
-        """Make the companion stop and continue the processes *pids*."""
+        """Make the companion stop and continue the processes *pids* in turn, as CPU throttling does."""
         await self._injection.system.channels.request(self._name, "targets", pids=pids)
 
     def release(self) -> None:
-        """Continue the stopped processes of the targets."""
+        """Continue (SIGCONT) the processes of the targets."""
         for replica in self._injection.replicas:
             if replica.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -146,7 +146,7 @@ class MemoryPressure(Companion):
         self._squeezed: dict[int, tuple[psutil.Process, tuple[int, int]]] = {}
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: the memory limit and the size to allocate."""
+        """Return the companion's settings in bytes: size to allocate, the targets' limit and resident memory."""
         return {
             "size_bytes": allocated_bytes(self._injection.plan.parameters, self._limit_bytes / 2**20),
             "limit_bytes": self._limit_bytes,
@@ -154,14 +154,14 @@ class MemoryPressure(Companion):
         }
 
     async def apply(self) -> None:
-        """Start the companion; when it has its memory, limit the targets to the rest."""
+        """Start the companion, which allocates the memory, then limit the targets to the rest."""
         sizes = await asyncio.gather(*(asyncio.to_thread(_at_rest, pid) for pid in self.pids()))
         self._resident_bytes = sum(resident for resident, _ in sizes)
         await hook(self._injection, on=True)
         await super().apply()
 
     async def follow(self, pids: list[int]) -> None:
-        """Limit the processes *pids* to the memory that they have and what is left."""
+        """Limit the address space of the processes *pids* to what they have and what is left of the limit."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it was killed: then there is nothing to share
             companion_bytes = psutil.Process(self._pid).memory_full_info().uss
             self._left_bytes = max(0, self._limit_bytes - self._resident_bytes - companion_bytes)
@@ -175,19 +175,19 @@ class MemoryPressure(Companion):
                     process.rlimit(psutil.RLIMIT_AS, (virtual_bytes + self._left_bytes, hard))
 
     def release(self) -> None:
-        """Restore the memory limits of the targets."""
+        """Restore the address space limits of the targets' processes."""
         for process, limits in self._squeezed.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.rlimit(psutil.RLIMIT_AS, limits)
 
     async def undo(self) -> None:
-        """End the companion, restore the memory limits of the targets and tell their processes so."""
+        """End the companion, and restore the memory limits of the targets, which are told so."""
         await super().undo()
         await hook(self._injection, on=False)
 
 
 def _is_gone(pid: int) -> bool:
-    """Return whether the process *pid* has ended; a zombie has."""
+    """Return whether the process *pid* has ended or is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -195,13 +195,13 @@ def _is_gone(pid: int) -> bool:
 
 
 def _used_cores(replica: Replica) -> float:
-    """Return the CPU cores that *replica* used in the last moments, by the counters of its present process."""
+    """Return the CPU cores that *replica* used in the last USED_OVER_S seconds, 0 if unknown."""
     points = [(t, gauges["cpu_s"]) for t, gauges in replica.gauges if t > time.monotonic() - USED_OVER_S]
     return max(0.0, points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]) if len(points) > 1 else 0.0
 
 
 def _at_rest(pid: int) -> tuple[int, int]:
-    """Return (resident, virtual) size of *pid* in bytes, the least of several readings between requests."""
+    """Return the least (resident, virtual) size in bytes of several readings of *pid*; blocks meanwhile."""
     process, readings = psutil.Process(pid), []
     for _ in range(REST_READINGS):
         used = process.memory_info()

@@ -21,7 +21,7 @@ class Kill:
         self._account = Account(injection)
 
     async def apply(self) -> None:
-        """Kill the processes of the targets."""
+        """Kill the processes of all targets at once; raises RefusedError when one does not run."""
         gone = [replica.id for replica in self._injection.replicas if replica.pid is None]
         if gone:
             raise RefusedError(f"Replica {gone[0]} has no process to kill now; wait until it is ready.")
@@ -32,10 +32,10 @@ class Kill:
             await self._injection.system.end_process(replica)
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Prepare what happens to *replica* after its process is killed."""
+        """Prepare what happens after the kill of *replica*; called for all targets first; does nothing here."""
 
     async def undo(self) -> None:
-        """Stop recording what the fault costs callers; the supervisor restarts the process itself."""
+        """Stop recording what the fault costs callers; the supervisor restarts killed processes itself."""
         await self._account.close()
 
 
@@ -43,7 +43,7 @@ class KillPod(Kill):
     """The killed process is succeeded by another pod."""
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Give the successor of *replica* a new pod name."""
+        """Make the successor of *replica* a pod with a new name."""
         replica.successor = self._injection.system.fleet.pod_name(replica.service)
 
 
@@ -51,7 +51,7 @@ class KeepDown(Kill):
     """The killed processes are not started again before the fault ends."""
 
     def before_the_kill(self, replica: Replica) -> None:
-        """Prevent restarts of *replica*."""
+        """Prevent the supervisor from restarting *replica*."""
         replica.held = True
 
     async def undo(self) -> None:
@@ -62,7 +62,7 @@ class KeepDown(Kill):
 
 
 def kill(injection: Injection[LocalUnderTest], pid: int) -> None:
-    """Kill *pid*, which may be gone already, and record that its end is expected."""
+    """Kill *pid*, if it still runs, and record that this end is expected."""
     injection.system.unexpected_exits.expect(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

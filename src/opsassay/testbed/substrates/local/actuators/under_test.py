@@ -41,7 +41,7 @@ class LocalUnderTest(SystemUnderTest, Protocol):
         """Run *coroutine* as a task; its failure ends the system."""
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
-        """Start a successor of the replica's process; return the former pid, None if it did not become ready."""
+        """Start a new process of *replica* next to the old; return the old pid once it is ready, None if it is late."""
 
     async def end_process(self, replica: Replica) -> None:
         """Kill the process of *replica*, which may be gone already."""
