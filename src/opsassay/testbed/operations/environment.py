@@ -109,10 +109,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Run the observer process, which records the timeline; with *probes* it sends user requests regularly.
-
-        Its last observation is before the block's end.
-        """
+        """Run the observer process, which records the timeline; with *probes* it sends user requests regularly."""
 
     @abstractmethod
     def health_problem(self) -> str | None:
@@ -165,10 +162,7 @@ ENVIRONMENTS = Registry(
 def environment_for(
     scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any] | None = None
 ) -> LiveEnvironment:
-    """Return the environment that runs *scenario* on its substrate; raises RefusedError for an unknown substrate.
-
-    *run_dir* gets the records of the trial; *settings* are those of the substrate.
-    """
+    """Return the environment of *scenario*, which writes records to *run_dir*; raises RefusedError without a substrate."""
     substrate = scenario.environment.substrate
     if substrate not in (known := ENVIRONMENTS.names()):
         raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(known)} are performed here.")

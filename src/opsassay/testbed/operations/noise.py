@@ -179,11 +179,7 @@ class Noise(Background):
         time.sleep(event.seconds + 0.5)
 
     def _restart_replicas(self, event: NoiseEvent) -> Iterator[EnvironmentAction]:
-        """Restart one replica of the event's service, or each in turn (release), and yield the record of each.
-
-        It stops with "left_alone" when a replica is not ready, so that it does not interfere with changes by
-        others.
-        """
+        """Restart one replica of the event's service, or each in turn, while all are ready; yield the record of each."""
         try:
             count = len(self._operate("describe", {"target": event.target})["replicas"])
             for index in [int(event.amount * count)] if event.kind == "restart" else range(count):

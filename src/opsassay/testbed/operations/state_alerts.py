@@ -112,10 +112,7 @@ class AlertSource(Protocol):
     """What can be asked which alerts fire."""
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time_ns, alerts): the latest UTC time with complete data, and what fires then.
-
-        Raises OpsAssayError when that cannot be found out.
-        """
+        """Return (latest UTC ns with complete data, alerts that fire then); raises OpsAssayError when unknown."""
 
 
 class StateAlerts:

@@ -227,10 +227,7 @@ def _capture(
 def _objection(
     running: RunningSystem, spool: Path, baseline_window: Window, free: FreeCores, steady: SpanCheck | None
 ) -> str:
-    """Return why the telemetry recorded so far in *spool* is not that of a healthy system; '' when it is.
-
-    Alerts compare it with *baseline_window*; *free* knows the idle processors; *steady* may object to the spans.
-    """
+    """Return why the telemetry in *spool* (since *baseline_window*) is not that of a healthy system; '' when it is."""
     running.receiver.refresh(spool.name)
     system = running.definition()
     window, slo, status = Window(start_ns=baseline_window.start_ns, end_ns=time.time_ns()), system.slo, running.status()
@@ -328,7 +325,7 @@ def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts
 
 @contextmanager
 def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Iterator[Callable[[], SessionStats]]:
-    """Open a recording session into *spool* for the block; yield the function that closes it, with its statistics.
+    """Open a recording session into *spool* for the block; yield the function that closes it.
 
     After a failure *spool* stays only if *keeps_spool*, named in a note on the error.
     """

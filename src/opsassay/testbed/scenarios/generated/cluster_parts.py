@@ -60,10 +60,7 @@ def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
-    """Return the alert that a fault at *place* fires: user errors at the entry if others call it, else its own.
-
-    Its own is missing replicas (*on_pods*) or a failed probe.
-    """
+    """Return the alert of a fault at *place*: errors at the entry, else missing pods (*on_pods*) or a failed probe."""
     if place.system.system != STAND_INS and place.callers:
         return AlertRule(service=place.entry, signal="error_rate")
     signal: AlertSignal = "replicas_missing" if on_pods else "probe_failed"
@@ -71,10 +68,7 @@ def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
 
 
 def broken_of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
-    """Return the fault described by *condition* at *place*, with *fields* over the defaults of cluster faults.
-
-    Failures of stand-in services do not propagate.
-    """
+    """Return the fault described by *condition* at *place*, with *fields* over the defaults of cluster faults."""
     alone = place.system.system == STAND_INS
     given = {
         "root": place.target,

@@ -126,10 +126,7 @@ def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
 def hidden_faults(
     chance: random.Random, in_front: tuple[Recipe, ...] = IN_FRONT, count: int = COUNT
 ) -> Iterator[list[Drawn]]:
-    """Yield *count* lists of (place, fault) in which each fault hides the next; every third has three, others two.
-
-    The first of each list is one of the recipes *in_front*.
-    """
+    """Yield *count* lists of two or three (place, fault), the first of a recipe *in_front*; each hides the next one."""
     behind = [one for one in _list_variants(BEHIND) if len(_affected_by(one[1])) >= LEAST_WAY]
     first = [one for one in _list_variants(in_front) if one[1].depth == "D3"]
     chance.shuffle(behind)

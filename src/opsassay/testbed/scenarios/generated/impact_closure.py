@@ -95,10 +95,7 @@ def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:
 
 
 def _find_failing_probe(system: System, failing: set[tuple[str, str]]) -> tuple[str | None, float]:
-    """Return (entry service whose probe fails, share of its requests that fail); (None, 0) without one.
-
-    Of several entries it is the one with the greatest share. *failing* are (service, operation) pairs.
-    """
+    """Return (entry whose probe is in *failing*, share of its requests that fail), the greatest; (None, 0) without one."""
     found: list[tuple[float, str]] = []
     for entry, path in system.probe_paths().items():
         kinds = [kind for kind in system.load.mix if kind.request.split()[0] == entry]

@@ -37,10 +37,7 @@ def _wrong_restart(service: str) -> WrongRepair:
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return a fault of the target that leaves users without answers; the recipe fills in condition and repair.
-
-    *root* is the root cause if it is not the target.
-    """
+    """Return a fault (root cause *root*, else the target) that leaves users without answers, for recipes to complete."""
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -57,10 +54,7 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 
 
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that sets *key* to *value* and restarts a service, which switches on a broken feature.
-
-    *condition* describes the fault, *technology* is what one has to know.
-    """
+    """Return a recipe that sets *key* to *value*, a broken feature, and restarts; *condition* describes it in words."""
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -141,10 +135,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*.
-
-    *condition* describes the fault, *technology* is what one has to know.
-    """
+    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*."""
 
     def make(place: FaultPlace) -> Broken | None:
         if place.target not in place.system.services or len(place.callers) != 1:

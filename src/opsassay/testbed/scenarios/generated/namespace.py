@@ -59,10 +59,7 @@ def _service_of(deployment: Object, objects: There) -> Object | None:
 
 
 def system_of_namespace(name: str, objects: There, probes: Mapping[str, str]) -> System:
-    """Return the namespace *name* as a system whose services are its deployments, of *objects* by kind.
-
-    *probes* is deployment to a URL that answered.
-    """
+    """Return the deployments of the namespace *name* as a system; *probes* is deployment to a URL that answered."""
     counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in objects["Deployment"]}
     containers = {
         one["metadata"]["name"]: first["name"]

@@ -118,10 +118,7 @@ def noticed_places(app: str) -> tuple[FaultPlace, ...]:
 
 
 def truth_of(faults: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
-    """Return the ground truth of a scenario: root causes, propagation and names of *faults*.
-
-    *owned_pattern* is the pattern of the names of a service's pods, with {name}.
-    """
+    """Return the ground truth of a scenario with *faults*; *owned_pattern* matches names of pods of a service {name}."""
     faults = list(faults)
     edges = [(edge, one) for one in faults for edge in one.edges]
     steps: dict[Edge, dict[str, str]] = {}

@@ -163,10 +163,7 @@ class KubernetesSubstrate:
             yield running
 
     def _await_turn_in(self, name: str) -> None:
-        """Wait until no other trial is in the namespace *name*; restore it if that trial was killed.
-
-        Raises OperationError when it does not end.
-        """
+        """Wait until no other trial is in the namespace *name* (a killed one is cleared); raises OperationError."""
         deadline = time.monotonic() + TURN_TIMEOUT_S
         while (other := attached_on(self.api).get(name)) is not None:
             if owner_is_dead(other):
@@ -202,10 +199,7 @@ class KubernetesSubstrate:
         require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
-        """Remove the system *name*, or restore the existing namespace of that name, and wait; return [].
-
-        Raises OperationError with what prevents it.
-        """
+        """Remove the system *name*, or restore the existing namespace, and wait; return []; raises OperationError."""
         if name in attached_on(self.api):
             leave(self.api, name)
             return []
@@ -275,10 +269,7 @@ class KubernetesSubstrate:
     def _wait_ready(
         self, running: KubernetesSystem, on_progress: Callable[[SystemStatus], None] | None, timeout_s: float
     ) -> None:
-        """Wait until all parts of *running* are ready; raises StartError after *timeout_s*.
-
-        *on_progress* is called with each status.
-        """
+        """Wait until all parts of *running* are ready, with calls of *on_progress*; raises StartError when late."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:

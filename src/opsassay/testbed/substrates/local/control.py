@@ -33,12 +33,12 @@ class ControlServer:
         self._busy: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen for commands on the socket in the state folder."""
+        """Listen for commands at the Unix socket in the system's state folder."""
         self._server = await asyncio.start_unix_server(self._serve, self._supervisor.state.socket)
         self._supervisor.state.socket.chmod(0o600)
 
     async def stop(self) -> None:
-        """End every lease, which undoes its faults, then stop listening."""
+        """End every running injection, which undoes its faults, then stop listening."""
         self._server.close()
         for task in self._busy:
             task.cancel()
@@ -77,7 +77,7 @@ class ControlServer:
             writer.close()
 
     async def _perform(self, command: dict[str, Any], reader: asyncio.StreamReader, report: Any) -> None:
-        """Carry out one *command* and return its answer."""
+        """Carry out *command* {op, arguments} and pass the answer, one or several objects, to *report*."""
         supervisor = self._supervisor
         match command.get("op"):
             case "status":
@@ -112,13 +112,13 @@ class ControlServer:
                 await report({"error": f"There is no command {unknown!r}.", "kind": "UserError"})
 
     async def _flush(self) -> None:
-        """Make every process send its queued telemetry."""
+        """Make every process of the system send its queued telemetry."""
         channels = self._supervisor.channels
         flushing = [channels.request(name, "flush", timeout_s=10.0) for name in channels.names() if _emits(name)]
         await asyncio.gather(*flushing, return_exceptions=True)  # one that just died has nothing left to send
 
     async def _inject(self, plan: FaultPlan, reader: asyncio.StreamReader, report: Any) -> None:
-        """Inject *plan*, and undo it when the client closes the connection."""
+        """Inject *plan* and pass its events to *report*; it is undone when the client closes the connection."""
         lease = asyncio.Event()
 
         async def watch() -> None:
@@ -138,5 +138,5 @@ class ControlServer:
 
 
 def _emits(name: str) -> bool:
-    """Return whether the process *name* sends telemetry: all but the relay and pressure companions."""
+    """Return whether the process *name* sends telemetry; the relay and pressure processes do not."""
     return name != "relay" and not name.startswith("pressure-")

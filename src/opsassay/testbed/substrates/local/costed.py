@@ -20,25 +20,25 @@ class LocalCost:
     scales_itself: bool = field(default=False, init=False)
 
     def allocations(self) -> Mapping[str, Allocation]:
-        """Return service to its allocated resources, whatever its replicas do."""
+        """Return {service: requested resources of all its replicas}."""
         rows = self.running.operate("ps", {})["replicas"]
         counts = {name: sum(row["service"] == name for row in rows) for name in self.asked}
         return {name: Allocation.for_replicas(count, self.asked[name]) for name, count in counts.items()}
 
     def requests(self) -> Mapping[str, ResourceRequest]:
-        """Return service to what each of its replicas requests."""
+        """Return {service: CPU and memory that each replica requests}."""
         return dict(self.asked)
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
-        """Change what each replica of *service* requests."""
+        """Set what each replica of *service* requests, for the cost only: limits of processes do not change."""
         self.asked[service] = request
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
-        """Return service to the settings of its autoscaler."""
+        """Return {service: settings of its autoscaler}."""
         return dict(self.scalers)
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
-        """Create or change the autoscaler with *settings*."""
+        """Create or replace the autoscaler of the service that *settings* name."""
         self.scalers[settings.service] = settings
 
     def delete_autoscaler(self, service: str) -> None:

@@ -51,12 +51,12 @@ class LocalEnvironment(LiveEnvironment):
 
     @cached_property
     def system(self) -> System:
-        """The system of the scenario, read once, since a compose file is read by its own program."""
+        """The system of the scenario; read once, since that may run the compose program."""
         return system_of(self.scenario)
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Run the system while the block runs."""
+        """Deploy the system for the block, owned by this process."""
         name = f"trial-{os.getpid()}-{secrets.token_hex(2)}"
         deployed = LocalSubstrate().deployed(
             self.system, name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
@@ -81,14 +81,14 @@ class LocalEnvironment(LiveEnvironment):
         )
 
     def health_problem(self) -> str | None:
-        """Return what is not ready, or that users are not served in time; None when healthy."""
+        """Return which replicas are not ready, or that users are not served in time; None when healthy."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
         return None if users_are_served(self.telemetry, self.system.seen_at()) else "users are not served in time"
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
-        """Provide the operator's session, with alerts by the system's SLO and by its state."""
+        """Yield the operator's tool session; alerts on telemetry and on the system's state are evaluated meanwhile."""
         live = LiveAlerts(self.telemetry, self.system.slo, self.baseline)
         state = StateAlerts(self.run_dir / TIMELINE, self.scenario.verification, self.baseline.end_ns)
         alerts = AlertRules(live, state, ARRIVAL_S)
@@ -100,17 +100,17 @@ class LocalEnvironment(LiveEnvironment):
             yield session
 
     def noise(self) -> Noise:
-        """Return the background noise that the scenario and the seed draw."""
+        """Return the background noise, harmless events that scenario and seed determine."""
         events = draw_noise(self.system, self.scenario, self.seed)
         return Noise(events, self.running.operate, partial(append_line, self.run_dir / NOISE))
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
-        """Return the system with its costs, after *requests* and *autoscalers* are set."""
+        """Return the system with its costs, with *requests* by service and *autoscalers* as set."""
         return LocalCost(self.running, dict(requests), {one.service: one for one in autoscalers})
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Apply faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
+        """Apply the faults and changes of the trigger; at the block's end faults are undone, changes stay."""
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
                 stack.enter_context(hold_faults(self.running, plan, LONGEST_S))
@@ -121,8 +121,8 @@ class LocalEnvironment(LiveEnvironment):
     def read_settings(self) -> SettingsReading:
         """Return all present settings, and the replicas that were started with others.
 
-        Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases, and how
-        often a store lost what it held.
+        Besides settings of services, stores and hosts these are name records, firewall rules, replicas and
+        releases, and how often a store lost its data.
         """
         system, reader = self.system, self.reader
         protected, others, configured = dict[str, str](), dict[str, str](), dict[str, str]()
@@ -161,5 +161,5 @@ class LocalEnvironment(LiveEnvironment):
         self.running.status()
 
     def verify(self) -> list[str]:
-        """Return in words which processes, control groups and files are left, and whether the lock is held."""
+        """Return a sentence for each process, control group, folder or lock that is left."""
         return leftovers(self.running.state, self.groups)

@@ -42,7 +42,7 @@ class Impairing:
         self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Start the packet process of *target*, and wait until it acts."""
+        """Start the process that impairs *streams* at *target*, and wait until it acts; raises OperationError."""
         name, place = f"packets-{fault}-{target}", self._places[target]
         order = {
             "id": name,
@@ -63,12 +63,12 @@ class Impairing:
             raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
 
     def _means(self, place: Place, kind: str) -> str:
-        """Return "kernel" or "queue", what impairs packets; the queue where something acts at *place* already."""
+        """Return "kernel" if the kernel can do *kind* and nothing is impaired at *place* yet, else "queue"."""
         taken = any(other is place for active in self._impairing.values() for _, _, other in active)
         return "kernel" if kind in self._kernel_can and not taken else "queue"
 
     def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
-        """Return *stream* in the form that the packet process of *target* reads."""
+        """Return *stream* as seen from *target*: link, direction, whether it leaves, the other end's address."""
         outward = stream.source == target
         other = stream.destination if outward else stream.source
         return {
@@ -79,7 +79,7 @@ class Impairing:
         }
 
     async def heal(self, fault: str) -> list[str]:
-        """End the packet processes of *fault*, and remove what a killed one left in the kernel; return notes."""
+        """End the packet processes of *fault* and remove their kernel rules; return notes on what did not work."""
         notes = list[str]()
         for name, pid, place in self._impairing.pop(fault, ()):
             notes += await self._shortfalls(name)
@@ -91,10 +91,9 @@ class Impairing:
         return notes
 
     async def _end(self, pid: int, *, hung_up: bool) -> None:
-        """Wait until the packet process *pid* is gone; it ends by itself if *hung_up*, and is killed when late.
+        """Wait until the packet process *pid* has ended, or kill it: if its channel was not *hung_up*, or it is late.
 
-        One that has not said hello yet is killed at once. The tables of a process go with it, and until then the kernel
-        lets no other process remove them.
+        Its kernel tables end with it, and only then can other processes remove them.
         """
         if hung_up and await _wait_until_gone(pid):
             return
@@ -104,7 +103,7 @@ class Impairing:
         await _wait_until_gone(pid)
 
     async def _shortfalls(self, name: str) -> list[str]:
-        """Return sentences on what the packet process *name* could not do."""
+        """Return a sentence for each kind of packets that the process *name* lost, or that it had ended early."""
         target = name.split("-", 2)[2]
         try:
             counts = await self._channels.request(name, "ping")
@@ -119,5 +118,5 @@ class Impairing:
 
 
 async def _wait_until_gone(pid: int) -> bool:
-    """Wait until the process *pid* has ended; return False after PACKETS_TIMEOUT_S."""
+    """Wait until the process *pid* has ended; return False if that takes longer than PACKETS_TIMEOUT_S."""
     return await sleep_until(lambda: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02)

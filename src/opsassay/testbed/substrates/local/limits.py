@@ -26,21 +26,22 @@ class ServiceLimits:
         self._changed = set[str]()
 
     def of(self, service: str) -> dict[str, str]:
-        """Return the limits of each replica of *service*; {} where OpsAssay's own runtime runs it."""
+        """Return the CPU and memory limits of each replica of *service*; {} if it is of OpsAssay's own runtime."""
         spec = self._system.system.services[service]
         return {} if spec.program is None else {key: f"{getattr(spec, key):g}" for key in LIMITS}
 
     def knows(self, service: str, key: str) -> bool:
-        """Return whether *key* is a limit of *service*; raises RefusedError for an unknown limit of a container."""
+        """Return whether *key* is a limit that can be changed; raises RefusedError for other keys of a container."""
         limits = self.of(service)
         if key not in limits and self._system.system.compose is not None:
             raise RefusedError(f"The compose file says what {service} is given; its settings are {', '.join(limits)}.")
         return key in limits
 
     def change(self, service: str, key: str, value: str | None) -> None:
-        """Set the limit *key* of *service* to *value*, None for that of the system's file, and apply it to all replicas.
+        """Set the limit *key* of *service* to *value* (None: as in the system's file) for all its replicas.
 
-        Raises RefusedError for a value out of range or a machine without control groups, OperationError when it fails.
+        Raises RefusedError for a value out of range or a machine without control groups, OperationError when it
+        fails.
         """
         system, written = self._system.system, getattr(self._written[service], key)
         least = min(LEAST[key], written)
@@ -59,7 +60,7 @@ class ServiceLimits:
             self.hold(replica)
 
     def hold(self, replica: Replica) -> None:
-        """Apply the limits of the replica's service to its new process; an engine only knows those of its file."""
+        """Apply changed limits of the service to a new process of *replica*; raises OperationError."""
         if replica.service not in self._changed:
             return
         replica.spec = self._system.system.services[replica.service]

@@ -29,7 +29,7 @@ CHUNK_BYTES = 65_536
 
 
 def open_entrances(system: System) -> dict[str, socket.socket]:
-    """Return entry service to a listening loopback socket in the network namespace of this machine."""
+    """Return {entry service: a loopback socket that listens for its users}; called before namespaces are entered."""
     return {entry: socket.create_server((LOOPBACK, 0)) for entry in sorted(system.entries())}
 
 
@@ -62,11 +62,11 @@ class NamespacedNetwork(Impairing):
         self._servers: list[asyncio.Server] = []
 
     async def prepare(self) -> None:
-        """Make the bridges and a network namespace for each process that listens or calls."""
+        """Make bridges, and a network namespace for each replica, store, load generator and probe."""
         await asyncio.to_thread(self._build)  # the netlink library runs an event loop of its own
 
     def _build(self) -> None:
-        """Make bridges and namespaces, in a thread."""
+        """Make bridges and namespaces; blocks, so it runs in a thread."""
         self._fabric.start()
         stores, users, probes = BESIDE
         desired = {replica.id: replica.host for replica in self._fleet.replicas.values()}
@@ -75,7 +75,7 @@ class NamespacedNetwork(Impairing):
         self._places = {name: self._fabric.attach(name, host) for name, host in desired.items()}
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Accept connections of users of this machine at the entrances."""
+        """Record the ports of *stores*, and accept connections of users at the entry sockets."""
         self._ports.update(stores)
         for entry, listening in self._entrances.items():
             self._servers.append(await asyncio.start_server(self._visitor(entry), sock=listening))
@@ -92,7 +92,7 @@ class NamespacedNetwork(Impairing):
         return Site(place.data_address, place.management_address, place.path, port)
 
     def place(self, name: str) -> Place:
-        """Return the place of *name* in the fabric."""
+        """Return the network namespace and addresses of *name*."""
         return self._places[name]
 
     async def listens(self, name: str, port: int | None) -> None:
@@ -100,27 +100,27 @@ class NamespacedNetwork(Impairing):
         self._ports[name] = port
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
-        """Return the data address of *callee*, the same for every caller."""
+        """Return (address, port) of *callee*, the same for every caller; None when it does not listen."""
         port = self._ports.get(callee)
         return None if port is None else (self._places[callee].data_address, port)
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the address on this machine of the service *entry*."""
+        """Return the loopback (address, port) at which users reach the service *entry*, as a list."""
         return [self._outside[entry]]
 
     def probe(self) -> dict[str, Any] | None:
-        """Return the namespace for probes; None while namespaces are being made."""
+        """Return pid and namespace in which probes run; None before the namespaces are made."""
         place = self._places.get(PROBE)
         return None if place is None else {"pid": os.getpid(), "namespace": place.path}
 
     async def close(self) -> None:
-        """Close the entrances; namespaces end with their last process."""
+        """Close the entry sockets; each namespace ends with its last process."""
         for server in self._servers:
             server.close()
         await asyncio.to_thread(self._fabric.close)
 
     def _visitor(self, entry: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-        """Return the handler of user connections to *entry*."""
+        """Return a connection handler that forwards each user in turn to a ready replica of *entry*."""
         turn = itertools.count()
 
         async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -134,7 +134,7 @@ class NamespacedNetwork(Impairing):
         return visit
 
     async def _pass_on(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Copy bytes both ways between a user's connection and *endpoint*, reached from the users' site."""
+        """Copy bytes both ways between a user's connection and *endpoint*, until both ends close."""
         calling = inside(self._places[LOAD_GENERATOR].path, socket.socket)
         calling.setblocking(False)  # noqa: FBT003 - the name of the flag is not part of its signature
         try:
@@ -150,7 +150,7 @@ class NamespacedNetwork(Impairing):
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Copy *source* to *sink* until its end, then close that side."""
+    """Copy bytes from *source* to *sink* until *source* ends, then send the end to *sink*."""
     while chunk := await source.read(CHUNK_BYTES):
         sink.write(chunk)
         await sink.drain()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status_of(system: Supervisor) -> SystemStatus:
-    """Return the status of *system* that `opsassay system status` shows."""
+    """Return the status of *system*, as `opsassay system status` shows it."""
     return SystemStatus(
         name=system.state.name,
         system=system.system.system,
@@ -46,7 +46,7 @@ def status_of(system: Supervisor) -> SystemStatus:
 
 
 def observation_of(system: Supervisor) -> dict[str, Any]:
-    """Return the observation of *system* for the timeline: status, replicas, counters of the load."""
+    """Return the status of *system* with a row for each replica and the load's counters, for the timeline."""
     counted = system.fleet.load.history[-1][1] if system.fleet.load.history else {}
     return {
         **status_of(system).payload(),

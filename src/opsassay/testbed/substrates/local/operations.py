@@ -90,7 +90,10 @@ class Operations:
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out the operator's *verb* and return its result, one change at a time; raises UserError, OperationError."""
+        """Carry out the operation *verb* with *arguments* and return its result; changes run one at a time.
+
+        Raises UserError, OperationError.
+        """
         change = self._changes.get(verb)
         act = change or self._reading.get(verb)
         if act is None:
@@ -108,7 +111,7 @@ class Operations:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def _ps(self) -> dict[str, Any]:
-        """Return a row for every replica and store."""
+        """Return {replicas: a row for each, stores: name and engine of each}."""
         replicas = sorted(self._system.fleet.lasting(), key=lambda replica: replica.id)
         return {
             "replicas": [self._row(replica) for replica in replicas],
@@ -116,7 +119,7 @@ class Operations:
         }
 
     def _row(self, replica: Replica) -> dict[str, Any]:
-        """Return the state of *replica* as a row of `ps`."""
+        """Return id, service, pod, host, state, restarts, release and age of *replica*."""
         return {
             "replica": replica.id,
             "service": replica.service,
@@ -129,7 +132,7 @@ class Operations:
         }
 
     async def _describe(self, target: str) -> dict[str, Any]:
-        """Return replicas, settings and the like of the service, store or host *target*."""
+        """Return details of the service, store or host *target*: replicas, settings, callers and the like."""
         system = self._system.system
         if target in system.services:
             spec, replicas = system.services[target], self._system.fleet.replicas_of(target)
@@ -163,7 +166,7 @@ class Operations:
         raise NotFoundError("service, store or host", target, [*system.services, *system.stores, *system.hosts])
 
     async def _logs(self, target: str, lines: int = 50) -> dict[str, Any]:
-        """Return the last lines that the processes of a service, a replica or a store wrote themselves."""
+        """Return {output: {process: last *lines* of its log}} of a service, replica or store."""
         names = [f"store-{target}"] if target in self._system.stores else [one.id for one in self._replicas(target)]
         count = max(1, min(int(lines), LOG_LINES_LIMIT))
         return {"output": {name: log_tail(self._system.state.log(name), count) for name in names}}
@@ -171,7 +174,7 @@ class Operations:
     async def _curl(
         self, source: str, service: str, port: int, path: str, method: str, timeout_s: float
     ) -> dict[str, Any]:
-        """Send a request from a replica of *source* to *service*; return status and body."""
+        """Send an HTTP request from a replica of *source* to *service*; return the replica, status and body."""
         if service not in self._system.system.services:
             raise NotFoundError("service", service, self._system.system.services)
         ready = [replica for replica in self._replicas(source) if replica.port is not None]
@@ -187,12 +190,13 @@ class Operations:
     # --- processes ------------------------------------------------------------------------------------------------
 
     async def _restart(self, target: str, replica: int | None = None, *, rolling: bool = False) -> dict[str, Any]:
+        """Restart the store *target*, or all or one of the replicas of the service; *rolling*: one after another."""
         if target in self._system.stores:
             return await self._restart_store(target)
         return await rollout.redeploy(self._system, self._chosen(target, replica), rolling=rolling)
 
     def _chosen(self, target: str, replica: int | None) -> list[Replica]:
-        """Return the replicas of *target* (or all), or the one with index *replica*; raises RefusedError."""
+        """Return the replicas of *target* (or "all"), or the one with index *replica*; raises RefusedError."""
         chosen = self._system.fleet.lasting() if target == ALL else self._replicas(target)
         if replica is not None:
             chosen = [self._replica(target, replica)]
@@ -201,12 +205,15 @@ class Operations:
         return chosen
 
     async def _start(self, target: str, replica: int | None = None) -> dict[str, Any]:
+        """Start all replicas of *target* that do not run, or the one with index *replica*."""
         return await rollout.start_all(self._system, self._chosen(target, replica))
 
     async def _stop(self, target: str, replica: int | None = None) -> dict[str, Any]:
+        """Stop all replicas of *target*, or the one with index *replica*, until they are started."""
         return await rollout.stop_all(self._system, self._chosen(target, replica))
 
     async def _restart_store(self, name: str) -> dict[str, Any]:
+        """Restart the server of the store *name* with the same data."""
         store = self._system.stores[name]
         self.stopped.add(store.process.pid)
         await restart_store(self._system.state, store)
@@ -214,13 +221,14 @@ class Operations:
         return {"restarted": [name], "not_ready": [], "left_alone": []}
 
     async def _scale(self, service: str, replicas: int) -> dict[str, Any]:
+        """Set the number of *replicas* of *service*; raises RefusedError when out of range."""
         self._service(service)
         if not 0 <= replicas <= REPLICAS_LIMIT:
             raise RefusedError(f"A service has 0 to {REPLICAS_LIMIT} replicas here, not {replicas}.")
         return await self._scaled(service, replicas)
 
     async def _scaled(self, service: str, replicas: int, host: str | None = None) -> dict[str, Any]:
-        """Scale *service*, and apply its firewall rules to new replicas too."""
+        """Scale *service*, new replicas on *host* if given, and apply firewall rules to them; return what changed."""
         changed = await rollout.scale(self._system, service, replicas, host)
         for rule, about in self.rules.items():
             for added in changed["added"]:
@@ -231,7 +239,7 @@ class Operations:
     async def _release(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> dict[str, Any]:
-        """Deploy the release *version* of *service*, or of one replica."""
+        """Deploy the release *version* of *service* to all replicas, or to the one with index *replica*."""
         spec = self._system.system.services[self._service(service)]
         if version not in spec.versions():
             raise NotFoundError(f"release of {service}", version, spec.versions())
@@ -244,10 +252,14 @@ class Operations:
     # --- settings -------------------------------------------------------------------------------------------------
 
     async def _config_get(self, target: str) -> dict[str, Any]:
+        """Return the present settings of *target*: a service, store or host, or "names"."""
         return {"target": target, "settings": dict(self._settings(target))}
 
     async def _config_set(self, target: str, key: str, value: str) -> dict[str, Any]:
-        """Set *key* of a service, store or host, or a name record, to *value*; raises RefusedError, NotFoundError."""
+        """Set *key* of a service, store or host, or a name record, to *value*; return when it takes effect.
+
+        Raises RefusedError, NotFoundError.
+        """
         if VALUE.fullmatch(value) is None:
             raise RefusedError("A value is one line of at most 200 characters.")
         system, takes_effect = self._system, "at once"
@@ -270,6 +282,7 @@ class Operations:
         return {"target": target, "key": key, "value": value, "takes_effect": takes_effect}
 
     async def _config_unset(self, target: str, key: str) -> dict[str, Any]:
+        """Remove the setting *key* of a service or name record, or reset a limit; raises NotFoundError."""
         if target != NAMES and self.limits.knows(self._service(target), key):
             self.limits.change(target, key, None)
             return {"target": target, **self.limits.of(target)}
@@ -280,7 +293,7 @@ class Operations:
         return {"target": target, "key": key}
 
     def _settings(self, target: str) -> Mapping[str, str]:
-        """Return the settings of *target*: a service, a store, a host, or the records of names."""
+        """Return {key: value} of *target*: a service, a store, a host, or the name records."""
         if target == NAMES:
             return {name: self.records.get(name, name) for name in self._system.system.services}
         if target in self._system.stores:
@@ -290,10 +303,11 @@ class Operations:
         return self.settings[self._service(target)] | self.limits.of(target)
 
     def _host_settings(self, host: str) -> dict[str, str]:
+        """Return whether *host* synchronises its time, as {setting: on or off}."""
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
 
     async def _synchronise(self, host: str, key: str, value: str) -> None:
-        """Switch the time synchronisation of *host* by its setting."""
+        """Switch the time synchronisation of *host* on, which corrects its clock, or off; raises RefusedError."""
         if key != TIME_SYNC or value not in ("on", "off"):
             raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
         if value == "off":
@@ -305,16 +319,18 @@ class Operations:
     # --- firewall -------------------------------------------------------------------------------------------------
 
     async def _firewall_list(self) -> dict[str, Any]:
+        """Return {rules: service, client and action of each}."""
         return {"rules": [{"rule": name, **about} for name, about in self.rules.items()]}
 
     async def _firewall_delete(self, rule: str) -> dict[str, Any]:
+        """Delete the firewall rule called *rule* and end its effect; return what it was."""
         if rule not in self.rules:
             raise NotFoundError("firewall rule", rule, self.rules)
         await self._system.network.heal(rule)
         return {"rule": rule, **self.rules.pop(rule)}
 
     async def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> dict[str, Any]:
-        """Drop packets of *client* to *service*, or delay them by *delay_ms*."""
+        """Drop packets of *client* to *service*, or delay them by *delay_ms* if that is not 0; return the rule."""
         self._service(client)
         self._rule_count += 1
         rule = f"rule-{self._rule_count}"
@@ -325,7 +341,7 @@ class Operations:
         return {"rule": rule, **self.rules[rule]}
 
     async def _apply_rule(self, rule: str, replica: str) -> None:
-        """Impair the packets to *replica* by the firewall rule called *rule*: drop or delay."""
+        """Drop or delay the packets to the replica with id *replica* by the firewall rule called *rule*."""
         about = self.rules[rule]
         impairment: dict[str, Any] = {"kind": "partition"}
         if delay_ms := int(about.get("delay_ms", 0)):
@@ -336,7 +352,7 @@ class Operations:
     # --- what scenarios begin with --------------------------------------------------------------------------------
 
     async def _clock_set(self, host: str, offset_s: float) -> dict[str, Any]:
-        """Set the clock of *host* wrong by *offset_s*, with time synchronisation off."""
+        """Switch time synchronisation of *host* off and shift its clock by *offset_s* from the true time."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         self._unsynced.add(host)
@@ -344,34 +360,34 @@ class Operations:
         return {"host": host, "offset_s": offset_s}
 
     async def _set_clock(self, host: str, offset_ns: int) -> None:
-        """Set the clocks of the processes on *host* wrong by *offset_ns*."""
+        """Shift the clocks of all processes on *host* by *offset_ns* from the true time."""
         self.clocks[host] = offset_ns
         here = [one.id for one in self._system.fleet.replicas.values() if one.host == host and one.port is not None]
         payload = (self._system.channels.request(name, "clock", offset_ns=offset_ns) for name in here)
         await asyncio.gather(*payload, return_exceptions=True)  # one that has just ended is reported when it starts
 
     async def _stall(self, service: str) -> dict[str, Any]:
-        """Make the consumers of *service* hang."""
+        """Make the message consumers of *service* hang until it is restarted."""
         return await self._happen(service, kind="stall")
 
     async def _hang(self, service: str) -> dict[str, Any]:
-        """Stop the processes of *service*, a program or a container: they exist, and answer nothing."""
+        """Stop the processes of *service* (SIGSTOP), a program or container; raises RefusedError for others."""
         if self._system.system.services[self._service(service)].program is None:
             raise RefusedError(f"{service} is no program of a team's own; consumer stall and pool leak break it.")
         return await self._happen(service, kind="hang")
 
     async def _leak(self, service: str, store: str, connections: int) -> dict[str, Any]:
-        """Make every process of *service* lose *connections* of its pool to *store*."""
+        """Make every process of *service* leak *connections* of its pool to *store*."""
         return await self._happen(service, kind="leak", store=store, connections=connections)
 
     async def _happen(self, service: str, **fault: Any) -> dict[str, Any]:
-        """Start a runtime *fault* in every replica of *service*."""
+        """Start the runtime *fault* in every running replica of *service*; return {replica: its answer}."""
         running = [replica.id for replica in self._replicas(self._service(service)) if replica.port is not None]
         payload = (self._system.channels.request(name, "mishap", 60.0, **fault) for name in running)
         return dict(zip(running, await asyncio.gather(*payload), strict=True))
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
-        """Multiply the rate of user requests by *factor* for *seconds*."""
+        """Multiply the rate of user requests by *factor*; it is restored after *seconds*, which is not waited for."""
         require_own_rate(self._system.system)
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * factor)
@@ -384,7 +400,7 @@ class Operations:
         return {"rate_rps": former * factor, "seconds": seconds}
 
     async def _crowd(self, service: str, host: str) -> dict[str, Any]:
-        """Move all replicas of *service* to *host*, as a careless change of its placement does."""
+        """Replace all replicas of *service* by as many on *host*."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         count = len(self._replicas(self._service(service)))
@@ -394,7 +410,7 @@ class Operations:
     # --- names ----------------------------------------------------------------------------------------------------
 
     async def _dns_delete(self, service: str) -> dict[str, Any]:
-        """Delete the record of *service*: its replicas run, and callers do not find them by its name."""
+        """Delete the DNS record of *service*, so that callers cannot resolve its name."""
         self.records[self._service(service)] = ""
         return {"service": service}
 
@@ -405,7 +421,7 @@ class Operations:
         return name
 
     def _replicas(self, target: str) -> list[Replica]:
-        """Return the replicas of the service *target*, or the one of that name."""
+        """Return the replicas of the service *target*, or the replica with that id as a list; raises NotFoundError."""
         if target in self._system.fleet.replicas:
             return [self._system.fleet.replicas[target]]
         return sorted(self._system.fleet.replicas_of(self._service(target)), key=lambda replica: replica.id)
@@ -419,7 +435,7 @@ class Operations:
 
 
 def _state(replica: Replica) -> str:
-    """Return the state of the replica's container in one word."""
+    """Return the state of *replica*: stopped, stopping, ready, starting or crashing."""
     if replica.draining:
         return "stopped" if replica.pid is None else "stopping"
     if replica.ready:

@@ -32,7 +32,7 @@ class Orders:
     """By how many nanoseconds the clock of a host is wrong."""
 
     def replica(self, replica: Replica) -> dict[str, Any]:
-        """Return the settings for the next process of *replica*."""
+        """Return the settings (order) with which the next process of *replica* is started."""
         return {
             **self._common(replica.id),
             **self.network.site(replica.id).parameters(replica.starts),
@@ -53,7 +53,7 @@ class Orders:
         }
 
     def program(self, replica: Replica) -> dict[str, Any]:
-        """Return the settings for the next process of *replica*, whose service runs a user's program."""
+        """Return the settings with which the next process of *replica*, a user's program, is started."""
         system, program = self.fleet.system, replica.spec.program
         assert program is not None
         return {
@@ -79,13 +79,13 @@ class Orders:
         }
 
     def container(self, replica: Replica, container: str) -> dict[str, Any]:
-        """Return the settings for the process that watches the *container* of *replica*."""
+        """Return the settings for the process that watches the container with id *container* for *replica*."""
         project = self.fleet.system.compose
         assert project is not None
         return {**self.program(replica), "inside": None, "engine": list(project.engine), "container": container}
 
     def load(self, rate_rps: float) -> dict[str, Any]:
-        """Return the settings for the load generator at *rate_rps*."""
+        """Return the settings with which the load generator is started at *rate_rps* requests per second."""
         return {
             **self._common(LOAD_GENERATOR),
             **self.network.site(LOAD_GENERATOR).parameters(),
@@ -99,7 +99,7 @@ class Orders:
         }
 
     def own_load(self) -> dict[str, Any]:
-        """Return the settings for the process that runs a user's load generator."""
+        """Return the settings for the process that runs the user's own load command."""
         load = self.fleet.system.load
         return {
             "load": load.model_dump(mode="json"),
@@ -111,7 +111,7 @@ class Orders:
         }
 
     def _common(self, name: str) -> dict[str, Any]:
-        """Return the settings that every process of the system gets."""
+        """Return the settings that all processes of the system get, for the one called *name*."""
         return {
             "id": name,
             "system": self.fleet.system.model_dump(mode="json"),
@@ -122,7 +122,7 @@ class Orders:
         }
 
     def _store(self, replica: Replica, store: str) -> dict[str, Any]:
-        """Return address, port and engine under which *replica* reaches *store*."""
+        """Return address, port and engine at which *replica* reaches the store called *store*."""
         endpoint = self.network.endpoint(replica.id, store)
         assert endpoint is not None, "every store that a service uses has a link from it"
         return {"address": endpoint[0], "port": endpoint[1], "engine": self.fleet.system.stores[store].engine}

@@ -28,7 +28,7 @@ class OwnLoadProcess:
         self._kept: list[Path] = []
 
     async def start(self) -> None:
-        """Start the command of the load; one that ends at once becomes the *failure* of the system."""
+        """Start the user's load command; raises the system's failure if it ends at once, StartError if it is late."""
         system = self._system
         await system.template.spawn("own_load", LOAD_GENERATOR, system.orders.own_load())
         await sleep_until(
@@ -40,14 +40,14 @@ class OwnLoadProcess:
             raise StartError(f"The load {system.system.load.command_line} was not started in {START_TIMEOUT_S:g} s.")
 
     def how_it_ended(self, status: int) -> str:
-        """Return a sentence on the unexpected end of the command with *status*."""
+        """Return a phrase on the unexpected end of the load command with exit *status*."""
         words = (
             f"The load {self._system.system.load.command_line} ended with status {status} while the system was in use"
         )
         return f"{words}; have it go on until it is stopped" if status == 0 else words
 
     async def end(self) -> None:
-        """Stop the command, and keep its log."""
+        """Stop the load command, and copy the end of its log to each path of `keep_log`."""
         with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):  # it has ended already
             await self._system.channels.request(LOAD_GENERATOR, "stop", timeout_s=2 * TERM_GRACE_S)
         for path in self._kept:
@@ -55,10 +55,10 @@ class OwnLoadProcess:
                 self._copy(path)
 
     def keep_log(self, path: Path) -> None:
-        """Copy the end of the command's log to *path*, now and when it has ended."""
+        """Copy the end of the load command's log to *path*, now and again when it has ended."""
         self._copy(path)
         self._kept.append(path)
 
     def _copy(self, path: Path) -> None:
-        """Copy the end of the load generator's log to *path*, at most LOG_BYTES."""
+        """Copy the last LOG_BYTES of the load command's log to *path*."""
         path.write_bytes(self._system.state.log(LOAD_GENERATOR).read_bytes()[-LOG_BYTES:])

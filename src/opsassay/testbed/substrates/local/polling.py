@@ -20,7 +20,7 @@ METRICS_EVERY_S = 2.0
 
 
 async def poll(system: Supervisor) -> None:
-    """Read the counters of every replica of *system* twice a second; one that does not answer in time is not ready."""
+    """Read readiness, gauges and counters of all replicas of *system* and of the load every STATS_EVERY_S, for ever."""
     while True:
         replicas = (_poll_one(system, r) for r in system.fleet.replicas.values() if r.port is not None)
         await asyncio.gather(_poll_load(system), *replicas)
@@ -28,14 +28,14 @@ async def poll(system: Supervisor) -> None:
 
 
 async def _poll_load(system: Supervisor) -> None:
-    """Note the load generator's statistics, if it answers."""
+    """Append the load generator's counters to its history, if it answers."""
     with contextlib.suppress(TimeoutError, ConnectionError):  # a generator that has ended ends the system elsewhere
         answer = await system.channels.request(LOAD_GENERATOR, "ping", timeout_s=2.0)
         system.fleet.load.history.append((time.monotonic(), answer["stats"]))
 
 
 async def _poll_one(system: Supervisor, replica: Replica) -> None:
-    """Ask *replica* for its gauges and statistics; one that does not answer is not ready."""
+    """Append gauges and counters of *replica* to its history; without an answer in time it is not ready."""
     try:
         answer = await system.channels.request(replica.id, "ping", timeout_s=2.0)
     except (TimeoutError, ConnectionError):
@@ -49,7 +49,7 @@ async def _poll_one(system: Supervisor, replica: Replica) -> None:
 
 
 async def sample(system: Supervisor) -> None:
-    """Send metrics of processes and containers of *system* to the receiver every two seconds."""
+    """Send resource metrics of the replicas of *system* to its receiver every two seconds, for ever."""
     sampler = Sampler(system.fleet, system.endpoint, system.companions, system.containers, system.network.interface)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session:
         while True:

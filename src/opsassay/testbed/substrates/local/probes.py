@@ -59,7 +59,7 @@ class LocalProbes:
         await self._session.close()
 
     async def read(self) -> SystemReading:
-        """Read ready replicas (D1), ready backends (D2) and whether supervisor, receiver and stores answer (D4)."""
+        """Read the ready shares of replicas (D1) and backends (D2), and of supervisor, receiver and stores (D4)."""
         try:
             payload = await asyncio.to_thread(self._running.command, "observe")
         except OpsAssayError:
@@ -78,7 +78,7 @@ class LocalProbes:
         )
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Send one request to the first backend of *service*."""
+        """Send one request to the first ready replica of *service*; the status is None without one."""
         try:
             urls = (await asyncio.to_thread(self._running.status)).backends.get(service, [])
         except OpsAssayError:
@@ -86,7 +86,7 @@ class LocalProbes:
         return await self._get_url(urls[0] + self._paths[service]) if urls else ProbeAnswer(None, 0.0)
 
     async def _get_url(self, url: str) -> ProbeAnswer:
-        """Send one GET to *url*; the status is None when there was no answer."""
+        """Send one GET to *url*; return status (None without an answer) and latency."""
         started, status = time.monotonic(), None
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with self._session.get(url) as response:
@@ -95,14 +95,14 @@ class LocalProbes:
         return ProbeAnswer(status, time.monotonic() - started)
 
     def _backends(self, entities: Sequence[Entity]) -> DepthReading:
-        """Return D2, the least share of ready replicas of a protected service, and services with none."""
+        """Return (D2: least ready share of a protected service, those with no ready replica), from *entities*."""
         shares = {name: _ready_share([one for one in entities if one.service == name]) for name in self.protected}
         return DepthReading(
             min(shares.values(), default=1.0), tuple(name for name, share in shares.items() if not share)
         )
 
     async def _control_plane(self, answer: SupervisorAnswer | None) -> DepthReading:
-        """Return D4, the share of supervisor, receiver and stores, former ones too, that answer, and the others."""
+        """Return (D4: share of supervisor, receiver and all stores ever seen that answer, the others)."""
         self._stores |= answer.stores if answer else {}
         parts: dict[str, Callable[[], Awaitable[Any]]] = {
             "receiver": partial(asyncio.to_thread, self._running.receiver.stats)
@@ -116,12 +116,12 @@ class LocalProbes:
 
 
 def _ready_share(entities: Sequence[Entity]) -> float:
-    """Return the share of replicas that are ready; 0 when an operator has scaled everything to zero."""
+    """Return the share of *entities* that are ready, 0 without any, as after scaling to zero."""
     return sum(one.ready for one in entities) / len(entities) if entities else 0.0
 
 
 async def _answers(request: Callable[[], Awaitable[Any]]) -> bool:
-    """Return whether *request* succeeds in time."""
+    """Return whether *request* ends without an error within PART_TIMEOUT_S."""
     try:
         await asyncio.wait_for(request(), PART_TIMEOUT_S)
     except (OpsAssayError, OSError, TimeoutError):

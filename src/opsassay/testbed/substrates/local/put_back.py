@@ -34,13 +34,13 @@ ATTEMPTS, AGAIN_AFTER_S = 5, 1.0
 
 
 def written_down(engine: Sequence[str], containers: Sequence[ContainerState]) -> dict[str, Any]:
-    """Return the present ids and limits of running *containers*, which `put_back` restores."""
+    """Return {engine, limits: {container id: {file: text}}} of running *containers*, for `put_back`."""
     limits = {one.id: {path.name: path.read_text().strip() for path in _limit_files(one.pid)} for one in containers}
     return {"engine": list(engine), "limits": limits}
 
 
 async def put_back(before: Mapping[str, Any]) -> list[str]:
-    """Restore the limits in *before*; return in sentences what could not be restored."""
+    """Restore the containers in *before* (of `written_down`): start, limits; return a sentence for each failure."""
     engine, problems = ContainerEngine(before["engine"]), list[str]()
     for container, limits in before["limits"].items():
         try:
@@ -51,7 +51,7 @@ async def put_back(before: Mapping[str, Any]) -> list[str]:
 
 
 async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping[str, str]) -> None:
-    """Start and resume *container*, heal its network and write its *limits* (file to text) again.
+    """Start and resume *container*, remove packet faults, and restore its *limits* ({file name: text}).
 
     Raises OperationError when a limit cannot be written.
     """
@@ -75,7 +75,7 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
 
 
 def _limit_files(pid: int) -> Iterator[Path]:
-    """Yield the control group files with the limits of the container whose first process is *pid*."""
+    """Yield the control group files with CPU and memory limits of the container with first process *pid*."""
     groups, inside = mounted_groups(), memberships(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"))
     for controller, parent in groups.parents.items() if groups is not None else ():
         folder = parent / inside.get(controller, inside.get("", "/")).strip("/")
@@ -85,7 +85,7 @@ def _limit_files(pid: int) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Restore what the file in the first argument says; exit with a message on what could not be."""
+    """Restore what the JSON file in the first argument says, with retries; exit with a message on failures."""
     before = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     for _ in range(ATTEMPTS):
         if not (problems := asyncio.run(put_back(before))):

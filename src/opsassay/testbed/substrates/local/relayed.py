@@ -30,10 +30,10 @@ class RelayedNetwork:
         self._impaired: dict[str, list[str]] = {}
 
     async def prepare(self) -> None:
-        """Do nothing: loopback exists."""
+        """Do nothing: the loopback interface exists."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Start the relay process with one listener per link."""
+        """Start the relay process with a listener for each link; raises StartError."""
         config = {
             "management": str(self._state.management_socket),
             "ledger": str(self._state.ledger_dir / "relay.jsonl"),
@@ -46,29 +46,29 @@ class RelayedNetwork:
             await self.listens(name, port)
 
     async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - all are on loopback
-        """Open relay listeners for the links of the new replica *name*, to where the other ends listen now."""
+        """Open relay listeners for the links of the new replica *name*."""
         missing = [(a, b) for a, b in self._fleet.links() if name in (a, b) and f"{a}>{b}" not in self._ports]
         self._ports |= await self._channels.request("relay", "open", BUSY_TIMEOUT_S, links=missing)
         for destination in sorted({b for _, b in missing}):
             await self.listens(destination, self._listening.get(destination))
 
     def site(self, name: str) -> Site:  # noqa: ARG002 - all have the same
-        """Return loopback, the site of every process."""
+        """Return the loopback address, at which every process listens."""
         return Site(LOOPBACK, LOOPBACK)
 
     async def listens(self, name: str, port: int | None) -> None:
-        """Direct the relay's links to *name* to *port*, None for nowhere."""
+        """Make the relay forward connections for *name* to *port*; None: to nowhere."""
         self._listening[name] = port
         address = None if port is None else (LOOPBACK, port)
         await self._channels.request("relay", "upstream", BUSY_TIMEOUT_S, destination=name, address=address)
 
     def endpoint(self, caller: str, callee: str) -> Endpoint | None:
-        """Return the relay's port for calls from *caller* to *callee*."""
+        """Return the relay's (address, port) for calls from *caller* to *callee*; None without such a link."""
         port = self._ports.get(f"{caller}>{callee}")
         return None if port is None else (LOOPBACK, port)
 
     def entrances(self, entry: str) -> list[Endpoint]:
-        """Return the relay's ports for user requests to *entry*."""
+        """Return the relay's (address, port) pairs for user requests to the service *entry*."""
         found = (
             self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.replicas_of(entry) if replica.ready
         )
@@ -81,7 +81,7 @@ class RelayedNetwork:
         self._impaired.setdefault(fault, []).append(name)
 
     async def heal(self, fault: str) -> list[str]:
-        """Make the relay end the impairments of *fault*; return no notes if it has ended."""
+        """Make the relay end the impairments of *fault*; return [], since a relay has no notes."""
         if "relay" in self._channels.names():
             for name in self._impaired.pop(fault, ()):
                 await self._channels.request("relay", "heal", fault=name)
@@ -91,4 +91,4 @@ class RelayedNetwork:
         """Return None: a probe reaches loopback from anywhere."""
 
     async def close(self) -> None:
-        """Do nothing: the relay ends with the template process."""
+        """Do nothing: the relay process ends with the template process, its parent."""

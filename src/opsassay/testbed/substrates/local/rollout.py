@@ -24,7 +24,10 @@ READY_TIMEOUT_S = 15.0
 
 
 async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: bool) -> dict[str, Any]:
-    """Stop and start *replicas*, all at once, or *rolling*: one after the other until one does not become ready."""
+    """Restart *replicas* all at once, or *rolling*: one after the other until one does not become ready.
+
+    Returns the ids restarted, not_ready and left_alone.
+    """
     done: list[Replica] = []
     if rolling:
         for replica in replicas:
@@ -44,13 +47,13 @@ async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: 
 
 
 async def stop_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str, Any]:
-    """Stop *replicas* at once."""
+    """Stop *replicas* at the same time; return {stopped: ids}."""
     await asyncio.gather(*(stop(system, replica) for replica in replicas))
     return {"stopped": [replica.id for replica in replicas]}
 
 
 async def start_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str, Any]:
-    """Start those of *replicas* that do not run, at once."""
+    """Start those of *replicas* that do not run at the same time; return ids started and not_ready."""
     down = [replica for replica in replicas if replica.pid is None]
     await asyncio.gather(*(start(system, replica) for replica in down))
     return {
@@ -60,7 +63,7 @@ async def start_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str
 
 
 async def stop(system: Supervisor, replica: Replica) -> None:
-    """Let *replica* finish its requests and end its process; it stays down until `start`."""
+    """Drain *replica* and end its process; it is not restarted until `start`."""
     replica.desired, replica.draining, replica.ready = False, True, False
     if (pid := replica.pid) is None:
         return
@@ -79,7 +82,7 @@ async def stop(system: Supervisor, replica: Replica) -> None:
 
 
 async def start(system: Supervisor, replica: Replica) -> bool:
-    """Start a new pod for *replica*; return whether it became ready. A pod that crashes is started again."""
+    """Start a new pod of *replica*; return whether it became ready in time; if it crashes, it is restarted further."""
     replica.desired, replica.draining, replica.deaths_in_a_row, replica.restarts = True, False, 0, 0
     replica.pod = system.fleet.pod_name(replica.service)
     await sleep_until(lambda: not replica.held, READY_TIMEOUT_S)
@@ -93,7 +96,7 @@ async def start(system: Supervisor, replica: Replica) -> bool:
 
 
 async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
-    """Bring *service* to *count* replicas: remove the last ones, or add some on *host* (None: the emptiest)."""
+    """Set *service* to *count* replicas: remove the last, or add some on *host* (None: with the fewest); return ids."""
     present = sorted(system.fleet.replicas_of(service), key=_index_of_replica)
     gone, fresh = present[count:], []
     await asyncio.gather(*(_remove_replica(system, replica) for replica in gone))
@@ -115,13 +118,13 @@ async def scale(system: Supervisor, service: str, count: int, host: str | None =
 
 
 async def _remove_replica(system: Supervisor, replica: Replica) -> None:
-    """Stop *replica* and forget it."""
+    """Stop *replica* and remove it from the fleet."""
     await stop(system, replica)
     system.fleet.replicas.pop(replica.id, None)
 
 
 def _emptiest(system: Supervisor, service: str) -> str:
-    """Return the host that the YAML gives *service*, else the one with the fewest of its replicas, then of all."""
+    """Return the host that the system's file gives *service*, else that with the fewest of its replicas."""
     if (desired := system.system.services[service].host) is not None:
         return desired
     everywhere = [replica.host for replica in system.fleet.replicas.values()]

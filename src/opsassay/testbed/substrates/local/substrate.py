@@ -64,7 +64,10 @@ class LocalSystem:
     state: SystemState
 
     def command(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send a command to the supervisor and return its answer; raises its error, LostError when it is gone."""
+        """Send the command *op* with *fields* to the supervisor; return its answer, or raise its error.
+
+        Raises LostError when the supervisor is gone.
+        """
         for event in self.stream(op, **fields):
             return event
         deadline = time.monotonic() + LAST_WORDS_S
@@ -74,7 +77,7 @@ class LocalSystem:
         raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
 
     def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Send a command to the supervisor and yield its events; closing the iterator, or *over*, ends its lease."""
+        """Send the command *op* to the supervisor and yield its events; closing the iterator, or *over*, ends it."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(self.state.socket))
@@ -90,11 +93,11 @@ class LocalSystem:
 
     @property
     def receiver(self) -> ReceiverControl:
-        """The receiver of all telemetry of this system."""
+        """The control of the system's telemetry receiver."""
         return ReceiverControl(self.state.receiver_dir)
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return the ledger of what faults caused since *since_ns*, with the columns of `read_ledger`."""
+        """Return what faults caused since *since_ns* (UTC), with the columns of `read_ledger`."""
         from opsassay.testbed.recording.ledger import (
             read_ledger,  # tables bring threads; who enters a namespace must have one
         )
@@ -102,7 +105,7 @@ class LocalSystem:
         return read_ledger(self.state.ledger_dir, since_ns)
 
     def status(self) -> SystemStatus:
-        """Return the status from the supervisor; raises LostError when it is gone."""
+        """Return the status that the supervisor reports; raises LostError when it is gone."""
         return SystemStatus.model_validate(self.command("status"))
 
     def definition(self) -> System:
@@ -110,29 +113,29 @@ class LocalSystem:
         return System.model_validate(self.command("system")["definition"])
 
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
-        """Raise an error when *plan*, read from the file *source*, cannot be injected here."""
+        """Raise an error when *plan* cannot be injected here; ConfigError if it is from the file *source*."""
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
         require(self.definition(), plan, REPERTOIRES[self._level()].refusal, source=source)
 
     def _level(self) -> IsolationLevel:
-        """Return the isolation level of this system."""
+        """Return the isolation level that this system runs on."""
         isolation = self.status().isolation
         return next(level for level in get_args(IsolationLevel) if level == isolation)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
-        """Inject *plan* and yield its events; closing the iterator, or *over*, undoes it."""
+        """Inject *plan* and yield its events; closing the iterator, or setting *over*, undoes it."""
         for line in self.stream("inject", over, plan=plan.model_dump(mode="json")):
             yield as_event(line)
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out an operator's *verb* and return its result; see `operations.py`."""
+        """Carry out the operation *verb* with *arguments* and return its result; see `operations.py`."""
         result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
         return result
 
     def keep_load_log(self, path: Path) -> None:
-        """Copy the log of the user's load generator to *path*, now and when it has ended."""
+        """Copy the log of the user's load command to *path*, now and again when it has ended."""
         self.command("keep load log", path=str(path.absolute()))
 
     def probes(self, protected: Sequence[str] = ()) -> LocalProbes:
@@ -159,7 +162,7 @@ class LocalSubstrate:
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, str]) -> LocalSubstrate:
-        """Return the substrate, which has no settings; raises UserError for any."""
+        """Return the substrate; it has no settings, so any in *settings* raises UserError."""
         require_settings(cls.name, settings)
         return cls()
 
@@ -217,7 +220,7 @@ class LocalSubstrate:
         on_progress: Callable[[SystemStatus], None] | None,
         limit_s: float,
     ) -> None:
-        """Wait until the supervisor *process* says that the system is ready; raises StartError."""
+        """Wait until *running* is ready; raises StartError when *process*, its supervisor, ends, or after *limit_s*."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -235,7 +238,7 @@ class LocalSubstrate:
         raise StartError(f"System {running.state.name} is not ready after {limit_s:g} s.", _logs(running.state))
 
     def _start_failure(self, state: SystemState, status: int) -> StartError:
-        """Return why the supervisor ended with *status*, with the end of a log."""
+        """Return the error for a supervisor that ended with *status*: its reason, or the end of its log."""
         if reason := state.why_it_failed():
             message, _, tail = reason.partition("\nLast lines of its log:\n")
             return StartError(message, tail)
@@ -263,7 +266,7 @@ class LocalSubstrate:
         return LocalSystem(state)
 
     def remove(self, name: str) -> list[str]:
-        """Stop the system *name* and wait until it is gone; return the foreign processes in its namespaces."""
+        """Stop the system *name* and wait; return a sentence on each foreign process in its network namespaces."""
         rooms = rooms_of(process.pid for process in marked_processes(SystemState.for_system(name)))
         self._end(name)
         return [
@@ -272,7 +275,7 @@ class LocalSubstrate:
         ]
 
     def _end(self, name: str) -> None:
-        """Stop the supervisor of the system *name* and wait until it is gone."""
+        """Stop the system *name*, wait until its supervisor has ended, and remove what is left."""
         system = self.running(name)
         system.command("down")
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -294,14 +297,14 @@ class LocalSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise an error when *plan*, read from the file *source*, could not be injected into a new *system*."""
+        """Raise an error when *plan* could not be injected into a new *system*; ConfigError if from a file."""
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
         require(system, plan, REPERTOIRES[level_for(system, isolation)].refusal, source=source, within=within)
 
     def logs(self, name: str) -> dict[str, str]:
-        """Return process name to log of the system *name*, also of one that has failed, until it is cleared."""
+        """Return {process name: log text} of the system *name*, also of one that failed; raises NotFoundError."""
         state = SystemState.for_system(name)
         files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
@@ -311,7 +314,7 @@ class LocalSubstrate:
         return found | observer_log(self.name, name)
 
     def status(self) -> list[SystemStatus]:
-        """Return the status of each system; one whose supervisor was killed is removed first, phase `cleared`."""
+        """Return the status of each system; those with a killed supervisor are removed, phase `cleared`."""
         _reap_ended()  # one that was killed is collected, not left as a zombie
         rows = []
         for state in all_states():
@@ -333,7 +336,7 @@ class LocalSubstrate:
         return rows
 
     def capabilities(self) -> Capabilities:
-        """Return the isolation levels of this machine, and what its kernel supports."""
+        """Return which isolation levels and kernel abilities this machine has, and why not others."""
         levels: dict[str, dict[str, Any]] = {
             level.name: {"available": level.available, "reason": level.reason} for level in probe().values()
         }
@@ -341,7 +344,7 @@ class LocalSubstrate:
 
 
 def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes] | WarmSupervisor:
-    """Start the supervisor of *state*, detached, which takes over the lock of the system."""
+    """Start a detached supervisor with *order*, forked or fresh; it takes over the lock of *state*."""
     with (state.dir / "supervisor.log").open("wb") as log:
         if (forked := fork_supervisor(state, order, log)) is not None:
             _started[state.dir] = forked
@@ -359,7 +362,7 @@ def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.P
 
 
 def _status_of(state: SystemState) -> SystemStatus:
-    """Return the status of a system whose lock is held; its supervisor may not answer yet, or no longer."""
+    """Return the status of the system of *state*; "starting or stopping" if its supervisor does not answer."""
     try:
         return LocalSystem(state).status()
     except LostError:
@@ -367,7 +370,7 @@ def _status_of(state: SystemState) -> SystemStatus:
 
 
 def clear_if_dead(state: SystemState) -> int | None:
-    """Remove what a dead supervisor left; return how many processes were ended, None when it is alive."""
+    """Remove what a dead supervisor left; return how many processes were killed, None while it is alive."""
     if (lock := acquire_lock(state)) is None:
         return None
     try:
@@ -379,7 +382,7 @@ def clear_if_dead(state: SystemState) -> int | None:
 
 
 def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
-    """Yield lines from *connection* until *over*; it wakes up at intervals, so that Ctrl-C is noticed."""
+    """Yield lines of bytes from *connection* until it ends or *over* is set, at intervals noticing Ctrl-C."""
     connection.settimeout(WAKE_UP_S)
     pending = b""
     while True:
@@ -396,25 +399,25 @@ def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
 
 
 def _from_wire(event: dict[str, Any]) -> errors.OpsAssayError:
-    """Return the error that the supervisor reported, as its own class if that is in the error tree."""
+    """Return the error in *event* from the supervisor, as RefusedError, UserError or OperationError."""
     user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
     refused = event["kind"] == "RefusedError"
     return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])
 
 
 def _reap(state: SystemState) -> None:
-    """Collect the exit status of the supervisor if this process started it."""
+    """Wait for the supervisor of *state*, if this process started it, so that no zombie is left."""
     if (process := _started.pop(state.dir, None)) is not None:
         process.wait()
 
 
 @atexit.register
 def _reap_ended() -> None:
-    """Collect the exit statuses of ended supervisors that this process started."""
+    """Collect the exit statuses of ended supervisors of this process; called at exit."""
     for process in _started.values():
         process.poll()
 
 
 def _logs(state: SystemState) -> str:
-    """Return the last lines of the supervisor's log."""
+    """Return the last lines of the log of *state*'s supervisor."""
     return log_tail(Path(state.dir / "supervisor.log"))

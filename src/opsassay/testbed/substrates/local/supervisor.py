@@ -99,7 +99,10 @@ class Supervisor:
     def _isolated(
         self, level: IsolationLevel, entrances: Mapping[str, socket.socket], kernel_impairments: Collection[str]
     ) -> tuple[Network, Containers]:
-        """Return the network and the control groups for the isolation *level*."""
+        """Return the network and control groups of the isolation *level*.
+
+        *entrances* are sockets for users, *kernel_impairments* the packet faults that the kernel can do itself.
+        """
         state, fleet, processes = self.state, self.fleet, (self.template, self.channels)
         expect = self.unexpected_exits.expect
         if level == ComposeNetwork.level:
@@ -166,11 +169,13 @@ class Supervisor:
         self.spawn(sample(self))
 
     async def _start_store(self, name: str) -> None:
+        """Start the server of the store *name*, and end the system if it ends."""
         store = await start_store(self.state, name, self.system.stores[name], self.network.site(name))
         self.stores[name] = store
         self.watch_store(store)
 
     async def _start_receiver(self) -> None:
+        """Start the telemetry receiver and wait until it listens; raises StartError."""
         order = {"state": str(self.state.receiver_dir), "host": self.network.home}
         self._receiver = await self.template.spawn("receiver", "receiver", order)
         ready = self._receiver_file
@@ -181,11 +186,11 @@ class Supervisor:
 
     @property
     def _receiver_file(self) -> Path:
-        """The file that is there while the receiver is."""
+        """The file that the receiver writes when it listens, with its port."""
         return self.state.receiver_dir / "receiver.json"
 
     async def start_replica(self, replica: Replica) -> None:
-        """Start a process of *replica* with its present settings and release."""
+        """Start a process of *replica*, or of its container's watcher, with its present settings and release."""
         replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
         if isinstance(self.network, ComposeNetwork):
             role, order = "container", self.orders.container(replica, self.network.containers[replica.id])
@@ -197,7 +202,7 @@ class Supervisor:
         replica.pid = replica.watched_by = await self.template.spawn(role, replica.id, order)
 
     async def _wait_ready(self) -> None:
-        """Wait until all replicas are ready; raises StartError when one crashes again and again or is late."""
+        """Wait until all replicas are ready; raises StartError when one keeps crashing or is late."""
 
         def settled() -> bool:
             crashing = any(r.deaths_in_a_row >= CRASHES_BEFORE_GIVING_UP for r in self.fleet.replicas.values())
@@ -218,7 +223,7 @@ class Supervisor:
             raise StartError(f"Service {worst.service} {ended}.", log_tail(self.state.log(worst.id)))
 
     async def _stop(self) -> None:
-        """Stop all parts of the system."""
+        """Stop load, replicas, stores, receiver and network, and remove control groups."""
         for task in self._tasks:
             task.cancel()
         if self.own_load is not None:
@@ -243,7 +248,7 @@ class Supervisor:
     # --- what the processes report --------------------------------------------------------------------------------
 
     async def _on_hello(self, hello: dict[str, Any]) -> None:
-        """Record pid and port of a new process that says *hello*, and send its hooks."""
+        """Handle the first message of a new process, *hello* {id, pid, port}: record it and send its faults."""
         replica = self.fleet.replicas.get(hello["id"])
         if replica is None:
             return
@@ -259,7 +264,7 @@ class Supervisor:
         replica.port, replica.ready = hello["port"], not replica.draining
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
-        """Handle the end of the process *name*: restart its replica, or end the system."""
+        """Handle the end of the process *name* with exit *status*: restart its replica, or end the system."""
         if self.phase == "stopping":
             return
         replica = self.fleet.replicas.get(name)
@@ -295,7 +300,7 @@ class Supervisor:
         return program is not None and not program.restarts and left_alone
 
     async def _restart(self, replica: Replica) -> None:
-        """Start *replica* again after its back-off time."""
+        """Start *replica* again after its back-off time, once no fault keeps it down."""
         starts = replica.starts
         await asyncio.sleep(replica.backoff_s())
         while replica.held:  # noqa: ASYNC110 - a fault or the end of the system ends it
@@ -309,13 +314,13 @@ class Supervisor:
         _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
     async def _end_with(self, log: str, part_name: str, process: asyncio.subprocess.Process) -> None:
-        """End the system when *process* ends, with the reason if it is known."""
+        """Wait until *process* ends, then end the system, unless an operator stopped it; *log* names its log."""
         status = await process.wait()
         if process.pid not in self.operations.stopped:  # an operator starts it again
             self._give_up_without(log, part_name, process.pid, status)
 
     def _give_up_without(self, log: str, part_name: str, pid: int, status: int) -> None:
-        """End the system because its part with this *log* has ended, with the reason if it is known."""
+        """End the system because *part_name* ended with *status*, with the end of its *log*."""
         began_ns = time.time_ns()
         self.unexpected_exits.note_exit(log, pid, status)
         known = sentences(self.unexpected_exits.found, began_ns)
@@ -323,7 +328,7 @@ class Supervisor:
         self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))
 
     def give_up(self, failure: OpsAssayError) -> None:
-        """End the system because of *failure* of a part that it needs."""
+        """End the system because of *failure*, which commands report from then on."""
         if self.phase != "stopping":
             _log.error("giving up", reason=str(failure))
             self.failure = self.failure or failure
@@ -332,7 +337,7 @@ class Supervisor:
             self.stopping.set()
 
     async def _watch_owner(self, pid: int) -> None:
-        """Stop the system when the process *pid*, which owns it, has ended."""
+        """Stop the system when the process *pid*, its owner, has ended."""
         with contextlib.suppress(psutil.NoSuchProcess):
             owner = psutil.Process(pid)
             while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
@@ -342,7 +347,7 @@ class Supervisor:
     # --- what actuators use ---------------------------------------------------------------------------------------
 
     def spawn(self, coroutine: Any) -> None:
-        """Run *coroutine* as a task of this system; its failure ends the system."""
+        """Run *coroutine* as a task; an error in it ends the system."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
 
@@ -355,7 +360,7 @@ class Supervisor:
         task.add_done_callback(finished)
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
-        """Start a successor of the replica's process; return the former pid once it is ready, None if it is not."""
+        """Start a new process of *replica* next to the old; return the old pid once it is ready, None if late."""
         former, former_port = replica.pid, replica.port
         if replica.spec.program is not None:  # two of them cannot listen on the same port
             await rollout.stop(self, replica)
@@ -366,19 +371,19 @@ class Supervisor:
         return former if await sleep_until(lambda: replica.port not in (None, former_port), timeout_s) else None
 
     def revive(self, replica: Replica) -> None:
-        """Start *replica* again after its back-off time, unless it is held down."""
+        """Start *replica* again in the background, once no fault keeps it down."""
         self.spawn(self._restart(replica))
 
     def watch_store(self, store: RunningStore) -> None:
-        """End the system when *store* ends, unless an operator stopped it."""
+        """End the system when the server of *store* ends, unless an operator stopped it; returns at once."""
         self.spawn(self._end_with(f"store-{store.name}", f"Store {store.name}", store.process))
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *host*, or of *replica*; None without control groups."""
+        """Return the used share (0 to 1) of the memory limit of *host*, else of *replica*; None if unknown."""
         return self.containers.memory_share(replica, host)
 
     def companions_memory_mb(self, name: str) -> float:
-        """Return the resident memory of the companions at the replica or host *name*, MiB."""
+        """Return the resident memory in MiB of fault processes at the replica or host *name*."""
         found = 0.0
         for pid in self.companions.get(name, ()):
             with contextlib.suppress(psutil.NoSuchProcess):  # ended by whoever ended the fault
@@ -386,7 +391,7 @@ class Supervisor:
         return found
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many lines on what faults caused this process, replicas and the relay could not write."""
+        """Return how many ledger lines this process, replicas and the relay failed to write."""
         relay = await self.channels.request("relay", "ping") if "relay" in self.channels.names() else {"ledger_lost": 0}
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
 
@@ -403,7 +408,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the faults that the process of *replica* has to carry out (its hooks) to it."""
+        """Send the process of *replica* the faults that it carries out itself (its hooks)."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
 
 
@@ -413,7 +418,7 @@ def main() -> None:
 
 
 def supervise(order: dict[str, Any]) -> None:
-    """Run the system of *order* in this process, of one thread, until it has ended."""
+    """Run the system of *order* in this single-threaded process until it is stopped; then remove its state folder."""
     configure("supervisor")
     state = SystemState.for_system(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
@@ -444,7 +449,7 @@ def supervise(order: dict[str, Any]) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Return whether the process *pid* exists and is no zombie."""
+    """Return whether the process *pid* runs and is no zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

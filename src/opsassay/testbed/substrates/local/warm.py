@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def warm_process() -> Iterator[None]:
-    """Have a warm process while the block runs; blocks of several threads share it."""
+    """Keep a process with all imports ready to fork supervisors during the block; blocks of threads share it."""
     with _lock:
         _users.append(_users[0] if _users else _start())
     try:
@@ -55,7 +55,7 @@ def warm_process() -> Iterator[None]:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """Start a warm process; it takes orders at once and carries them out when its imports are done."""
+    """Start the warm process and announce it in the environment; it may be asked before its imports are done."""
     name = f"opsassay-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
@@ -71,7 +71,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the warm *process* by the end of its input."""
+    """End the warm *process* by closing its input, and wait for it."""
     os.environ.pop(WARM, None)
     assert process.stdin is not None
     process.stdin.close()
@@ -86,24 +86,24 @@ class WarmSupervisor:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return None while it runs, then 1: only its parent learns more."""
+        """Return None while the process runs, then 1: only its parent gets the real exit status."""
         if self.returncode is None and not self._process.is_running():
             self.returncode = 1
         return self.returncode
 
     def kill(self) -> None:
-        """Kill it."""
+        """Send SIGKILL to the process, if it runs."""
         with suppress(psutil.NoSuchProcess):
             self._process.kill()
 
     def wait(self) -> int | None:
-        """Wait until it has ended."""
+        """Wait until the process has ended; return 1."""
         self._process.wait()
         return self.poll()
 
 
 def fork_supervisor(state: SystemState, order: Mapping[str, Any], log: IO[bytes]) -> WarmSupervisor | None:
-    """Have the warm process fork a supervisor of *state* with *order*, as a fresh one is given it; None without one."""
+    """Have the warm process fork a supervisor of *state* with *order*; None if there is no warm process."""
     if not (name := os.environ.get(WARM)):
         return None
     whole = {**order, "environment": {**os.environ, MARKER: str(state.dir)}}
@@ -119,7 +119,7 @@ def fork_supervisor(state: SystemState, order: Mapping[str, Any], log: IO[bytes]
 
 
 def main() -> None:
-    """Fork supervisors on request until the process that started this one is gone."""
+    """Be the warm process: fork a supervisor for each request until the parent has ended or closes stdin."""
     listener, owner = socket.socket(fileno=int(sys.argv[1])), os.getppid()
     mark = ctypes.CDLL(None).getenv
     mark.restype = ctypes.c_void_p
@@ -143,13 +143,16 @@ def main() -> None:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the other end of *connection* is a process of this user."""
+    """Return whether a process of this user is at the other end of *connection*."""
     _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return bool(uid == os.geteuid())
 
 
 def _become_supervisor(listener: socket.socket, connection: socket.socket, mark: int, supervise: Any) -> None:
-    """Take the order that comes by *connection* in this forked process, and run its system; never returns."""
+    """Receive the order by *connection* in the forked process, run the system, and exit; never returns.
+
+    *mark* is the address of the variable that marks processes of a system.
+    """
     status = 1
     try:
         listener.close()

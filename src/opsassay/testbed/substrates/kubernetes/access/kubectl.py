@@ -77,10 +77,7 @@ class ParsedCall(NamedTuple):
 
 
 def parse_kubectl(arguments: Sequence[str], *, has_input: bool = False) -> ParsedCall:
-    """Check kubectl's *arguments* and return them, with options as ``--name=value``; raises UserError.
-
-    *has_input*: there is a manifest on standard input.
-    """
+    """Check kubectl's *arguments* (*has_input*: with a manifest on stdin) and return them; raises UserError."""
     given = list(arguments[1:] if arguments and arguments[0] == "kubectl" else arguments)
     if any("\0" in word for word in given):
         raise UserError("An argument holds a NUL character.")

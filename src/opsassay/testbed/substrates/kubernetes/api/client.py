@@ -65,10 +65,7 @@ class Api:
 
     @classmethod
     def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
-        """Return a connection by *kubeconfig* (None: as kubectl finds it) and *context* (None: its current one).
-
-        Raises UserError when the kubeconfig cannot be used.
-        """
+        """Return a connection by *kubeconfig* and *context* (None: as kubectl chooses); raises UserError if unusable."""
         file = str(kubeconfig) if kubeconfig else None
         return cls(partial(_connected, file), context)
 

@@ -27,11 +27,7 @@ Pending = defaultdict[str, tuple[str, ...]]
 def next_start(
     objects: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
 ) -> tuple[Configured, dict[str, tuple[str, ...]]]:
-    """Return {entity: digest of its configuration for new pods}, and {entity: ready pods started with an older one}.
-
-    *objects* are by kind; entities are deployment templates, ConfigMaps, claims, and nodes that people closed to
-    pods.
-    """
+    """Return {entity: digest of its configuration for new pods}, {entity: ready pods started with an older one}."""
     configured, pending = Configured(), Pending(tuple)
     pods = [pod for pod in objects["Pod"] if is_ready(pod)]
     _note_templates(objects["Deployment"], objects["ReplicaSet"], pods, configured, pending)

@@ -17,10 +17,7 @@ def topology(api: Api, namespace: str) -> set[tuple[Entity, Entity]]:
 
 
 def edges(objects: Mapping[str, Iterable[Object]]) -> set[tuple[Entity, Entity]]:
-    """Return the (owner, owned), (node, pod) and (service, backend pod) pairs among *objects*, which are by kind.
-
-    Each is (kind, namespace, name).
-    """
+    """Return (owner, owned), (node, pod), (service, pod) pairs of (kind, namespace, name) among *objects* by kind."""
     found: set[tuple[Entity, Entity]] = set()
     for kind, items in objects.items():
         for item in items:

@@ -52,10 +52,7 @@ class PodEndpoints:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request to the agent of *pod*; raises as `Api.request`, also when the agent refuses it.
-
-        It goes through the API server's proxy; *raw_answer* returns bytes.
-        """
+        """Send one request to the agent of *pod* through the API server; raises as `Api.request`, also if it refuses."""
         proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(

@@ -46,10 +46,7 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
 
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
-    """Wait until no older system prevents *name* from running; raises OperationError after TURN_TIMEOUT_S.
-
-    Systems for whose namespace *is_gone* returns True are ignored.
-    """
+    """Wait until no older system, unless *is_gone*, prevents *name* from running; raises OperationError when late."""
     time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:

@@ -81,10 +81,7 @@ def normal(item: Object) -> Object:
 
 
 def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Restore all objects to *baseline* and verify that; raises OperationError when something still differs.
-
-    *target_url* must answer 200.
-    """
+    """Restore all objects to *baseline* and verify that, also that *target_url* answers; raises OperationError."""
     api, found = running.api, objects_in(running.api, running.name)
     for kind, name in found.keys() - baseline.objects.keys():
         api.delete(kind, name, running.name)
@@ -107,10 +104,7 @@ def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str
 
 
 def difference(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> str | None:
-    """Return the first difference from *baseline*: an object, the cluster, readiness, or *target_url* not at 200.
-
-    None without one.
-    """
+    """Return the first difference from *baseline* (object, cluster, readiness, *target_url* not at 200), else None."""
     try:
         found = {key: normal(item) for key, item in objects_in(running.api, running.name).items()}
         for key in sorted(found.keys() | baseline.objects.keys()):

@@ -79,10 +79,7 @@ TO_A_NODE = frozenset({"hostPath", "hostNetwork", "hostPID", "hostIPC", "privile
 
 
 def refusal(composition: Composition, *, nodes: bool) -> str | None:
-    """Return why a change of *composition* must not be applied since a reset does not undo it; None when all may.
-
-    *nodes*: the control plane may be delayed.
-    """
+    """Return why *composition* must not be applied, since a reset does not undo it; *nodes*: a node command exists."""
     return next((reason for change in composition.changes if (reason := _why_outside(change, nodes=nodes))), None)
 
 

@@ -24,10 +24,7 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 
 
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
-    """Repair visible symptoms and check in turn until the system looks healthy or no repair is left; return both.
-
-    Each check waits up to *settle_s* for the system to become healthy.
-    """
+    """Alternate repairs of visible symptoms and checks of at most *settle_s*; return actions and the last check."""
     return repair_what_shows(
         lambda: _wait_until_healthy(running, baseline, settle_s),
         lambda: [

@@ -27,7 +27,7 @@ class RestorableState(NamedTuple):
 
 
 def intended(system: System) -> RestorableState:
-    """Return the desired state in the definition of *system*."""
+    """Return the state that the definition of *system* describes, with which every candidate starts."""
     return RestorableState(
         settings={name: dict(spec.config) for name, spec in system.services.items()},
         records={name: name for name in system.services},
@@ -40,7 +40,7 @@ def intended(system: System) -> RestorableState:
 
 
 def present(running: LocalSystem, system: System) -> RestorableState:
-    """Return the present state of the *running* system."""
+    """Return the present state of the *running* system, in the same form as `intended`."""
     rows = running.operate("ps", {})["replicas"]
 
     def settings(target: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def present(running: LocalSystem, system: System) -> RestorableState:
 
 
 def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> None:
-    """Undo all differences from the definition, restart services in *touched*, and verify; raises OperationError."""
+    """Undo all differences from the definition, restart services in *touched*, and `verify`; raises OperationError."""
     desired, found = intended(system), present(running, system)
     for rule in found.rules:
         running.operate("firewall delete", {"rule": rule})
@@ -85,7 +85,7 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
 
 
 def verify(running: LocalSystem, system: System) -> None:
-    """Wait until the running system equals its definition and all is ready; raises OperationError."""
+    """Wait until the present state equals the definition and all is ready; raises OperationError with what differs."""
     desired, deadline = intended(system), time.monotonic() + READY_TIMEOUT_S
     while (found := present(running, system)) != desired:
         if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ def verify(running: LocalSystem, system: System) -> None:
 
 
 def _settings_back(running: LocalSystem, name: str, desired: RestorableState, current: RestorableState) -> bool:
-    """Restore the settings of *name* to *desired*; return whether any differed."""
+    """Set the settings of the service *name* to *desired*; return whether *current* ones differed."""
     ours, theirs = desired.settings[name], current.settings[name]
     for key in theirs.keys() - ours.keys():
         running.operate("config unset", {"target": name, "key": key})
@@ -106,5 +106,5 @@ def _settings_back(running: LocalSystem, name: str, desired: RestorableState, cu
 
 
 def _has_other_release(replica: str, release: str, desired: RestorableState) -> bool:
-    """Return whether *replica* runs another *release* than *desired* says."""
+    """Return whether *release*, which the replica with id *replica* runs, differs from that of *desired*."""
     return release != desired.releases.get(replica, release)

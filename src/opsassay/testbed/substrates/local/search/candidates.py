@@ -14,10 +14,10 @@ from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 
 def blocks(system: System, target: str) -> tuple[Block, ...]:
-    """Return the single changes of which candidates against *target* are composed ("side-effects", App. H.2).
+    """Return the single changes that candidates for *target* are made of ("side-effects", App. H.2).
 
-    Two act where a look at the replicas shows nothing (a firewall rule, a name record), others crash replicas or run the
-    wrong release, which any operator sees; and there is one that changes nothing. Raises NotFoundError.
+    Some act where a look at replicas shows nothing (firewall rule, name record), others crash replicas or run a
+    wrong release, which any operator sees; one changes nothing. Raises NotFoundError.
     """
     if target not in system.services:
         raise NotFoundError("service", target, system.services)
@@ -54,10 +54,10 @@ def blocks(system: System, target: str) -> tuple[Block, ...]:
 
 
 def audit_cases(system: System, target: str) -> tuple[Block, ...]:
-    """Return one candidate of each invalid class of App. H.3: they would score, and say nothing about repairs.
+    """Return one candidate for each reason to refuse a candidate (paper, App. H.3).
 
-    The workload is taken away; a part of the control plane is changed that a restored baseline does not cover; the
-    definition is rewritten that the baseline is restored from.
+    The workload is scaled to zero; the control plane is changed, which a restore does not cover; the definition is
+    changed.
     """
     stores = sorted(system.stores)
     control_plane = _make_call("restart", target=stores[0]) if stores else _make_call("restart", target="receiver")
@@ -69,13 +69,13 @@ def audit_cases(system: System, target: str) -> tuple[Block, ...]:
 
 
 def _wrong_port_block(caller: str, target: str) -> Block:
-    """Return the change that makes *caller* call *target* at a port where nobody listens."""
+    """Return the change that makes *caller* call *target* at a closed port."""
     wrong = _make_call("config set", target=caller, key=_upstream_key(target), value=f"{target}:9999")
     return Block(f"wrong port at {caller}", "service", (wrong, _make_call("restart", target=caller)))
 
 
 def _upstream_key(target: str) -> str:
-    """Return the setting of callers that says where *target* is."""
+    """Return the name of the setting by which callers find *target*."""
     return f"UPSTREAM_{target.upper().replace('-', '_')}"
 
 
@@ -101,12 +101,12 @@ RESTORED = frozenset(
 
 
 def refusal(composition: Composition, system: System) -> str | None:
-    """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
+    """Return why *composition* must not be applied, since a restore does not undo it; None when it may."""
     return next((reason for change in composition.changes if (reason := _why_outside(change, system))), None)
 
 
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
-    """Return which condition on *target* a candidate breaks while it is applied (paper, App. H.3), None for none."""
+    """Return why *target* is not valid now (paper, App. H.3): no replicas, or its name leads nowhere; else None."""
     rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
     if target not in system.services or not rows:
         return f"{target} does not exist: its desired state has no replica"
@@ -117,7 +117,7 @@ def violation(running: LocalSystem, system: System, target: str) -> str | None:
 
 
 def _why_outside(change: OpsCall, system: System) -> str | None:
-    """Return why *change* reaches outside of what the baseline restores, None when it does not."""
+    """Return why a restore of the baseline does not undo *change*, None when it does."""
     named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
     if change.verb not in RESTORED:
         return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"

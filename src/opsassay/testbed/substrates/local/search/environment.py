@@ -53,25 +53,25 @@ class LocalSearchEnvironment(SearchEnvironment):
         return self._substrate.names()
 
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* reaches outside of what the baseline restores, None when it does not."""
+        """Return why *composition* must not be applied, since a restore does not undo it; None when it may."""
         return refusal(composition, self.system)
 
     def start(self) -> None:
-        """Wait until the system equals its definition."""
+        """Wait until the system equals its definition and is ready; raises OperationError."""
         verify(self.running, self.system)
 
     def settle(self) -> None:
-        """Restore the system to its definition, with a restart of changed services."""
+        """Restore the system to its definition and restart the services that were changed."""
         restore(self.running, self.system, frozenset(self._touched))
         self._touched.clear()
 
     def make(self, change: OpsCall) -> None:
-        """Apply *change*, an operator's verb."""
+        """Apply *change*, a call of an operator's verb; raises UserError for an unknown one."""
         self._touched |= {str(value) for value in change.arguments.values()}
         self.running.operate(change.verb, change.arguments)
 
     def violation(self) -> str | None:
-        """Return which precondition is violated, None when all hold."""
+        """Return why the target is not valid now, None when it is."""
         return violation(self.running, self.system, self.target)
 
     def repair(self) -> Repair:
@@ -79,7 +79,7 @@ class LocalSearchEnvironment(SearchEnvironment):
         return repair(self.running, self.system)
 
     def observed(self, timeline: Path) -> AbstractContextManager[Any]:
-        """Record the system in *timeline* while the block runs, with user requests at the end only."""
+        """Record the system in *timeline* during the block; user requests are sent only at the end."""
         committed = self.scenario.verification
         return observing(
             self.running.state.name, timeline, cadence_s=committed.cadence_s, probe_every_s=None,
@@ -88,7 +88,7 @@ class LocalSearchEnvironment(SearchEnvironment):
 
 
 def _format_task(system: System, target: str, _settings: Mapping[str, Any]) -> str:
-    """Return the task text of a search for faults of *target*."""
+    """Return the text that asks a model to find faults of *target*."""
     return TASK.format(services=", ".join(system.services), target=target)
 
 

@@ -18,12 +18,12 @@ LOOK_S = 6.0
 
 
 def repair(running: LocalSystem, system: System) -> Repair:
-    """Repair and check in turn until the system looks healthy or no repair is left; return what was done."""
+    """Alternate repairs of visible symptoms and checks until the system looks healthy; return actions and last check."""
     return repair_what_shows(lambda: _settled(running, system), lambda: _one_pass(running, system))
 
 
 def _one_pass(running: LocalSystem, system: System) -> list[str]:
-    """Repair every visible symptom once, and return what was done."""
+    """Repair missing replicas, wrong releases and crashing services; return a phrase for each repair."""
     rows, done = _list_replicas(running), list[str]()
     for name, spec in system.services.items():
         own = [row for row in rows if row["service"] == name]
@@ -39,7 +39,7 @@ def _one_pass(running: LocalSystem, system: System) -> list[str]:
 
 
 def _mend(running: LocalSystem, name: str, good_settings: dict[str, str]) -> list[str]:
-    """Restore *good_settings* of the crash-looping service *name* and restart it; return what was done."""
+    """Restore *good_settings* of the service *name* and restart it; return a phrase on that."""
     settings = running.operate("config get", {"target": name})["settings"]
     for key, value in good_settings.items():
         if settings.get(key) != value:
@@ -49,7 +49,7 @@ def _mend(running: LocalSystem, name: str, good_settings: dict[str, str]) -> lis
 
 
 def _settled(running: LocalSystem, system: System) -> bool:
-    """Return whether all replicas run, are ready and have a known release; waits a moment for that."""
+    """Wait up to LOOK_S until all replicas exist, are ready and of the right release; return whether they are."""
     deadline = time.monotonic() + LOOK_S
     while True:
         rows = _list_replicas(running)
@@ -63,13 +63,13 @@ def _settled(running: LocalSystem, system: System) -> bool:
 
 
 def _is_complete(rows: list[dict[str, Any]], name: str, system: System) -> bool:
-    """Return whether the service *name* has all its replicas in *rows*, of the release of the system file."""
+    """Return whether *rows* of `ps` have all replicas of the service *name*, of the system file's release."""
     own = [row for row in rows if row["service"] == name]
     spec = system.services[name]
     return len(own) >= spec.replicas and all(row["release"] == spec.release for row in own)
 
 
 def _list_replicas(running: LocalSystem) -> list[dict[str, Any]]:
-    """Return the rows of the operation `ps`, one for each replica."""
+    """Return the rows of the operation `ps`, one per replica."""
     found: list[dict[str, Any]] = running.operate("ps", {})["replicas"]
     return found
