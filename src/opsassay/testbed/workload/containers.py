@@ -28,11 +28,11 @@ class Containers:
 
     @property
     def there(self) -> bool:
-        """Whether the system has control groups."""
+        """Whether the system has control groups on this machine."""
         return self._groups is not None
 
     def make(self) -> None:
-        """Make the control groups of all hosts and replicas."""
+        """Make the control groups of the load, all hosts and all replicas, with the limits of the system's file."""
         if self._groups is None:
             return
         system = self._fleet.system
@@ -44,7 +44,7 @@ class Containers:
             self.make_for(replica)
 
     def make_load(self) -> None:
-        """Remember the topmost control group, and make one below it for the user's load generator, if there is one."""
+        """Record the topmost control group, so that it is removed, and make that of a user's load generator."""
         if self._groups is not None:
             note_groups(self._state, self._groups.folders(self._top))
             if self._fleet.system.load.command:
@@ -52,11 +52,11 @@ class Containers:
 
     @property
     def of_load(self) -> str:
-        """The path of the control group of a user's load generator."""
+        """The path of the control group for a user's load generator."""
         return f"{self._top}/load"
 
     def make_for(self, replica: Replica) -> None:
-        """Make the control group of *replica*."""
+        """Make the control group of *replica* with its limits, or set the limits of an existing one."""
         if self._groups is not None:
             self._groups.make(self.group_of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
 
@@ -65,7 +65,7 @@ class Containers:
         return f"{self._top}/{host}"
 
     def beside_replicas(self, host: str) -> str:
-        """Return the path of the control group for other processes on *host*."""
+        """Return the path of the control group on *host* for processes that are no replicas."""
         return f"{self.of_host(host)}/other"
 
     def group_of(self, replica: Replica) -> str:
@@ -73,11 +73,11 @@ class Containers:
         return f"{self.of_host(replica.host)}/{replica.id}"
 
     def limit(self, controller: str) -> bool:
-        """Return whether the control groups limit the resource of *controller* (cpu, memory)."""
+        """Return whether the resource of *controller* (cpu, memory) can be limited."""
         return self._groups is not None and controller in self._groups.versions
 
     def entrances(self, path: str, controller: str | None = None) -> list[str]:
-        """Return the files by which a process enters the group *path*, in all hierarchies or that of *controller*."""
+        """Return the cgroup.procs files by which processes enter the group *path* (in *controller*'s hierarchy)."""
         if self._groups is None:
             return []
         desired = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
@@ -86,23 +86,23 @@ class Containers:
         return [str(folder / "cgroup.procs") for folder in folders]
 
     def usage(self, path: str) -> Usage | None:
-        """Return the resource usage of the group *path*, None where nothing counts it."""
+        """Return the resource usage of the group *path*, None without control groups."""
         return Group(path, self._groups).usage() if self._groups else None
 
     def threads(self, path: str) -> list[int]:
-        """Return the threads in the group *path* itself, [] where nothing limits their CPU."""
+        """Return the ids of the threads directly in the group *path*, [] without control groups."""
         return Group(path, self._groups).threads() if self._groups else []
 
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
-        """Return the used share of the memory limit of *host*, or without one of *replica*; None if unknown."""
+        """Return the used share (0 to 1) of the memory limit of *host*, else of *replica*; None if unknown."""
         limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
         usage = self.usage(self.group_of(replica) if host is None else self.of_host(host))
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
     def parameters(self, path: str, controller: str, enter_path: str | None = None) -> dict[str, Any]:
-        """Return the settings of a process that runs in the group *path*, or in *enter_path*, and watches *path*.
+        """Return the settings for a process that enters *enter_path* (default *path*) and observes the group *path*.
 
-        It enters the hierarchy of *controller* only, where the groups have several.
+        It enters the hierarchy of *controller* only, where there are several.
         """
         if self._groups is None:
             return {}
@@ -115,10 +115,10 @@ class Containers:
         }
 
     def remove(self) -> None:
-        """Delete all control groups, and kill what still runs in them."""
+        """Kill all processes in the system's control groups, and remove the groups."""
         remove_groups(self._state)
 
 
 def containers_for(state: SystemState, fleet: Fleet, *, limited: bool) -> Containers:
-    """Return the control groups of a system; none unless it is to be *limited* and this machine allows it."""
+    """Return the control groups of a system; they do nothing unless *limited* and this machine has some."""
     return Containers(state, fleet, find_groups() if limited else None)

@@ -27,7 +27,7 @@ PR_SET_TIMERSLACK = 29
 
 
 def wake_at_once() -> None:
-    """Give the calling thread real-time priority, where allowed, so that packets are handled when they are due."""
+    """Give the calling thread real-time priority, or a higher one, if permitted, so that packets are sent when due."""
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -85,7 +85,7 @@ class Detour:
             part.close()
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of packets seen, held and not sent, and of overflows of the kernel's buffer."""
+        """Return {packets: seen, held: waiting, overflows: of the kernel's buffer, unsent: refused by the kernel}."""
         return {
             "packets": self._packets,
             "held": len(self._arriving) + len(self._leaving),
@@ -94,7 +94,7 @@ class Detour:
         }
 
     def run(self, end_descriptor: int) -> None:
-        """Handle packets until *end_descriptor* becomes readable or its other end closes."""
+        """Impair queued packets until *end_descriptor* becomes readable or its other end closes."""
         descriptors = [self._queue.fileno(), end_descriptor]
         while True:
             readable, _, _ = select.select(descriptors, [], [], self._patience())
@@ -105,12 +105,12 @@ class Detour:
                 self._treat_packet(packet)
 
     def _patience(self) -> float | None:
-        """Return the seconds until the next packet is due; None when none is held."""
+        """Return the seconds until the next held packet is due, None when none is held."""
         next_due = [held[0][0] for held in (self._arriving, self._leaving) if held]
         return max(0.0, min(next_due) - time.monotonic()) if next_due else None
 
     def _treat_packet(self, packet: Packet) -> None:
-        """Decide on *packet*, and drop, hold, copy or change it accordingly."""
+        """Decide on *packet* by the impairment, and accept, drop, hold, copy or corrupt it."""
         self._packets += 1
         if not packet.leaving and self._kind == "duplicate" and self._inward.is_copy(packet.data):
             self._queue.accept(packet.number)
@@ -137,7 +137,7 @@ class Detour:
                 self._inward.send(packet.data)
 
     def _release(self, now: float) -> None:
-        """Send the packets that are due *now*, in their order of arrival if the delay is constant."""
+        """Send the held packets that are due at the monotonic time *now*."""
         last = None
         while self._arriving and self._arriving[0][0] <= now:
             last = heapq.heappop(self._arriving)[1]
@@ -150,7 +150,7 @@ class Detour:
             self._outward.send(data, mark)
 
     def _note(self, packet: Packet, decision: PacketDecision) -> None:
-        """Write the *decision* on a packet with TCP payload into the ledger."""
+        """Record the *decision* in the ledger, if *packet* has TCP payload and the decision changes something."""
         stream = self._streams.stream_of(packet) if decision.kind else None
         if stream is not None:
             self._ledger.write(decision.kind, link=stream.link, direction=stream.direction, ns=decision.ns)

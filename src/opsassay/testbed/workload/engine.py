@@ -35,12 +35,12 @@ class ContainerState:
 
     @property
     def ended_well(self) -> bool:
-        """Whether the container has run and ended with status 0."""
+        """Whether the container has run and ended with exit status 0."""
         return not self.running and self.exit_code == 0 and not self.started_at.startswith("0001-")
 
     @classmethod
     def of(cls, inspection: Mapping[str, Any]) -> ContainerState:
-        """Return the state of the container in *inspection*, one object of `inspect`."""
+        """Return the state in *inspection*, an element of the output of the engine's `inspect`."""
         state, networks = inspection["State"], inspection["NetworkSettings"].get("Networks") or {}
         first: Mapping[str, Any] = next(iter(networks.values()), {})
         health = state.get("Health") or state.get("Healthcheck") or {}
@@ -65,7 +65,10 @@ class ContainerEngine:
         self._lone_podman = Path(words[0]).name == "podman" and not SYSTEMD.exists()
 
     async def run(self, *arguments: str, with_errors: bool = False) -> str:
-        """Run the engine with *arguments* and return its output; raises OperationError when it fails or is late."""
+        """Run the engine's command with *arguments*; return its output, also stderr if *with_errors*.
+
+        Raises OperationError when it fails or is late.
+        """
         return await run_words((*self.words, *arguments), CALL_S, with_errors=with_errors)
 
     async def inspect(self, container: str) -> ContainerState:
@@ -73,7 +76,7 @@ class ContainerEngine:
         return ContainerState.of(json.loads(await self.run("inspect", container))[0])
 
     async def containers(self, project: str, service: str) -> list[ContainerState]:
-        """Return the containers of *service* in the compose *project*, by number, ended ones included."""
+        """Return all containers of *service* in the compose *project*, also ended ones, sorted by number."""
         labels = {"project": project, "service": service}
         filters = [f"--filter=label=com.docker.compose.{key}={value}" for key, value in labels.items()]
         ids = (await self.run("ps", "--all", "--quiet", *filters)).split()
@@ -82,7 +85,7 @@ class ContainerEngine:
 
     @contextlib.asynccontextmanager
     async def checking_health(self, project: str) -> AsyncIterator[None]:
-        """Run health checks of the project's containers during the block, which Podman does not do itself."""
+        """Run the health checks of *project* during the block, if the engine is a Podman that does not."""
         if not self._lone_podman:
             yield
             return
@@ -95,7 +98,7 @@ class ContainerEngine:
                 await checks
 
     async def _check_health(self, project: str) -> None:
-        """Run the health checks of containers of *project* that are starting, again and again until cancelled."""
+        """Run the health checks of starting containers of *project* at intervals until cancelled."""
         filters = (f"--filter=label=com.docker.compose.project={project}", "--filter=health=starting")
         while True:
             await asyncio.sleep(LOOK_S)
@@ -117,9 +120,9 @@ async def run_words(
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err
         )
-        came, began = await _await_end(process, err, limit_s, stalled_s), f"`{' '.join(command[:4])}`"
+        ended, began = await _await_end(process, err, limit_s, stalled_s), f"`{' '.join(command[:4])}`"
         printed, complaints = (_content(file) for file in (out, err))
-    if not came:
+    if not ended:
         cause = f": {found}" if (found := _named_error(complaints)) else "."
         raise OperationError(
             f"{began} did not end{cause}" if cause != "." else f"{began} did not end in {limit_s:g} s."
@@ -134,7 +137,7 @@ async def run_words(
 async def _await_end(
     process: asyncio.subprocess.Process, errors: IO[bytes], limit_s: float, stalled_s: float | None
 ) -> bool:
-    """Wait until *process* ends and return True; end it and return False when it is late, or stalls after an error."""
+    """Wait for the end of *process* and return True; kill it and return False if late or stalled after an error."""
     loop = asyncio.get_running_loop()
     deadline, quiet_since, size = loop.time() + limit_s, loop.time(), 0
     while loop.time() < deadline:
@@ -153,7 +156,7 @@ async def _await_end(
 
 
 def _content(file: IO[bytes]) -> str:
-    """Return the content of *file*, whose position belongs to the program that writes it."""
+    """Return the whole text of *file*, without moving the position at which a program writes it."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 

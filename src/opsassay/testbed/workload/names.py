@@ -32,11 +32,11 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
     """Reads queries and sends what `fill_response` makes of them."""
 
     def connection_made(self, transport: Any) -> None:
-        """Store the *transport* of the socket."""
+        """Store *transport*, by which answers are sent; called by asyncio."""
         self._transport = transport
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Answer one DNS query; anything else is ignored, as a name server does."""
+        """Answer the DNS query *data* from *address*; anything else is ignored; called by asyncio."""
         try:
             query = dns.message.from_wire(data)
             question = query.question[0]
@@ -49,7 +49,7 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
 
     @abstractmethod
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
-        """Write the answer to *question* from the address *caller* into *response*."""
+        """Add the records or the error code for *question* to *response*; *caller* is the client's IP address."""
 
 
 class NameServer(AnsweringServer):
@@ -63,13 +63,13 @@ class NameServer(AnsweringServer):
         self.overrides: dict[str, Callable[[str], Answer | None]] = {}
 
     async def start(self, address: str) -> int:
-        """Listen on *address*; return the port."""
+        """Listen on a free UDP port of *address*; return the port."""
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, local_addr=(address, 0))
         port: int = transport.get_extra_info("sockname")[1]
         return port
 
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:  # noqa: ARG002
-        """Write the endpoints of a service's backends into *response*; *question* names the caller."""
+        """Add SRV and A records of SERVICE in the question SERVICE.CALLER.svc.local, or an error code."""
         labels = question.name.to_text().split(".")
         answer = self.resolve(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):
@@ -82,7 +82,7 @@ class NameServer(AnsweringServer):
             response.additional.extend(found)
 
     def resolve(self, service: str, caller: str) -> Answer:
-        """Return the endpoints of *service* for *caller*, or the error code of a failed look-up."""
+        """Return the endpoints of *service* for *caller*, or the DNS error code that a fault or look-up gives."""
         override = self.overrides.get(caller)
         if override is not None and (answer := override(service)) is not None:
             return answer
@@ -103,12 +103,12 @@ class ProgramNames(AnsweringServer):
         self._names, self._addresses, self._caller_at = names, addresses, caller_at
 
     async def start(self, address: str) -> None:
-        """Listen on the DNS port of *address*."""
+        """Listen on the DNS port (53) of *address*."""
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: self, local_addr=(address, PORT_OF_NAMES))
 
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
-        """Answer with A or SRV records; other types have none."""
+        """Add A or SRV records for the first label of *question* to *response*, or an error code."""
         response.flags |= dns.flags.RA
         labels = [label for label in question.name.to_text(omit_final_dot=True).split(".") if label[:1] != "_"]
         found = self._find_endpoints(labels[0] if labels else "", self._caller_at(caller))
@@ -122,7 +122,7 @@ class ProgramNames(AnsweringServer):
             response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", kind, records))
 
     def _find_endpoints(self, name: str, caller: str) -> Answer:
-        """Return the endpoints of *name* for *caller*, or the wrong answer of an active fault."""
+        """Return the endpoints of *name* for *caller* (port 0 if unknown), or the DNS error code of a fault."""
         override = self._names.overrides.get(caller)
         if override is not None and (answer := override(name)) is not None:
             return answer

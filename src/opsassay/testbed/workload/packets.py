@@ -27,17 +27,17 @@ class Means(Protocol):
     ) -> None: ...
 
     def run(self, end_descriptor: int) -> None:
-        """Impair packets until *end_descriptor* becomes readable or its other end closes."""
+        """Impair packets until *end_descriptor* becomes readable or its other end closes; blocks."""
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of packets handled so far."""
+        """Return {counter name: number of packets} so far."""
 
 
 _log = Log(__name__)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Impair the ``streams`` of *config* until the supervisor closes the channel; says hello once the rules are active."""
+    """Impair the ``streams`` of *config* until the supervisor closes the channel, which opens once the rules act."""
     loop = asyncio.get_running_loop()
     active: asyncio.Future[None] = loop.create_future()
     ended, end = os.pipe()
@@ -66,14 +66,14 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def work(means: Means, end_descriptor: int, announce: Callable[[], Any]) -> None:
-    """Apply *means*, *announce* that they are active, and undo them at the end of *end_descriptor*."""
+    """Impair packets by *means* until *end_descriptor* closes, then undo that; calls *announce* once it acts."""
     with means:
         announce()
         means.run(end_descriptor)
 
 
 def choose(config: dict[str, Any]) -> Means:
-    """Return the means to impair packets in *config*: "kernel" for netem and tbf, "queue" for OpsAssay's own."""
+    """Return what impairs packets as *config* says: firewall rules, netem or tbf in the kernel, or a queue."""
     if config["impairment"]["kind"] == "partition":
         from opsassay.testbed.kernel.partition import Partition
 

@@ -49,9 +49,9 @@ SETTINGS = {
 
 
 def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str | None = None) -> list[str]:
-    """Copy an initialised data folder to *folder*; return the command of a server on *addresses* and *port*.
+    """Make a data folder in *folder*; return the command of a server that listens on *addresses* and *port*.
 
-    With a *password* the services have to give it. Raises StartError.
+    Services have to give *password*, if it is not None. Raises StartError.
     """
     binaries, data = postgresql_programs(), folder / "data"
     shutil.copytree(_initialised(binaries, password), data)
@@ -72,7 +72,7 @@ def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str
 
 
 def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> None:
-    """Write access rules for the system's own processes, in the networks of *addresses*; the superuser has none."""
+    """Write pg_hba.conf: services, *by_password* or not, and the owner may connect from the networks of *addresses*."""
     networks = ["127.0.0.1/32", "::1/128", *(f"{address}/16" for address in addresses if address != LOOPBACK)]
     services = "scram-sha-256" if by_password else "trust"
     rules = ["host all all 0.0.0.0/0 reject"]
@@ -85,7 +85,7 @@ def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> 
 
 
 def _initialised(binaries: Path, password: str | None) -> Path:
-    """Return an initialised data folder with roles, from the cache if possible (3 s the first time)."""
+    """Return a data folder with the roles, from the cache or made by initdb (3 s); services have *password*."""
     statements = [*ROLES, *([] if password is None else [f"ALTER ROLE {SERVICES} PASSWORD {_quoted(password)}"])]
     version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     made = ["-U", SUPERUSER, "-A", "reject", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]
@@ -114,7 +114,7 @@ def _initialised(binaries: Path, password: str | None) -> Path:
 
 
 def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None:
-    """Run one-line SQL *statements* on a data folder without a server, the only way to be the superuser."""
+    """Run one-line SQL *statements* on the folder *data* in single-user mode, the only access of the superuser."""
     command = [
         *unprivileged(binaries.parent, data),
         str(binaries / "postgres"),
@@ -127,7 +127,7 @@ def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None
 
 
 def _run_program(command: Sequence[str], name: str, stdin: str = "") -> None:
-    """Run *command* with *stdin*; raises StartError, which calls it *name*, when it fails or prints an error."""
+    """Run *command* with the text *stdin*; raises StartError, which names it *name*, if it fails or prints an error."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode or "ERROR:" in done.stderr:
         message = f"PostgreSQL's {name} failed with status {done.returncode}."

@@ -26,7 +26,7 @@ STOP_S = 5.0
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
-    """Return the last *lines* of the log at *path*, '' when there is none."""
+    """Return the last *lines* of the log file *path*, '' if it cannot be read."""
     try:
         return "\n".join(readable(path.read_text(errors="replace"))[-lines:])
     except OSError:
@@ -34,12 +34,12 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
 
 
 def environment(state: SystemState) -> dict[str, str]:
-    """Return the environment variables for a process of the system, with the mark that it belongs to *state*."""
+    """Return the environment for processes of the system: this one's, and the mark by which they are found."""
     return {**os.environ, MARKER: str(state.dir), "PYTHONUNBUFFERED": "1"}
 
 
 def _become_child(namespace: str | None) -> None:
-    """Prepare a forked child: it dies with the supervisor and enters *namespace*."""
+    """Prepare a forked child: it dies with its parent, and enters the network *namespace* (a path) if given."""
     die_with_parent()
     if namespace is not None:
         enter(namespace)
@@ -49,9 +49,9 @@ async def start_program(
     state: SystemState, name: str, command: Sequence[str], *,
     stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
 ) -> Process:  # fmt: skip
-    """Start *command* as the process *name* of the system, with its output in a log; it dies with the supervisor.
+    """Start *command* as the process *name* of the system; its output goes to a log; it dies with this process.
 
-    It runs in the network *namespace* at that path, the supervisor's own when there is none.
+    It runs in the network *namespace* at that path; None: in that of this process.
     """
     log = state.log(name)
     with log.open("ab") as output:
@@ -81,7 +81,7 @@ class Template:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Wait until the template process takes requests; raises StartError."""
+        """Wait until the template process (which forks the system's processes) is ready; raises StartError."""
         note_process(self._state, self._pid)
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection)
         if not await reader.readline():
@@ -89,7 +89,7 @@ class Template:
         self._reading = asyncio.create_task(self._read_messages(reader))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
-        """Fork a process with *role*, *name* and *config* from the template; return its pid."""
+        """Have the template fork a process *name* that runs *role* with *config*; return its pid."""
         assert self._writer is not None
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawned[name] = future
@@ -99,7 +99,7 @@ class Template:
         return await future
 
     async def _read_messages(self, stream: asyncio.StreamReader) -> None:
-        """Read what the template process reports: processes that it started and that ended."""
+        """Handle the template's messages until it ends: pids of new processes, and ends of processes."""
         while line := await stream.readline():
             message = json.loads(line)
             if "spawned" in message:
@@ -109,7 +109,7 @@ class Template:
         self._on_exit("template", self._pid, -1)
 
     async def stop(self) -> None:
-        """End the template's input, which ends it and all of its children."""
+        """Close the template's input, upon which it kills its children and ends; kill it when it is late."""
         if self._reading is not None:
             self._reading.cancel()
         with contextlib.suppress(OSError):  # closed already, since the process has ended
@@ -119,7 +119,7 @@ class Template:
             await sleep_until(self._has_ended, STOP_S, 0.01)
 
     def _has_ended(self) -> bool:
-        """Return whether the process has ended, and collect its status."""
+        """Return whether the template process has ended, and reap it."""
         return os.waitpid(self._pid, os.WNOHANG)[0] == self._pid
 
 
@@ -133,13 +133,16 @@ class Channels:
         self._serial = 0
 
     async def start(self) -> None:
-        """Listen for the processes of the system."""
+        """Listen at the management socket, to which each process of the system connects."""
         self._server = await asyncio.start_unix_server(
             self._serve_connection, self._state.management_socket, limit=1 << 22
         )
 
     async def request(self, name: str, op: str, timeout_s: float = 5.0, **fields: Any) -> Any:
-        """Send *op* to the process *name* and return its answer; raises TimeoutError, ConnectionError, RuntimeError."""
+        """Send *op* with *fields* to the process *name* and return its answer.
+
+        Raises TimeoutError, ConnectionError, or RuntimeError with the process's error.
+        """
         writer = self._writers.get(name)
         if writer is None:
             raise ConnectionError(f"{name} has no management channel")
@@ -153,16 +156,16 @@ class Channels:
             self._pending.pop(key, None)
 
     def names(self) -> list[str]:
-        """Return the names of the connected processes."""
+        """Return the sorted names of the processes that are connected."""
         return sorted(self._writers)
 
     def hang_up(self, name: str) -> None:
-        """Close the channel of the process *name*, if any, which ends the process."""
+        """Close the connection to the process *name*, if any, which makes it end."""
         if (writer := self._writers.get(name)) is not None:
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve the connection of one process: take its hello, then hand each answer to who asked."""
+        """Serve the connection of one process: read its hello, then pass each answer to its request."""
         hello = json.loads(await reader.readline() or b"{}").get("hello")
         if not hello:
             writer.close()

@@ -68,14 +68,14 @@ class Sampler:
         self._waits: defaultdict[str, Waits] = defaultdict(Waits)
 
     async def send(self, session: aiohttp.ClientSession) -> None:
-        """Sample every replica and host once and send the metrics."""
+        """Read the resource usage of all replicas and hosts once and send it to the receiver."""
         body = self.request().SerializeToString()
         headers = {"Content-Type": "application/x-protobuf"}
         async with session.post(f"{self._endpoint}/v1/metrics", data=body, headers=headers) as response:
             await response.read()
 
     def request(self) -> ExportMetricsServiceRequest:
-        """Return one reading of every replica and host as an OTLP export request."""
+        """Return one reading of the resource usage of all replicas and hosts as an OTLP export request."""
         now_ns = time.time_ns()
         resources = [
             _resource_metrics(self._fleet.resource(replica), self._read_replica(replica).items(), now_ns)
@@ -88,7 +88,7 @@ class Sampler:
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
     def _read_replica(self, replica: Replica) -> dict[str, float]:
-        """Return metric name to value for *replica*."""
+        """Return {metric name: value} for the container of *replica*."""
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
         inside = replica.pid is not None or self._companions.get(replica.id)
         if not inside or (used := self._of_container(replica)) is None:
@@ -110,7 +110,7 @@ class Sampler:
         return values
 
     def _of_container(self, replica: Replica) -> Usage | None:
-        """Return the resource usage of the container of *replica*; None when its process has just ended."""
+        """Return the resource usage of the container of *replica*, None when it does not run."""
         if (used := self._containers.usage(self._containers.group_of(replica))) is not None:
             return used
         own = _of_processes([replica.pid] if replica.pid is not None else [])
@@ -120,14 +120,14 @@ class Sampler:
         )
 
     def _threads(self, replica: Replica) -> list[int]:
-        """Return the threads in the container of *replica* whose waiting for a processor counts."""
+        """Return the thread ids in the container of *replica*, companions of faults included."""
         own = [replica.pid] if replica.pid is not None else []
         return self._containers.threads(self._containers.group_of(replica)) or threads_of(
             [*own, *self._companions.get(replica.id, ())]
         )
 
     def _of_host(self, host: str) -> Usage:
-        """Return the resource usage of all that runs on *host*."""
+        """Return the resource usage of all replicas and companions on *host*."""
         if (used := self._containers.usage(self._containers.of_host(host))) is not None:
             return used
         here = [replica for replica in self._fleet.replicas.values() if replica.host == host]
@@ -136,7 +136,7 @@ class Sampler:
         return _of_processes(pids)
 
     def _cores(self, name: str, cpu_s: float) -> float:
-        """Return the cores that *name* used since the last reading; 0 at the first, and when a process has ended."""
+        """Return the cores that *name* used since its last reading, from its CPU seconds *cpu_s*; 0 if unknown."""
         now = time.monotonic()
         before = self._cpu.get(name)
         self._cpu[name] = (now, cpu_s)
@@ -146,7 +146,7 @@ class Sampler:
 
 
 def _of_processes(pids: Iterable[int], *, forked: bool = False) -> Usage:
-    """Return the resource usage of the processes *pids*; for *forked* ones without memory shared with the template."""
+    """Return the summed resource usage of *pids*; *forked*: without memory shared with the template."""
     cpu_s, memory = 0.0, 0
     for pid in pids:
         try:
@@ -182,7 +182,7 @@ def network_counters(pid: int, interface: str) -> dict[str, float]:
 
 
 def _resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, float]], now_ns: int) -> ResourceMetrics:
-    """Return *values* (metric name, number) of one *resource* as an OTLP message at *now_ns*."""
+    """Return (metric name, number) pairs *values* of one *resource* at *now_ns* (UTC) as an OTLP message."""
     message = ResourceMetrics()
     message.resource.attributes.extend(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in resource.items())
     scope = message.scope_metrics.add()

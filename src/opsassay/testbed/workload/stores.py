@@ -53,7 +53,7 @@ class RunningStore:
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
-    """Start the server of *store*, wait until it answers, run its setup; raises StartError with its last log lines."""
+    """Start the server of *store*, wait until it answers, and run its setup statements; raises StartError."""
     port = site.port or free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
 
 
 async def restart_store(state: SystemState, store: RunningStore) -> None:
-    """Stop the server of *store* and start it with its settings and the same data; raises StartError."""
+    """Restart the server of *store* with its present settings and its data folder; raises StartError."""
     await _stop_store(store)
     store.emptied += store.engine in IN_MEMORY
     store.process = await start_program(state, f"store-{store.name}", store.command, namespace=store.site.namespace)
@@ -98,7 +98,7 @@ async def _stop_store(store: RunningStore) -> None:
 
 
 async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
-    """Change *settings* of a running Valkey *store*; raises UserError in the server's words."""
+    """Apply *settings* to a running Valkey *store*; raises UserError with the server's message."""
     if not settings:
         return
     async with valkey.asyncio.Valkey(host=store.site.management, port=store.port, socket_timeout=5) as client:
@@ -111,9 +111,9 @@ async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
 
 
 async def count_losses(store: RunningStore, built: Store) -> int:
-    """Return how often *store* lost all that it held, plus the keys it threw out if it was *built* to keep them.
+    """Return how often *store* lost all its data, plus evicted keys if it was *built* not to evict.
 
-    What cannot be asked, such as a process that has ended, has thrown out nothing.
+    Evictions of a store that does not answer count as 0.
     """
     if store.engine != "valkey" or built.config.get(POLICY, KEEPS) != KEEPS:
         return store.emptied
@@ -124,7 +124,7 @@ async def count_losses(store: RunningStore, built: Store) -> int:
 
 
 async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
-    """Wait until *store* accepts connections on its port; raises StartError."""
+    """Wait until *store* accepts connections; raises StartError with the end of its log when it is late."""
     name, port, process = store.name, store.port, store.process
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
@@ -143,7 +143,7 @@ async def _wait_until_open(state: SystemState, store: RunningStore) -> None:
 
 
 async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str]) -> None:
-    """Run the setup statements of a new store."""
+    """Run the SQL statements *setup* on a new PostgreSQL *store*; raises StartError."""
     name, address, port = store.name, store.site.management, store.port
     deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
     while True:
@@ -167,7 +167,7 @@ async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str])
 
 
 def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
-    """Return the command of a Valkey server without persistence; raises StartError when none is installed."""
+    """Return the command of a Valkey (or Redis) server without persistence; raises StartError without a program."""
     binary = (
         shutil.which("valkey-server")
         or shutil.which("redis-server")
@@ -195,7 +195,7 @@ def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[s
 
 
 def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
-    """Return the command of a NATS server; raises StartError when none is installed."""
+    """Return the command of a NATS server; raises StartError without a program."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
     if binary is None:
@@ -207,7 +207,7 @@ def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str
 
 
 def _find_in_package(package: str, pattern: str) -> str | None:
-    """Return the first file that *pattern* matches in the installed *package*, None without one."""
+    """Return the first path that the glob *pattern* matches in the Python *package*, None without one."""
     spec = importlib.util.find_spec(package)
     for base in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(base).glob(pattern)):

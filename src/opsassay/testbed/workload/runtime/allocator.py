@@ -26,7 +26,7 @@ AGAIN_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Fill the unused part of the memory limit, report it, and hold it until the supervisor closes the channel."""
+    """Allocate memory until the limit in *config* is nearly full; hold it until the supervisor closes the channel."""
     held: list[bytearray] = []
     background = []
     if "group" in config:
@@ -43,24 +43,24 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def hold(blocks: list[bytearray], size_bytes: int) -> None:
-    """Allocate and touch *size_bytes* more memory, added to *blocks*."""
+    """Append blocks of touched memory of *size_bytes* in total, rounded down, to *blocks*."""
     blocks.extend(bytearray(b"\x01") * BLOCK_BYTES for _ in range(max(0, size_bytes) // BLOCK_BYTES))
 
 
 def fill(group: Group, config: dict[str, Any], blocks: list[bytearray], share: float = FULL_GROUP_SHARE) -> None:
-    """Allocate memory until *group* uses *share* of its limit, at most the size in *config*."""
+    """Allocate memory into *blocks* until *group* uses *share* of its limit, or *config*'s size is reached."""
     room = int(share * config["limit_bytes"]) - group.usage().memory_bytes
     hold(blocks, min(room, config["size_bytes"] - len(blocks) * BLOCK_BYTES))
 
 
 async def keep_full(group: Group, config: dict[str, Any], blocks: list[bytearray]) -> None:
-    """Allocate again what others in *group* release, so that the limit stays reached."""
+    """Allocate memory into *blocks* again, for ever, when others in *group* have released some."""
     while True:
         await asyncio.sleep(AGAIN_EVERY_S)
         fill(group, config, blocks)
 
 
 def spare_this_process() -> None:
-    """Lower the chance that the kernel's out-of-memory killer takes this process, where allowed."""
+    """Exempt this process from the kernel's out-of-memory killer, if permitted."""
     with contextlib.suppress(PermissionError):
         Path("/proc/self/oom_score_adj").write_text("-1000")

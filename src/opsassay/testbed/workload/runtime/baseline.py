@@ -18,11 +18,11 @@ class LinkBaseline:
         self._times: dict[str, deque[int]] = {}
 
     def note(self, link: str, ns: int) -> None:
-        """Record the one-way time *ns* of *link* without a fault."""
+        """Record *ns*, a one-way time of *link* without a fault."""
         self._times.setdefault(link, deque(maxlen=REMEMBERED)).append(ns)
 
     def excess(self, link: str, ns: int) -> int:
-        """Return the part of *ns* above the baseline of *link*: 0 up to its 99th percentile, else all above its median."""
+        """Return how much *ns* exceeds the median of *link*, 0 if it is within the 99th percentile."""
         times = sorted(self._times.get(link, ()))
         if len(times) < ENOUGH:
             return ns if ns > UNKNOWN_LIMIT_NS else 0

@@ -18,7 +18,7 @@ LOOK_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Burn ``cores`` times ``load_percent`` until the supervisor closes the channel; record the group's throttled time."""
+    """Burn ``load_percent`` of ``cores`` cores until the channel closes; record the group's throttling in the ledger."""
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
     looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:
@@ -29,13 +29,13 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def group_of(config: dict[str, Any]) -> Group:
-    """Return the control group in *config* whose CPU limit this process exhausts."""
+    """Return the control group that *config* names, whose CPU limit is exhausted."""
     parents = {controller: Path(parent) for controller, parent in config["parents"].items()}
     return Group(config["group"], Groups(parents, config["versions"]))
 
 
 def fork_burner(share: float) -> int:
-    """Fork a process that burns *share* of a core; it dies with this one. Return its pid."""
+    """Fork a process that computes for *share* (0 to 1) of a core until this process ends; return its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -49,7 +49,7 @@ def fork_burner(share: float) -> int:
 
 
 async def account(group: Group, ledger: LedgerWriter) -> None:
-    """Write into the ledger, at intervals and without end, for how long *group* was throttled."""
+    """Record in *ledger* at intervals, for ever, for how long *group* was throttled."""
     before = group.usage().throttled_s
     while True:
         await asyncio.sleep(LOOK_EVERY_S)

@@ -46,19 +46,19 @@ class CallFailedError(Exception):
 
 
 def expected_answer(service: str, operation: str) -> dict[str, Any]:
-    """Return the JSON object that a successful response of *operation* of *service* has, with exactly these fields."""
+    """Return the JSON object that a successful response of *operation* of *service* consists of."""
     return {"ok": True, "service": service, "operation": operation}
 
 
 def check_status(response: aiohttp.ClientResponse, service: str, method: str, route: str) -> None:
-    """Raise CallFailedError when *response*, of *service* to *method* *route*, has the status of an error."""
+    """Raise CallFailedError when *response* of *service* to *method* *route* has an error status."""
     if response.status >= 400:
         message = f"{method} {service}{route} answered {response.status}"
         raise CallFailedError(message, status=response.status, wrong=response.status < 500)
 
 
 def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
-    """Raise CallFailedError unless *response* is a valid response of *service* to this request: status, JSON, fields."""
+    """Raise CallFailedError unless *response* with *body* is a success and has the expected JSON."""
     operation = f"{method} {route}"
     check_status(response, service, method, route)
     try:
@@ -80,7 +80,7 @@ class Names:
         self._turn: dict[str, itertools.count[int]] = {}
 
     async def pick(self, service: str) -> Endpoint:
-        """Return the endpoint of the next ready backend of *service*; raises CallFailedError when there is none."""
+        """Return the (address, port) of the next ready replica of *service*, in turn; raises CallFailedError."""
         expires, endpoints = self._cache.get(service, (0.0, []))
         if time.monotonic() >= expires:
             endpoints = await self._resolve_service(service)
@@ -90,11 +90,11 @@ class Names:
         return endpoints[next(self._turn.setdefault(service, itertools.count())) % len(endpoints)]
 
     def forget(self, service: str) -> None:
-        """Drop the cached endpoints of *service*."""
+        """Remove *service* from the cache of DNS answers."""
         self._cache.pop(service, None)
 
     async def _resolve_service(self, service: str) -> list[Endpoint]:
-        """Return the (address, port) pairs of *service* from the name server; raises CallFailedError."""
+        """Return the sorted (address, port) pairs of *service* by DNS; raises CallFailedError."""
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server
         try:
@@ -114,12 +114,12 @@ class Breaker:
         self.failures, self.open_until = 0, 0.0
 
     def check(self, callee: str) -> None:
-        """Raise CallFailedError while the circuit to *callee* is open."""
+        """Raise CallFailedError while the circuit breaker for *callee* is open."""
         if time.monotonic() < self.open_until:
             raise CallFailedError(f"circuit to {callee} is open")
 
     def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
-        """Count a success (*ok*) or failure; open the circuit for *open_s* seconds at *limit* failures in a row."""
+        """Record a success (*ok*) or failure; *limit* failures in a row open the breaker for *open_s* seconds."""
         self.failures = 0 if ok else self.failures + 1
         if limit is not None and self.failures >= limit:
             self.open_until, self.failures = time.monotonic() + open_s, 0
@@ -145,7 +145,7 @@ class Clients:
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float, body: str | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send an HTTP request, with a JSON *body* or none, to a backend of *service*; return response and body."""
+        """Send *method* *route* to a replica of *service*; return response and body; raises CallFailedError."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
@@ -166,7 +166,7 @@ class Clients:
             raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
 
     async def _upstream(self, service: str) -> Endpoint:
-        """Return the endpoint for calls to *service* by the settings of this process; raises CallFailedError."""
+        """Return the (address, port) for calls to *service*, which settings may change; raises CallFailedError."""
         name, desired = self.settings.upstream(service)
         address, port = await self.names.pick(name)
         if desired is None:
@@ -178,7 +178,7 @@ class Clients:
     async def _store(
         self, connections: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> Any:
-        """Return the connection to the store *name* in *connections*, made once even for concurrent callers."""
+        """Return the connection *name* of *connections*; it is made by *connect* once, also for concurrent callers."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in connections:
                 connections[name] = await connect(self._stores[name])
@@ -218,14 +218,14 @@ class Clients:
         return await self._store(self._queues, name, connect)
 
     async def renew(self) -> None:
-        """Drop connections to databases and caches, to be made again at their next use."""
+        """Close idle connections to databases and caches; new ones are made at the next use."""
         for pool in self._databases.values():
             await pool.expire_connections()
         for client in self._caches.values():
             await client.connection_pool.disconnect(inuse_connections=False)
 
     async def warm(self, engines: dict[str, str]) -> None:
-        """Connect to every store of *engines* (name to engine), so that readiness includes them."""
+        """Connect to every store of *engines* ({name: engine}), so that this process is ready only if they are."""
         connectors: dict[str, Callable[[str], Awaitable[Any]]] = {
             "postgresql": self.database, "valkey": self.cache, "nats": self.queue,
         }  # fmt: skip

@@ -12,5 +12,5 @@ class Clock:
         self.offset_ns = 0
 
     def time_ns(self) -> int:
-        """Return the present time in ns by the clock of this process, which a fault may shift."""
+        """Return the wall clock time in UTC ns plus the offset that a fault or the host's clock has."""
         return time.time_ns() + self.offset_ns

@@ -34,7 +34,7 @@ class ConfinedProgram:
         self._reading: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start the program and read its output."""
+        """Start the program in its own root, process table and control groups, and read its output."""
         pipes = [os.pipe() for _ in ("stdout", "stderr")]
         for _, written in pipes:
             os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
@@ -54,12 +54,12 @@ class ConfinedProgram:
             self._reading.append(asyncio.create_task(self.read_output(read)))
 
     def environment(self) -> dict[str, str]:
-        """Return the program's environment variables, with the mark of its system."""
+        """Return the program's environment: its variables, and the mark by which its processes are found."""
         marker = {key: value for key, value in os.environ.items() if key.startswith(MARKER)}
         return {"HOME": "/tmp", "LANG": "C.UTF-8", **marker, **self.config["variables"]}  # noqa: S108
 
     async def read_output(self, descriptor: int) -> None:
-        """Record each line that is written to *descriptor*."""
+        """Pass each line from the pipe *descriptor* to `note`, until its end."""
         reader = asyncio.StreamReader(limit=LINE_LIMIT)
         protocol = asyncio.StreamReaderProtocol(reader)
         pipe = os.fdopen(descriptor, "rb", 0)  # the transport closes it
@@ -75,7 +75,7 @@ class ConfinedProgram:
             self.note(line)
 
     def note(self, line: bytes) -> str:
-        """Write one *line* of output to the log of this process; return it as text, '' for a blank line."""
+        """Print *line* of output to the log of this process; return it as text, '' for a blank line."""
         if text := line.decode(errors="replace").rstrip():
             print(text, flush=True)
         return text
@@ -86,12 +86,12 @@ class ConfinedProgram:
         return await self.process.wait()
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes of the command."""
+        """Return all processes of the program."""
         assert self.process is not None
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def stop(self) -> None:
-        """Stop the program as a platform does: SIGTERM, a while, SIGKILL."""
+        """Send SIGTERM to the program, and SIGKILL after TERM_GRACE_S; returns at once."""
         self.stopping = True
         asyncio.get_running_loop().call_later(TERM_GRACE_S, self.signal, signal.SIGKILL)
         self.signal(signal.SIGTERM)
@@ -105,7 +105,7 @@ class ConfinedProgram:
 
 
 def _become_program(groups: list[str]) -> None:
-    """Enter the cgroups behind the files *groups* in the new process, and end with its parent."""
+    """Prepare the forked child: it dies with its parent, and enters the groups of the cgroup.procs files *groups*."""
     die_with_parent()
     give_way_in_a_full_group()
     for entrance in groups:

@@ -36,7 +36,7 @@ class ContainerReplica(ProgramReplica):
         self.state: ContainerState | None = None
 
     async def start(self) -> None:
-        """Start the container unless the engine has, and read its output."""
+        """Start the container if it does not run, and read its logs; if it ends at once, exit this process."""
         if not (await self.engine.inspect(self.container)).running:
             await self.engine.run("start", self.container)
         self.state = await self.engine.inspect(self.container)
@@ -59,7 +59,7 @@ class ContainerReplica(ProgramReplica):
 
     @property
     def namespace(self) -> str:
-        """The network namespace of the container."""
+        """The /proc path of the container's network namespace."""
         assert self.state is not None
         return f"/proc/{self.state.pid}/ns/net"
 
@@ -73,7 +73,7 @@ class ContainerReplica(ProgramReplica):
         return 1
 
     async def ready_by(self, ready: Ready | None) -> bool:
-        """Return whether the container meets the readiness check *ready*; without a check, whether it runs."""
+        """Return whether the container meets the readiness check *ready*; None: True, since it runs."""
         return True if ready is None else await super().ready_by(ready)
 
     def processes(self) -> list[psutil.Process]:
@@ -83,21 +83,21 @@ class ContainerReplica(ProgramReplica):
         return [first, *first.children(recursive=True)]
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send *request* from the container's network to a service of the system; see `curl.py`."""
+        """Send the HTTP *request* of an operator from the container's network; see `curl.py`."""
         return await send_as_operator(self.clients, request, self.namespace)
 
     async def kill(self, _: dict[str, Any]) -> None:
-        """Let the engine kill the container; its restart policy does not apply then."""
+        """Have the engine kill the container."""
         await self.engine.run("kill", self.container)
 
     async def stop_container(self, _: dict[str, Any]) -> None:
-        """Let the engine stop the container, as an operator does."""
+        """Have the engine stop the container gracefully."""
         self.stopping = True
         await self.engine.run("stop", self.container)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Watch the container until it ends or the supervisor closes the channel."""
+    """Watch the container in *config* until it ends or the supervisor closes the channel."""
     replica = ContainerReplica(config)
     await replica.start()
     assert replica.state is not None

@@ -19,7 +19,10 @@ BODY_LIMIT = 2_000
 
 
 async def send_as_operator(clients: Clients, request: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
-    """Send *request* (service, port, method, path) from inside *namespace* (None: its own); return status and body."""
+    """Send the HTTP *request* (service, port, method, path, limit_s); return status and body, or error, and seconds.
+
+    It is sent from inside the network *namespace*, None: from this process's.
+    """
     began = time.monotonic()
     try:
         async with asyncio.timeout(request["limit_s"]):
@@ -46,7 +49,7 @@ async def _send_to_service(clients: Clients, request: dict[str, Any], namespace:
 
 
 async def _fetch_url(url: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send *request* to *url*; return the status and the start of the body."""
+    """Send *request* to *url*; return status and the first BODY_LIMIT bytes of the body as text."""
     limit = aiohttp.ClientTimeout(request["limit_s"])
     async with (
         aiohttp.ClientSession(trust_env=False, timeout=limit) as session,

@@ -25,10 +25,10 @@ class Impairment(Protocol):
     ledger_kind: ClassVar[str]
 
     def lag_s(self, size: int, now: float) -> float:
-        """Return the delay in s of *size* bytes sent at the time *now*; infinite when they never arrive."""
+        """Return the added delay in s of *size* bytes sent at *now* (s); infinity if they never arrive."""
 
     def connect_lag_s(self, now: float) -> float:
-        """Return the delay in s of the packet that opens a connection at the time *now*."""
+        """Return the added delay in s of a connection that is opened at *now* (s)."""
 
 
 @dataclass
@@ -56,15 +56,15 @@ class Loss:
     ledger_kind: ClassVar[str] = "packet_loss"
 
     def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
-        """Return the delay in s by resends of lost packets of the chunk: that of its last packet to arrive."""
+        """Return the delay in s by resends of lost packets: the longest of the packets of *size* bytes."""
         return max(self._resent_s(RESEND_AFTER_S) for _ in range(max(1, math.ceil(size / PACKET_BYTES))))
 
     def connect_lag_s(self, now: float) -> float:  # noqa: ARG002
-        """Return the delay in s by resends of the opening packet, whose first time-out is longer."""
+        """Return the delay in s by resends of the lost SYN packet, whose first timeout is longer."""
         return self._resent_s(CONNECT_AGAIN_AFTER_S)
 
     def _resent_s(self, first_s: float) -> float:
-        """Return the random delay in s until a packet gets through, with the first resend after *first_s*."""
+        """Draw the delay in s until a packet is not lost, if it is first resent after *first_s*."""
         if self.share >= 1.0:
             return math.inf
         at = itertools.chain([0.0], itertools.islice(resend_times(first_s), MOST_RESENDS))
@@ -80,17 +80,17 @@ class Bandwidth:
     ledger_kind: ClassVar[str] = "packet_delay"
 
     def lag_s(self, size: int, now: float) -> float:
-        """Return the delay in s of *size* bytes behind what is queued already."""
+        """Return the delay in s until *size* bytes, sent at *now*, have passed after what is queued already."""
         self.free_at = max(self.free_at, now) + size / self.bytes_per_s
         return self.free_at - now
 
     def connect_lag_s(self, now: float) -> float:
-        """Return the delay in s of the opening packet behind what is queued already."""
+        """Return the delay in s until the SYN packet, sent at *now*, has passed what is queued already."""
         return max(self.free_at - now, 0.0)
 
 
 def impairment(order: dict[str, Any]) -> Impairment:
-    """Return the impairment in *order* {kind, and its numbers}; raises ValueError for one that streams cannot have."""
+    """Return the impairment for *order* {kind, numbers}; raises ValueError for a kind that streams cannot have."""
     match order:
         case {"kind": "delay", "delay_s": delay_s, "jitter_s": jitter_s}:
             return Delay(delay_s, jitter_s)
@@ -109,5 +109,5 @@ def resend_times(first_s: float) -> Iterator[float]:
 
 
 def next_resend_s(waited_s: float) -> float:
-    """Return in how many s a packet that has waited *waited_s* is sent again."""
+    """Return the seconds until TCP resends a packet that has waited *waited_s* since it was first sent."""
     return next(t for t in resend_times(RESEND_AFTER_S) if t > waited_s) - waited_s

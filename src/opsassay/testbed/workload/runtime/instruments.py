@@ -87,7 +87,7 @@ class Instruments:
     def span(
         self, name: str, kind: SpanKind, attributes: Mapping[str, str] | None = None, context: Any = None
     ) -> Iterator[Span]:
-        """Run the block in a span that starts at the wall clock of this process and has its true duration."""
+        """Run the block in a span *name*, which starts by this process's (possibly wrong) clock; yield the span."""
         start_ns, began_ns = self.clock.time_ns(), time.perf_counter_ns()
         span = self._tracer.start_span(name, context, kind, dict(attributes or {}), start_time=start_ns)
         try:
@@ -97,7 +97,7 @@ class Instruments:
             span.end(start_ns + time.perf_counter_ns() - began_ns)
 
     def record_collections(self) -> None:
-        """Record the pauses of the garbage collector since the last call in the histogram."""
+        """Record the garbage collection pauses since the last call in the histogram metric."""
         while self.collections.pauses_s:
             self._collection_duration.record(self.collections.pauses_s.popleft())
 
@@ -117,7 +117,7 @@ class Instruments:
         )
 
     def record(self, output_line: OutputLine) -> None:
-        """Emit the log record of *output_line*, a line of a program's output."""
+        """Emit *output_line*, a parsed line of a program's output, as a log record."""
         self._logger.emit(
             LogRecord(
                 timestamp=self.clock.time_ns(),
@@ -130,7 +130,7 @@ class Instruments:
         )
 
     def flush(self) -> None:
-        """Send the queued telemetry; blocks up to a few seconds."""
+        """Export all queued telemetry; blocks for up to a few seconds."""
         self._traces.force_flush(5_000)
         self._logs.force_flush(5_000)
         if self._metrics is not None:
@@ -151,7 +151,7 @@ class Collections:
         gc.callbacks.append(self._note_pause)
 
     def _note_pause(self, phase: str, _: Mapping[str, int]) -> None:
-        """Note how long a garbage collection took; *phase* is "start" or "stop"."""
+        """Record the duration of a garbage collection; *phase* is "start" or "stop"; called by gc."""
         if phase == "start":
             self._began = time.perf_counter()
             return
@@ -161,6 +161,6 @@ class Collections:
 
 
 def span_ids(span: Any) -> dict[str, str]:
-    """Return trace_id and span_id of *span* in lower-case hexadecimal."""
+    """Return {trace_id, span_id} of *span* in lower-case hexadecimal."""
     context = span.get_span_context()
     return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

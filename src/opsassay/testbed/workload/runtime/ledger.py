@@ -33,7 +33,7 @@ class LedgerWriter:
         self.lost = 0
 
     def write(self, kind: str, ids: Mapping[str, str] | None = None, *, ns: int = 0, **fields: Any) -> None:
-        """Append a line of *kind*; *ids* are trace and span, *ns* is the delay that the fault itself caused."""
+        """Append a line on an effect *kind* of a fault: *ids* of the span, *ns* of delay, and *fields*."""
         line = {"time_ns": time.time_ns(), "process": self._process, "kind": kind, "ns": ns, **(ids or {}), **fields}
         text = b"\n" * self._torn + json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:

@@ -37,7 +37,7 @@ class LoadGenerator:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Send requests at random times for ever; above the limit of open requests they are dropped and counted."""
+        """Send requests at Poisson times for ever; above IN_FLIGHT_LIMIT open ones they are dropped and counted."""
         mix = self.system.load.mix
         weights = [kind.weight for kind in mix]
         due = time.monotonic()
@@ -54,7 +54,7 @@ class LoadGenerator:
             task.add_done_callback(self.tasks.discard)
 
     async def send(self, kind: LoadMix, due_at: float) -> None:
-        """Send one request of *kind* that was planned for the monotonic time *due_at*, and log it."""
+        """Send one request of *kind* that was due at the monotonic time *due_at*; record its result and latency."""
         request = kind.request
         service, method, route = request.split()
         program = self.system.services[service].program
@@ -97,22 +97,22 @@ class LoadGenerator:
         return DRAWN.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer the supervisor with the counters."""
+        """Return the request counters, for the supervisor."""
         counted = {**self.counts, "in_flight": len(self.tasks), "rate_rps": self.rate_rps}
         return {**counted, "stats": self.stats.snapshot()}
 
     async def set_rate(self, request: dict[str, Any]) -> float:
-        """Change the rate to ``rate_rps`` of *request*; return the former one."""
+        """Set the rate to ``rate_rps`` of *request*; return the former one."""
         former, self.rate_rps = self.rate_rps, float(request["rate_rps"])
         return former
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the queued telemetry."""
+        """Export the queued telemetry."""
         await asyncio.to_thread(self.instruments.flush)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Generate load until the supervisor closes the channel."""
+    """Send the load that *config* describes until the supervisor closes the channel."""
     generator = LoadGenerator(config)
     running = asyncio.create_task(generator.run())
     handlers = {"ping": generator.ping, "rate": generator.set_rate, "flush": generator.flush}

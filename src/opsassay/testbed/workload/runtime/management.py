@@ -21,9 +21,9 @@ async def serve(
     handlers: Mapping[str, Handler],
     background: Iterable[asyncio.Task[None]] = (),
 ) -> None:
-    """Say *hello* to the supervisor and answer its requests by *handlers* (op to function) until it closes the channel.
+    """Connect to the supervisor, send *hello*, and answer its requests by *handlers* ({op: function}) until it closes.
 
-    What runs in the *background* must not end before; when one fails, so does this, and with it the process.
+    An error in a task of *background* is raised, and ends this process.
     """
     serving = asyncio.create_task(_serve_requests(socket_path, hello, handlers))
     tasks = {serving, *background}
@@ -38,7 +38,7 @@ async def serve(
 
 
 async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
-    """Send *hello* to the supervisor, then answer each of its requests by the handler of its `op`."""
+    """Send *hello* to the supervisor, then answer each request by the handler of its ``op``, or by an error."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
         writer.write(encode({"hello": {"pid": os.getpid(), **hello}}))
@@ -55,10 +55,10 @@ async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Map
 
 
 async def ping(_: dict[str, Any]) -> dict[str, Any]:
-    """Answer the supervisor that the process runs."""
+    """Return {}: the process runs."""
     return {}
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return *message* as one line of JSON."""
+    """Return *message* as a line of JSON, in bytes."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

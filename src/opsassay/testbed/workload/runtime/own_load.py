@@ -23,30 +23,30 @@ class OwnLoad(ConfinedProgram):
     """Runs the command of a load."""
 
     async def end(self, status: int) -> NoReturn:
-        """End this process with *status* after the command has ended and its whole output is in the log."""
+        """Exit this process with *status* once the command's output has been read to its end."""
         await self.settle(status)
         os._exit(status if status >= 0 else KILLED - status)
 
     async def settle(self, status: int) -> None:
-        """Log that the command has ended with *status*, after all of its output."""
+        """Read the ended command's output to its end, and log its exit *status*."""
         await asyncio.gather(*self._reading)
         _log.info("the load ended", status=status)
 
     async def watch(self) -> None:
-        """End this process when the command ends unexpectedly."""
+        """Exit this process when the command ends without having been stopped."""
         status = await self.wait_end()
         if not self.stopping:
             await self.end(status)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer the supervisor that the process runs; its requests are not counted."""
+        """Return {stats: {}}: the process runs, and the command's requests are not counted."""
         return {"stats": {}}
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Do nothing: this process sends no telemetry."""
+        """Do nothing: this process has no telemetry."""
 
     async def stop_load(self, _: dict[str, Any]) -> int:
-        """Stop the command; return its exit status."""
+        """Stop the command gracefully, and return its exit status."""
         self.stop()
         status = await self.wait_end()
         await self.settle(status)
@@ -54,7 +54,7 @@ class OwnLoad(ConfinedProgram):
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Run the command of the load until it ends or the supervisor closes the channel."""
+    """Run the load command in *config* until it ends or the supervisor closes the channel."""
     load = OwnLoad(config, Load.model_validate(config["load"]))
     _log.info("the load starts", command=list(load.command.command))
     await load.start()

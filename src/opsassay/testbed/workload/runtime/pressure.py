@@ -22,10 +22,10 @@ PERIOD_S = 0.1
 
 
 def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_cores: float) -> tuple[float, float]:
-    """Return (share of a period until the CPU quota is used up, cores that the burners use).
+    """Return (share of a period after which the CPU quota is used up, cores that the burners use on average).
 
-    The targets have the sum of their *cpu_limits* in common and use *used_cores* themselves; each of *cores* burners wants
-    ``load_percent`` of a core. What all want together fits into the quota, or uses it up before the period is over.
+    The targets have the sum of *cpu_limits* as their quota and use *used_cores*; each of *cores* burners wants
+    ``load_percent`` of a core. If all of that fits into the quota, the first is 1.
     """
     burners = cores * load_percent / 100.0
     run = min(1.0, sum(cpu_limits) / (used_cores + burners))
@@ -33,7 +33,7 @@ def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_co
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Put CPU pressure on the processes that the supervisor names until it closes the channel."""
+    """Press the processes that the supervisor names for CPU until it closes the channel."""
     run_share, burn_share = shares(*(config[name] for name in ("cpu_limits", "cores", "load_percent", "used_cores")))
     ended, ledger = threading.Event(), LedgerWriter(config["ledger"], config["id"])
     pids: list[int] = []
@@ -58,7 +58,7 @@ async def main(config: dict[str, Any]) -> None:
 def squeeze(
     pids: list[int], run_share: float, burn_share: float, stop_event: threading.Event, ledger: LedgerWriter
 ) -> None:
-    """Alternate between running and stopping *pids* (never at *run_share* 1), burning CPU meanwhile, until *stop_event*."""
+    """Stop *pids* (SIGSTOP) after *run_share* of every period, and burn *burn_share* of a core, until *stop_event*."""
     while not stop_event.is_set():
         period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
         for pid in present:
@@ -77,6 +77,6 @@ def squeeze(
 
 
 def _send_signal(pid: int, number: signal.Signals) -> None:
-    """Send the signal *number* to *pid*; nothing happens when it has ended."""
+    """Send the signal *number* to *pid*, ignoring that it may have ended."""
     with contextlib.suppress(ProcessLookupError):  # it has just ended; its successor is named soon
         os.kill(pid, number)

@@ -73,21 +73,21 @@ class ProgramReplica(ConfinedProgram):
         self.ready, self.said = False, asyncio.Event()
 
     async def start(self) -> None:
-        """Start the program and read its output."""
+        """Start the program, the receiver of its telemetry, and its sidecar if it has one."""
         await self.telemetry.start(socket.create_server((LOOPBACK, PORT)))
         await super().start()
         if self.sidecar is not None:
             await self.sidecar.start()
 
     def environment(self) -> dict[str, str]:
-        """Return the program's environment variables: of its file and its operators, over those for telemetry."""
+        """Return the program's environment: for telemetry, of the system's file, and settings of operators."""
         resource = self.config["resource"]
         described = ",".join(f"{key}={value}" for key, value in resource.items() if key != "service.name")
         named = {"OTEL_SERVICE_NAME": resource["service.name"], "OTEL_RESOURCE_ATTRIBUTES": described}
         return {**TELEMETRY, **named, **super().environment(), **self.config["settings"]}
 
     def note(self, line: bytes) -> str:
-        """Emit one *line* of output as a log record too."""
+        """Log *line* of output, emit it as a log record, and check it for the readiness message; return it as text."""
         if text := super().note(line):
             if (ready := self.program.ready) is not None and ready.log is not None and ready.log in text:
                 self.said.set()
@@ -95,7 +95,7 @@ class ProgramReplica(ConfinedProgram):
         return text
 
     async def wait_ready(self) -> None:
-        """Wait until the program is ready; end this process when the program ends before."""
+        """Wait until program and sidecar are ready; exit this process if the program ends before."""
         ended = asyncio.create_task(self.wait_end())
         while not await self.answers():
             if ended.done():
@@ -110,7 +110,7 @@ class ProgramReplica(ConfinedProgram):
         self.ready = True
 
     async def answers(self) -> bool:
-        """Return whether the program is ready now."""
+        """Return whether the program meets its readiness check now, within READY_TIMEOUT_S."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 return await self.ready_by(self.program.ready)
@@ -118,7 +118,7 @@ class ProgramReplica(ConfinedProgram):
             return False
 
     async def ready_by(self, ready: Ready | None) -> bool:
-        """Return whether the program meets the check *ready*; raises OSError, TimeoutError, ClientError."""
+        """Return whether the program meets *ready*: a log message, TCP or HTTP; raises OSError, ClientError."""
         assert ready is not None, "a program says when it is ready"
         if ready.log is not None:
             return self.said.is_set()
@@ -134,7 +134,7 @@ class ProgramReplica(ConfinedProgram):
             return answer.status < 400
 
     async def watch(self) -> None:
-        """Check readiness at intervals; ends with the program, with its exit status."""
+        """Check readiness at intervals until the program ends, then exit this process."""
         ended = asyncio.create_task(self.wait_end())
         failures = 0
         while not ended.done():
@@ -144,7 +144,7 @@ class ProgramReplica(ConfinedProgram):
         await self.end(ended.result())
 
     async def end(self, status: int) -> NoReturn:
-        """End this process with *status* after the program has ended and its whole output is sent."""
+        """Exit this process with *status* once the program's output has been read and sent."""
         await asyncio.gather(*self._reading)
         await self.flush({})
         _log.info("the program ended", status=status)
@@ -152,7 +152,7 @@ class ProgramReplica(ConfinedProgram):
         os._exit(0 if ended_well else status if 0 < status < 256 else 1)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer the supervisor with counters from the program's spans and from the kernel."""
+        """Return request counters (by the program's spans), memory and CPU gauges, and readiness."""
         memory, cpu_s, first = 0, 0.0, 0
         with contextlib.suppress(psutil.Error):
             for process in self.processes():
@@ -168,14 +168,14 @@ class ProgramReplica(ConfinedProgram):
         return {"stats": self.stats.snapshot(), "gauges": gauges, "ready": self.ready}
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
-        """Replace the faults that the sidecar carries out; return how many are active."""
+        """Replace the HTTP faults that the sidecar carries out; return how many there are, 0 without a sidecar."""
         if self.sidecar is None:
             return 0
         await self.sidecar.apply(request["hooks"])
         return len(request["hooks"])
 
     async def hang(self, _: dict[str, Any]) -> int:
-        """Stop every process of the program (SIGSTOP) until it is killed; return how many there are."""
+        """Stop all processes of the program (SIGSTOP) until they are killed; return how many there are."""
         standing = self.processes()
         for process in standing:
             with contextlib.suppress(psutil.Error):
@@ -183,18 +183,18 @@ class ProgramReplica(ConfinedProgram):
         return len(standing)
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send *request* from the pod's network to a service of the system; see `curl.py`."""
+        """Send the HTTP *request* of an operator from the program's network; see `curl.py`."""
         return await send_as_operator(self.clients, request)
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the queued log records, and wait for spans that a sidecar still has."""
+        """Export queued log records, and wait until a sidecar has exported its spans."""
         await asyncio.gather(
             asyncio.to_thread(self.instruments.flush), asyncio.sleep(0 if self.sidecar is None else FLUSH_S)
         )
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Run the program until it ends or the supervisor closes the channel."""
+    """Run the program in *config* until it ends or the supervisor closes the channel."""
     replica = ProgramReplica(config)
     loop = asyncio.get_running_loop()
     await replica.start()

@@ -34,7 +34,7 @@ class OutputLine:
 
 
 def read_line(line: str) -> OutputLine:
-    """Parse *line* of a program's output as a log record: level INFO unless it names another or reads like a failure."""
+    """Return level, text and trace ids of *line*, JSON or plain; without a level, ERROR if it looks like a failure."""
     fields = _parse_object(line)
     if fields is None:
         found = _WORD.search(line[:_LEVEL_PREFIX_CHARS])
@@ -58,7 +58,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 def _level(value: Any) -> str:
-    """Return the log level for a name, or for a number of pino or bunyan: 10 is trace, 60 is fatal."""
+    """Return the log level for *value*, a name or a number of pino or bunyan (10 is trace, 60 is fatal); else INFO."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         names = list(LEVELS)
         return names[min(max(int(value) // 10 - 1, 0), len(names) - 1)]
@@ -68,7 +68,7 @@ def _level(value: Any) -> str:
 
 
 def _parse_identifier(fields: dict[str, Any], names: tuple[str, ...]) -> int:
-    """Return the first of the fields *names* as a hexadecimal number, 0 when there is none or it is not one."""
+    """Return the first present field of *names* as a hexadecimal number, 0 without one or if it is not one."""
     text = next((str(fields[name]) for name in names if name in fields), "")
     try:
         return int(text, 16) if text else 0

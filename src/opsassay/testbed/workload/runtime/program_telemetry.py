@@ -58,7 +58,7 @@ class ProgramTelemetry:
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self, listener: socket.socket) -> None:
-        """Receive telemetry at *listener*, a socket on the loopback of the program's network."""
+        """Receive OTLP/HTTP at *listener*, a listening socket on the loopback of the program's network."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._take_export)
@@ -69,7 +69,7 @@ class ProgramTelemetry:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
     async def _take_export(self, request: web.Request) -> web.Response:
-        """Accept an export request of the program, count its spans and pass it on."""
+        """Count the spans of an export *request*, set its resource, forward it to the receiver, and answer."""
         signal = request.path.rpartition("/")[2]
         try:
             message = _read(signal, request.content_type, await request.read())
@@ -97,7 +97,7 @@ class ProgramTelemetry:
         return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
 
     def _set_resource(self, resource: Any) -> None:
-        """Replace what *resource* says of the host by the attributes of this replica."""
+        """Replace attributes of host, container and the like in *resource* by those of this replica."""
         kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]
         del resource.attributes[:]
         resource.attributes.extend(kept)
@@ -106,7 +106,7 @@ class ProgramTelemetry:
         )
 
     def _count_span(self, span: Any) -> None:
-        """Count *span* in the statistics: as a request served, a message handled or a call to a known peer."""
+        """Count *span* as a request served, a message handled or a call to a service or store of the system."""
         fields = {one.key: _as_python_value(one.value) for one in span.attributes}
         status = next((fields[name] for name in STATUS_FIELDS if name in fields), 0)
         ok = span.status.code != 2 and int(status or 0) < 400
@@ -122,12 +122,12 @@ class ProgramTelemetry:
             self._stats.add(called, took_ns, ok=ok)
 
     def _activity_of(self, host: str) -> str | None:
-        """Return what calls to *host* are counted under, None for one that is no service or store of the system."""
+        """Return the counter name for calls to *host*; None if it is no service or store of the system."""
         return self._peers.get(host) or self._peers.get(host.partition(".")[0])
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
-    """Return the OTLP export request in *body*; raises BrokenBodyError, LargeBodyError."""
+    """Return the OTLP export request of *signal* in *body*, gzipped or not; raises BrokenBodyError, LargeBodyError."""
     plain = unpack(Kind.GZIP if body[:2] == GZIP_MAGIC else Kind.PROTOBUF, body)
     return (parse_json if content_type == JSON else parse)(signal, plain)
 
@@ -139,7 +139,7 @@ def _as_python_value(value: Any) -> Any:
 
 
 def _peer(fields: Mapping[str, Any]) -> str:
-    """Return the host name that a client span called, '' when it names none."""
+    """Return the host that a client span with attributes *fields* called, '' if they name none."""
     host = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), None)
     url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
     return host or urlsplit(url).hostname or ""

@@ -32,11 +32,11 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Source and destination, in the supervisor's form."""
+        """The link as "SOURCE>DESTINATION"."""
         return f"{self.source}>{self.destination}"
 
     async def connected(self) -> None:
-        """Wait for the extra time of a handshake under impairment; for ever while its packet is lost."""
+        """Sleep for the time that impairments add to a new connection; while its packet is lost, until that changes."""
         now = asyncio.get_running_loop().time()
         while (lag := self._connect_lag_s(now)) == math.inf:
             await self.changed.wait()
@@ -44,11 +44,11 @@ class Link:
             await asyncio.sleep(lag)
 
     def _connect_lag_s(self, now: float) -> float:
-        """Return the delay in s of a new connection at the time *now*, by all impairments."""
+        """Return the seconds that all impairments add to a connection opened at *now*; infinity if it is lost."""
         return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
 
     def impair(self, impaired: dict[str, list[Impairment]]) -> None:
-        """Replace the impairments of the link, by direction; data held by a former one is released."""
+        """Replace the link's impairments ({direction: list}); data that only ended ones held back is released."""
         healed = [
             way for way, former in self.impaired.items() if any(one not in impaired.get(way, ()) for one in former)
         ]
@@ -82,14 +82,14 @@ class Pipe(asyncio.Protocol):
         self.closing = self.broken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the *transport*; connect to the destination when this is the caller's end."""
+        """Store *transport*; if it is the caller's end, connect to the destination; called by asyncio."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
         self.link.connections.add(self)
         if self.direction == FORWARD:
             self.dialling = asyncio.get_running_loop().create_task(self.dial())
 
     async def dial(self) -> None:
-        """Connect to the destination; reset the caller's connection when that fails."""
+        """Connect to the destination and forward what has arrived; reset the caller's connection if that fails."""
         loop = asyncio.get_running_loop()
         await self.link.connected()  # the handshake crosses the wire too
         try:
@@ -108,14 +108,14 @@ class Pipe(asyncio.Protocol):
             other.close()
 
     def data_received(self, data: bytes) -> None:
-        """Forward *data*, now or after the link's delay."""
+        """Forward *data* to the other end, or keep it until there is one; called by asyncio."""
         if self.peer is None:
             self.waiting.append(data)
         else:
             self.forward(data)
 
     def forward(self, data: bytes) -> None:
-        """Write *data* to the other end, late if the link is impaired, never out of order."""
+        """Send *data* to the other end after the delay of the link's impairments, in order."""
         now = asyncio.get_running_loop().time()
         lag = 0.0
         for impaired in self.link.impaired.get(self.direction, ()):
@@ -133,14 +133,14 @@ class Pipe(asyncio.Protocol):
             self.schedule()
 
     def schedule(self) -> None:
-        """Set the timer for the first chunk in flight; a lost one waits until the link is healed."""
+        """Set the timer for the first held chunk; none for a lost chunk, which waits for `release`."""
         if self.timer is not None:
             self.timer.cancel()
         due = self.in_flight[0].due
         self.timer = asyncio.get_running_loop().call_at(due, self.land) if due < math.inf else None
 
     def land(self) -> None:
-        """Deliver all chunks that are due, in their order of arrival."""
+        """Send all held chunks that are due, in order, to the other end."""
         loop = asyncio.get_running_loop()
         while self.in_flight and self.in_flight[0].due <= loop.time():
             self.deliver(self.in_flight.popleft().data)
@@ -150,7 +150,7 @@ class Pipe(asyncio.Protocol):
             self.end_peer()
 
     def release(self) -> None:
-        """Deliver what is in flight after the link was healed; lost chunks when TCP would resend them."""
+        """Reschedule all held chunks after the end of an impairment: at once, lost ones when TCP would resend them."""
         now = asyncio.get_running_loop().time()
         self.free_at = now
         for _ in range(len(self.in_flight)):
@@ -162,34 +162,34 @@ class Pipe(asyncio.Protocol):
             self.schedule()
 
     def deliver(self, data: bytes) -> None:
-        """Write *data* to the socket."""
+        """Write *data* to the other end's socket, if that is open."""
         if self.peer and self.peer.transport and not self.peer.transport.is_closing():
             self.peer.transport.write(data)
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end, since this end's buffer is full."""
+        """Stop reading from the other end, since this end's send buffer is full; called by asyncio."""
         if self.peer and self.peer.transport:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Resume reading from the other end, since this end's buffer has room again."""
+        """Read from the other end again, since this end's send buffer has room; called by asyncio."""
         if self.peer and self.peer.transport:
             self.peer.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the other end after what is still in flight."""
+        """Close the other end once held chunks are sent; *exc* means a reset; called by asyncio."""
         self.link.connections.discard(self)
         self.closing, self.broken = True, exc is not None
         if not self.in_flight:
             self.end_peer()
 
     def end_peer(self) -> None:
-        """Close the other end, or reset it when this end was reset."""
+        """Close the other end, or reset it if this end was reset."""
         if self.peer:
             self.peer.abort() if self.broken else self.peer.close()
 
     def close(self) -> None:
-        """Close this end after its buffer has drained."""
+        """Close this end once its send buffer is empty."""
         if self.transport:
             self.transport.close()
 
@@ -213,7 +213,7 @@ class Relay:
         self.faults: dict[str, list[tuple[str, str, Impairment]]] = {}
 
     async def open(self, request: dict[str, Any]) -> dict[str, int]:
-        """Open listeners for ``links`` [[source, destination], ...]; return ports by link name."""
+        """Open a listener for each of ``links`` [[source, destination], ...]; return {link name: port}."""
         loop = asyncio.get_running_loop()
         ports = {}
         for source, destination in request["links"]:
@@ -225,7 +225,7 @@ class Relay:
         return ports
 
     async def upstream(self, request: dict[str, Any]) -> int:
-        """Direct all links to ``destination`` to ``address`` (None: nowhere); return how many."""
+        """Direct all links to ``destination`` to ``address`` [host, port], None: refuse; return how many there are."""
         address = request["address"]
         changed = [link for link in self.links.values() if link.destination == request["destination"]]
         for link in changed:
@@ -236,18 +236,21 @@ class Relay:
         return len(changed)
 
     async def impair(self, request: dict[str, Any]) -> int:
-        """Impair ``streams`` [[link, direction], ...] for ``fault`` by one shared ``impairment``; return how many."""
+        """Impair ``streams`` [[link, direction], ...] for ``fault``; return how many links are impaired in total.
+
+        All streams share one ``impairment`` and its state.
+        """
         shared = impairment(request["impairment"])
         self.faults[request["fault"]] = [(link, direction, shared) for link, direction in request["streams"]]
         return self._reconsider()
 
     async def heal(self, request: dict[str, Any]) -> int:
-        """End the impairments of ``fault``; return how many links are still impaired."""
+        """End the impairments of ``fault``; return how many links are still impaired by others."""
         self.faults.pop(request["fault"], None)
         return self._reconsider()
 
     def _reconsider(self) -> int:
-        """Apply the present impairments to every link; return how many are impaired."""
+        """Set the impairments of every link by the active faults; return how many links are impaired."""
         desired: dict[str, dict[str, list[Impairment]]] = {}
         for link, direction, impaired in itertools.chain.from_iterable(self.faults.values()):
             desired.setdefault(link, {}).setdefault(direction, []).append(impaired)
@@ -256,13 +259,13 @@ class Relay:
         return len(desired)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer the supervisor with the numbers of links and open connections."""
+        """Return the numbers of links, open connections and lost ledger lines, for the supervisor."""
         connections = sum(len(link.connections) for link in self.links.values())
         return {"links": len(self.links), "connections": connections, "ledger_lost": self.ledger.lost}
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Relay connections until the supervisor closes the channel."""
+    """Relay connections as the supervisor requests until it closes the channel."""
     relay = Relay(LedgerWriter(config["ledger"], "relay"))
     handlers = {
         "open": relay.open,

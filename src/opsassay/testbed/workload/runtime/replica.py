@@ -51,7 +51,7 @@ _last: list[tuple[dict[str, Any], System]] = []
 
 
 def system_from(definition: dict[str, Any]) -> System:
-    """Return the system of *definition*; the template reads it first, so that what is forked from it shares the answer."""
+    """Return the validated system of *definition*; the last one is cached, and forked processes share it."""
     if not _last or _last[0][0] != definition:
         _last[:] = [(definition, System.model_validate(definition))]
     return _last[0][1]
@@ -88,7 +88,7 @@ class ReplicaProcess:
         self.mishaps = RuntimeFaults(self.executor.clients)
 
     def application(self) -> ASGIApp:
-        """Return the ASGI application: one route per operation, a fallback, and faults of the request line."""
+        """Return the ASGI application: a route per operation, 404 or 405 for others, requests rewritten by faults."""
         routes = []
         for name, operation in self.service.operations.items():
             method, path = name.split(maxsplit=1)
@@ -104,7 +104,7 @@ class ReplicaProcess:
         return application
 
     def endpoint(self, name: str, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-        """Return the HTTP handler of *operation*: its steps in a server span, with HTTP faults around them."""
+        """Return the HTTP handler of *operation*, called *name*: steps in a server span, HTTP faults around them."""
 
         async def handle(request: Request) -> Response:
             received_ns, started = time.time_ns(), time.perf_counter_ns()
@@ -129,14 +129,14 @@ class ReplicaProcess:
         return handle
 
     def admit(self, request: Request, work: Work) -> bool:
-        """Return whether this process accepts the token of *request*; log the reason when not."""
+        """Return whether the token of *request* is valid, if settings demand one; log the reason if not."""
         objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
         if objection is not None:
             self.instruments.log("ERROR", f"{work.operation}: request refused: {objection}")
         return objection is None
 
     async def unrouted(self, request: Request) -> Response:
-        """Answer a request without an operation: 405 when another method of the path has one, else 404."""
+        """Answer a request without an operation: 405 if its path has another method, else 404."""
         received_ns, started = time.time_ns(), time.perf_counter_ns()
         known = any(name.split()[1] == request.url.path for name in self.service.operations)
         work, status = self.work(f"{request.method} {request.url.path}"), 405 if known else 404
@@ -148,7 +148,7 @@ class ReplicaProcess:
 
     @contextmanager
     def server_span(self, name: str, request: Request, work: Work) -> Iterator[Span]:
-        """Open the server span *name* of *request*; a rewritten request line is recorded as the fault's effect."""
+        """Yield the server span *name* of *request*; a rewritten request is recorded as the fault's effect."""
         attributes = {"http.request.method": request.method, "url.path": request.url.path}
         with self.instruments.span(name, SpanKind.SERVER, attributes, propagate.extract(request.headers)) as span:
             if "asked" in request.scope:
@@ -156,18 +156,18 @@ class ReplicaProcess:
             yield span
 
     def close_span(self, span: Span, status: int, body: bytes) -> None:
-        """Record the response's *status* and *body* on the server *span*."""
+        """Set status code and body size on the server *span*; from 500 its status is an error."""
         span.set_attribute("http.response.status_code", status)
         span.set_attribute("http.response.body.size", len(body))
         if status >= 500:
             span.set_status(Status(StatusCode.ERROR))
 
     def work(self, operation: str) -> Work:
-        """Return a new piece of work for *operation*."""
+        """Return the record of one request, message or job of *operation*: names, and what faults cost it."""
         return Work(operation, method_name(self.service_name, operation))
 
     async def perform(self, operation: Operation, work: Work) -> int:
-        """Run the steps of *operation* in a span of its method; return the HTTP status of the result."""
+        """Run the steps of *operation* in a span of its method; return the HTTP status: 200, 500, 502 or 504."""
         with self.instruments.span(work.method, SpanKind.INTERNAL) as span:
             try:
                 if delay_ns := await self.hooks.delay_ns("delay_method", work.operation):
@@ -182,7 +182,7 @@ class ReplicaProcess:
         return 200
 
     def failed(self, span: Span, work: Work, error: CallFailedError | ApplicationError | MemoryError) -> int:
-        """Log the *error* that made *work* fail; return its HTTP status."""
+        """Log *error* and set it on *span*; return the HTTP status for it: 500, 502 or 504."""
         caused = isinstance(error, ApplicationError) or (
             isinstance(error, MemoryError) and self.hooks.matching("short_of_memory", work.operation) is not None
         )
@@ -197,7 +197,7 @@ class ReplicaProcess:
         return 502 if isinstance(error, CallFailedError) and self.service.gateway else 500
 
     async def request_boundary(self, work: Work, span: Span) -> int | None:
-        """Apply HTTP faults to the request; return the status to answer at once, None to go on."""
+        """Apply HTTP faults to the request: delay it, or return the status to answer at once; None: go on."""
         if delay_ns := await self.hooks.delay_ns("delay_request", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
         if (code := self.hooks.code(("abort_request",), work.operation)) is not None:
@@ -205,7 +205,7 @@ class ReplicaProcess:
         return code
 
     async def response_boundary(self, work: Work, span: Span, status: int) -> tuple[int, bytes]:
-        """Apply HTTP faults to the response; return the status and body that the caller gets."""
+        """Apply HTTP faults to the response; return its (status, body) afterwards."""
         if delay_ns := await self.hooks.delay_ns("delay_response", work.operation):
             self.executor.introduced("delay", span, work, ns=delay_ns)
         if (code := self.hooks.code(("abort_response", "replace_code"), work.operation)) is not None:
@@ -218,9 +218,10 @@ class ReplicaProcess:
         return status, body
 
     def answer_headers(self, request: Request, work: Work, received_ns: int) -> dict[str, str]:
-        """Return the response headers: the truth side's for callers with the system's token, and Connection.
+        """Return the response headers: Connection, and for callers with the system's token the cost of faults.
 
-        The first says: ns that faults cost, whether they made it fail, ns on the way there, time of sending, ns in doubt.
+        The latter is: ns that faults cost, whether they made it fail, ns on the way here, time of sending, ns
+        in doubt.
         """
         token, _, sent_ns = request.headers.get(COST_HEADER, "").partition(",")
         closing = {} if self.executor.clients.lasting else CLOSING
@@ -230,7 +231,7 @@ class ReplicaProcess:
         return {COST_HEADER: ",".join(map(str, cost)), **closing}
 
     async def consume(self, subject: str, operation: Operation) -> None:
-        """Subscribe to *subject* and run *operation* for each message."""
+        """Subscribe to the queue's *subject*; each message runs *operation*."""
         queue = next(name for name, store in self.system.stores.items() if store.engine == "nats")
         connection = await self.executor.clients.queue(queue)
 
@@ -254,14 +255,14 @@ class ReplicaProcess:
         await connection.subscribe(subject, queue=self.service_name, cb=on_message)
 
     async def repeat(self, name: str, job: Any) -> None:
-        """Run the periodic *job* named *name* for ever, whatever the fault."""
+        """Run the periodic *job*, called *name*, at its intervals for ever."""
         while True:
             await asyncio.sleep(job.every_s * random.uniform(0.8, 1.2))  # noqa: S311
             with self.instruments.span(f"job {name}", SpanKind.INTERNAL):
                 await self.perform(job, self.work(f"job {name}"))
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
-        """Replace the active hooks (faults inside this process) and the watched link ends; return how many hooks."""
+        """Replace the faults inside this process (hooks) and the watched links; return the number of hooks."""
         self.hooks.active = [*request["hooks"], *self.settings.features()]
         skew = self.hooks.matching("skew_clock", "*")
         offset_ns = int(skew["offset_ms"] * 1e6) if skew else 0
@@ -274,17 +275,17 @@ class ReplicaProcess:
         return len(self.hooks.active)
 
     async def set_clock(self, request: dict[str, Any]) -> int:
-        """Shift the clock of this process by ``offset_ns``; return the former shift."""
+        """Shift this process's clock by ``offset_ns`` from the true time; return the former offset."""
         former, self.clock_offset_ns = self.clock_offset_ns, int(request["offset_ns"])
         self.instruments.clock.offset_ns += self.clock_offset_ns - former
         return former
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send *request* from this process to a service of the system, as an operator does; see `curl.py`."""
+        """Send the HTTP *request* of an operator from this process; see `curl.py`."""
         return await send_as_operator(self.executor.clients, request)
 
     def set_lasting(self) -> None:
-        """Close connections after each use while a partition only stops new ones."""
+        """Stop keeping connections alive while a fault (a network policy) affects only new ones; else keep them."""
         self.executor.clients.lasting = self.hooks.matching("short_connections", "*") is None
         if self.executor.clients.lasting and self.renewing is not None:
             self.renewing.cancel()
@@ -293,13 +294,13 @@ class ReplicaProcess:
             self.renewing = asyncio.create_task(self.renew())
 
     async def renew(self) -> None:
-        """Renew the connections to stores at intervals during a partition, whose start this process does not learn."""
+        """Renew the connections to stores every RENEW_EVERY_S, so that a partition of new connections acts on them."""
         while True:
             await self.executor.clients.renew()
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def set_strain(self) -> None:
-        """Start or stop the resource use that the active hooks ask for."""
+        """Start or stop the threads that exhaust resources, as the active hooks ask."""
         desired = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
         if self.strain is not None and (desired is None or desired["type"] != self.strain.hook):
             strain, self.strain = self.strain, None
@@ -310,7 +311,7 @@ class ReplicaProcess:
             self.strain = Stress(desired["type"], parameters, self.ledger)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answer the supervisor with the counters and gauges of this process."""
+        """Return the counters and gauges of this process, for the supervisor."""
         self.instruments.record_collections()
         gauges = {
             "memory_bytes": self.stats.memory_bytes(),
@@ -323,20 +324,20 @@ class ReplicaProcess:
         return {"stats": self.stats.snapshot(), "gauges": gauges}
 
     async def retire(self) -> None:
-        """Finish the messages that have arrived, accept no more, and send the queued telemetry."""
+        """Finish the messages that have arrived, accept no more, and export queued telemetry."""
         await asyncio.gather(*(connection.drain() for connection in self.queues))
         await self.flush({})
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the queued telemetry."""
+        """Export the queued telemetry."""
         await asyncio.to_thread(self.instruments.flush)
 
 
 async def caller_has_gone(request: Request) -> bool:
-    """Return whether the caller of *request*, which is still waiting, has disconnected, so that it is dropped.
+    """Return whether the caller of *request*, which was not handled yet, has disconnected.
 
-    A process that is behind finds a request and the end of its connection in the same moment, and reads the second some
-    turns of its loop later. Starlette's `is_disconnected` costs three times as much, and imports what was not forked.
+    A busy process finds a request and the end of its connection at once, and reads the latter some turns of the
+    event loop later. Starlette's `is_disconnected` costs three times as much, and imports what was not forked.
     """
     for _ in range(TURNS_TO_READ_AN_END):
         await asyncio.sleep(0)
@@ -350,7 +351,7 @@ async def caller_has_gone(request: Request) -> bool:
 
 
 def duplicate_segments(process: int | str = "self") -> int:
-    """Return how many TCP segments arrived twice in the network of *process* or at its peers; 0 if not counted."""
+    """Return how many duplicate TCP segments were seen in the network namespace of *process*; 0 if unknown."""
     try:
         counters = Path(f"/proc/{process}/net/netstat").read_text()
         names, numbers = (row.split()[1:] for row in counters.splitlines() if row.startswith("TcpExt:"))
@@ -368,13 +369,13 @@ class GracefulServer(uvicorn.Server):
         self._retire = retire
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish the requests that are being served, then shut down."""
+        """Finish the requests in progress, shut down, and call `retire`."""
         await super().shutdown(sockets)
         await self._retire()
 
 
 async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
-    """Return the replica with its stores connected; a process with invalid settings logs that and ends."""
+    """Return the replica of *config*, connected to its stores; exit this process if settings are invalid."""
     try:
         replica = ReplicaProcess(config)
         replica.settings.require(replica.service.required)
@@ -392,7 +393,7 @@ async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Serve requests until the supervisor closes the channel."""
+    """Serve the requests to a replica with *config* until the supervisor closes the channel."""
     random.seed(f"{config['seed']}:{config['id']}")
     replica = await warm_up(config)
     await replica.set_hooks({"hooks": ()})  # what its settings switch on acts from its first request

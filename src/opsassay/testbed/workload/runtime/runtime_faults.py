@@ -21,14 +21,14 @@ class RuntimeFaults:
         self.running.set()
 
     async def happen(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start the runtime fault ``kind``: stall (consumers hang) or leak (connections are never returned)."""
+        """Start the fault ``kind``, until a restart: stall (consumers hang) or leak (connections are not returned)."""
         if request["kind"] == "stall":
             self.running.clear()
             return {"stalled": True}
         return {"leaked": await self._leak(request["store"], request["connections"])}
 
     async def _leak(self, store: str, connections: int) -> int:
-        """Take *connections* out of the pool to *store*, in turn with requests; return how many are held."""
+        """Take *connections* out of the pool to *store* and never return them; return how many are leaked in total."""
         pool = await self._clients.database(store)
         for _ in range(connections):
             with contextlib.suppress(TimeoutError):

@@ -59,14 +59,14 @@ class Settings:
         self._signed_ns: int | None = None
 
     def require(self, names: Iterable[str]) -> None:
-        """Raise SettingsError when one of *names* is missing or empty, or is no number where it must be."""
+        """Raise SettingsError when one of *names* is missing or blank, or a known setting has an invalid value."""
         for name in names:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
         _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1)
 
     def upstream(self, service: str) -> tuple[str, int | None]:
-        """Return host name and port for calls to *service*; port None for the one that DNS gives."""
+        """Return (host name, port) for calls to *service* by UPSTREAM_SERVICE; port None: the one that DNS gives."""
         value = self.values.get(f"UPSTREAM_{_constant_name(service)}")
         if value is None:
             return service, None
@@ -79,11 +79,11 @@ class Settings:
         return match[1], None if port == SERVICE_PORT else port
 
     def password(self, store: str) -> str | None:
-        """Return the password for the database *store*, None where it asks for none."""
+        """Return the password for the database *store*, None if it is not set."""
         return self.values.get(f"{_constant_name(store)}_PASSWORD")
 
     def pool(self, default: int) -> int:
-        """Return how many connections to hold to each callee and store, *default* if not set; raises SettingsError."""
+        """Return the connections to hold to each callee and store, *default* if not set; raises SettingsError."""
         try:
             return max(1, min(int(self.values.get("POOL_SIZE", default)), 64))
         except ValueError as error:
@@ -104,7 +104,7 @@ class Settings:
             raise SettingsError(f"CALL_TIMEOUT_S must be a number, not {self.values['CALL_TIMEOUT_S']!r}") from error
 
     def features(self) -> list[dict[str, Any]]:
-        """Return type and parameters of the features that are switched on, as hooks; raises SettingsError."""
+        """Return the features that are switched on as hooks {type, parameters}; raises SettingsError."""
         return [
             {
                 "type": feature.hook,
@@ -122,14 +122,17 @@ class Settings:
         return int(value)
 
     def token(self, now_ns: int) -> dict[str, str]:
-        """Return the header that signs a call at *now_ns*, the first one again if the feature says so."""
+        """Return the header that signs a call at *now_ns* (UTC), {} without a secret.
+
+        FEATURE_SIGN_ONCE repeats the first signature, which expires.
+        """
         if self.values.get("FEATURE_SIGN_ONCE", "").strip():
             now_ns = self._signed_ns = self._signed_ns or now_ns
         secret = self.values.get("TOKEN_SECRET")
         return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_sign_text(secret, str(now_ns))}"}
 
     def objection(self, token: str | None, now_ns: int) -> str | None:
-        """Return why a call with *token* is rejected, None when it is accepted."""
+        """Return why a call with *token* is rejected at *now_ns* (UTC), None when it is accepted."""
         if (limit_s := self._max_age_s) is None:
             return None
         issued, _, signature = (token or "").partition(".")
@@ -144,7 +147,7 @@ class Settings:
 
     @property
     def _max_age_s(self) -> float | None:
-        """The setting TOKEN_MAX_AGE_S as a number, None when it is not set; raises SettingsError."""
+        """The age in s at which tokens expire, None if they are not checked; raises SettingsError."""
         value = self.values.get("TOKEN_MAX_AGE_S")
         try:
             return None if value is None else float(value)
@@ -153,7 +156,7 @@ class Settings:
 
 
 def _constant_name(name: str) -> str:
-    """Return *name* as the name of an environment variable: "a-b.c" gives "A_B_C"."""
+    """Return *name* in the form of an environment variable: "a-b.c" gives "A_B_C"."""
     return name.upper().replace("-", "_").replace(".", "_")
 
 

@@ -21,18 +21,18 @@ class Stats:
         self._memory_bytes = 0
 
     def add(self, activity: str, duration_ns: int, *, ok: bool) -> None:
-        """Count one finished *activity*, *ok* or failed, with its duration."""
+        """Count one finished *activity* (a counter name) with its duration; not *ok*: it failed."""
         row = self._rows[activity]
         row[0] += 1
         row[1] += not ok
         row[2] += duration_ns
 
     def memory_bytes(self) -> int:
-        """Return the resident memory of this process; the last known value when no file descriptor is free."""
+        """Return the resident memory of this process; the last value when it cannot be read."""
         with contextlib.suppress(OSError):
             self._memory_bytes = psutil.Process().memory_info().rss
         return self._memory_bytes
 
     def snapshot(self) -> dict[str, Any]:
-        """Return {activity: [count, errors, duration_ns]}."""
+        """Return {activity: [count, errors, duration_ns]} since the start of the process."""
         return dict(self._rows)

@@ -62,7 +62,7 @@ class Executor:
     )  # one-way times to callees and durations of commands to stores
 
     async def run(self, steps: tuple[Step, ...], work: Work) -> None:
-        """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
+        """Run *steps* in order; raises CallFailedError when one fails that is not optional."""
         for step in steps:
             try:
                 await self._find_action(step)(step, work)
@@ -86,7 +86,7 @@ class Executor:
         return self._run_log if step.log is not None else self._spend_time
 
     async def _run_parallel(self, step: Step, work: Work) -> None:
-        """Run the steps of *step* at once; raises the first of their errors when all have ended."""
+        """Run the substeps of *step* concurrently; when all have ended, raise the first of their errors."""
         branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
         runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
@@ -145,10 +145,10 @@ class Executor:
                 self.stats.add(f"call:{service} {method} {route}", took_ns, ok=ok)
 
     def _account(self, work: Work, span: Span, service: str, response: aiohttp.ClientResponse) -> bool:
-        """Write into the ledger what faults cost this call, by the callee's header and the one-way times.
+        """Record in the ledger what faults cost this call, by the callee's cost header and one-way times.
 
-        A callee that itself gave up on somebody leaves its caller in the same doubt. Return whether the callee says that
-        a fault made it fail.
+        A callee that gave up on another itself leaves its caller in the same doubt. Returns whether the callee
+        says that a fault made it fail.
         """
         if (cost := response.headers.get(COST_HEADER)) is None:
             return False
@@ -173,9 +173,9 @@ class Executor:
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
-        """Write into the ledger that this service waited *ns* for *callee* because of a fault, or failed.
+        """Record in the ledger, and in *work*, that this service waited *ns* for *callee*, or failed, by a fault.
 
-        When that is not *certain*, whoever reads the ledger finds out whether a fault kept the callee busy in this trace.
+        If it is not *certain*, `read_ledger` later decides by whether a fault delayed the callee in this trace.
         """
         if certain:
             work.fault_ns += ns
@@ -188,7 +188,7 @@ class Executor:
         )  # fmt: skip
 
     def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **fields: str) -> None:
-        """Write into the ledger that a fault caused a delay or error (*kind*) of *work* in this service."""
+        """Record in the ledger, and in *work*, that a fault here caused *kind*: a delay of *ns*, or an error."""
         work.fault_ns += ns
         work.fault_error |= kind == "error"
         self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **fields)
@@ -219,7 +219,7 @@ class Executor:
                 ) from error
 
     async def _run_cache(self, step: Step, work: Work) -> None:
-        """Get, set or delete a key in the Valkey store; a miss runs the steps on_miss and stores the value."""
+        """Get, set or delete the step's key in the Valkey store; a miss runs the steps on_miss, then sets the key."""
         store = self.system.store_of(step, "valkey") or ""
         key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
         verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
@@ -229,7 +229,7 @@ class Executor:
             await self._ask_cache(step, work, store, key, "SET")
 
     async def _ask_cache(self, step: Step, work: Work, store: str, key: str, verb: str) -> Any:
-        """Send the command *verb* on *key* to the cache *store* and return its reply; raises CallFailedError."""
+        """Send GET, SET or DEL (*verb*) for *key* to the cache *store* and return the reply; raises CallFailedError."""
         async with self._store_span(f"{verb} {key.split(':', maxsplit=1)[0]}", "valkey", f"cache:{store}", work):
             try:
                 async with asyncio.timeout(step.timeout_s):
@@ -243,7 +243,7 @@ class Executor:
                 ) from error
 
     async def _run_publish(self, step: Step, work: Work) -> None:
-        """Publish an empty message on the subject of *step*; raises CallFailedError."""
+        """Publish an empty message, with trace headers, on the subject of *step*; raises CallFailedError."""
         store = self.system.store_of(step, "nats") or ""
         attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
         with self.instruments.span(f"publish {step.publish}", SpanKind.PRODUCER, attributes) as span:
@@ -260,15 +260,15 @@ class Executor:
                 ) from error
 
     def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
-        """Return the client span *name* of a request to a store of kind *system*; it is counted as *activity*."""
+        """Return the client span *name* for a request to a store of type *system*, counted as *activity*."""
         return StoreSpan(self, name, system, activity, work)
 
     async def _run_log(self, step: Step, work: Work) -> None:
-        """Write the log line of *step*."""
+        """Emit the log record that *step* defines."""
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
     async def _spend_time(self, step: Step, _: Work) -> None:
-        """Sleep or compute for the time of *step*."""
+        """Sleep for the step's wait_ms, or compute for its compute_ms, both with random variation."""
         factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
         if step.wait_ms is not None:
             await asyncio.sleep(step.wait_ms * factor / 1e3)
@@ -307,7 +307,7 @@ class StoreSpan:
 
 
 def draw(argument: str) -> int | str:
-    """Return a random value for *argument*: ``int:N`` is 1..N, ``text:N`` a text of N characters, else itself."""
+    """Return a value for *argument*: ``int:N`` a random number 1..N, ``text:N`` N characters, else itself."""
     kind, _, size = argument.partition(":")
     if kind == "int":
         return random.randint(1, int(size))  # noqa: S311

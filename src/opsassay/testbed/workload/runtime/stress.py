@@ -35,7 +35,7 @@ Work = Callable[[threading.Event, dict[str, Any]], None]
 
 
 def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
-    """Produce garbage beside a large graph until *ended*, so that collections take 80% of the time."""
+    """Run garbage collections over a large graph until *ended* is set, for 80% of the time."""
     graph = _chain(GRAPH_NODES)
     while not ended.is_set():
         began = time.thread_time()
@@ -46,7 +46,7 @@ def collect_garbage(ended: threading.Event, _: dict[str, Any]) -> None:
 
 
 def _chain(length: int) -> list[Any]:
-    """Return a ring of *length* lists, which only the garbage collector can free."""
+    """Return a cyclic chain of *length* nested lists, which only the garbage collector can free."""
     head: list[Any] = []
     tail = head
     for _ in range(length):
@@ -56,16 +56,15 @@ def _chain(length: int) -> list[Any]:
 
 
 def keep_busy(stop_event: threading.Event, _: dict[str, Any]) -> None:
-    """Compute without pause until *stop_event*."""
+    """Compute without pause until *stop_event* is set."""
     while not stop_event.is_set():
         sum(range(500))
 
 
 def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Allocate and touch ``size_mb`` in steps until the container uses HEAP_SHARE of its limit, and hold it.
+    """Allocate ``size_mb`` in steps, at most HEAP_SHARE of the container's limit, and hold it until *ended* is set.
 
-    What this process shares with the one that it was forked from counts there; ``beside_mb`` is what else is in the
-    container.
+    ``beside_mb`` is the memory of other processes in the container.
     """
     process, held = psutil.Process(), list[bytearray]()
     limit = (parameters["limit_mb"] * HEAP_SHARE - parameters["beside_mb"]) * 2**20 - HEAP_STEP_BYTES
@@ -78,7 +77,7 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
 
 
 def hold_files(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Open ``per_s`` files a second and close none, under a limit of FILES_LIMIT descriptors, until none is left."""
+    """Open ``per_s`` files a second, up to FILES_LIMIT descriptors, until *ended* is set; then close them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_LIMIT, hard), hard))
     held: list[int] = []
@@ -122,7 +121,7 @@ class Stress:
         self._watching.cancel()
 
     async def _watch_loop(self) -> None:
-        """Write into the ledger how late the event loop wakes up."""
+        """Record in the ledger, for ever, by how much the event loop wakes up late."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LOOP_TICK_S

@@ -43,7 +43,7 @@ _log = Log(__name__)
 
 
 async def receive(config: dict[str, Any]) -> None:
-    """Receive telemetry for the system until its end."""
+    """Run the system's telemetry receiver with *config*."""
     await receiver.receive(Path(config["state"]), config["host"], 0)
 
 
@@ -64,7 +64,7 @@ ROLES = {
 
 
 def fork_template(log: Path) -> tuple[int, socket.socket]:
-    """Fork the template from this process, of one thread, with its output in *log*; return its pid and the socket to it."""
+    """Fork the template process, which logs to *log*, from this single-threaded one; return (pid, socket to it)."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
@@ -87,7 +87,7 @@ def fork_template(log: Path) -> tuple[int, socket.socket]:
 
 
 def serve() -> None:
-    """Fork processes on request of the supervisor until it closes standard input."""
+    """Be the template process: fork a process for each request on stdin, until stdin is closed."""
     configure("template")
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
@@ -121,7 +121,7 @@ def serve() -> None:
 
 
 def spawn(request: dict[str, Any]) -> int:
-    """Fork one process for *request*; the child never returns."""
+    """Fork a process for the role in *request* {id, role, config, log}; return its pid; the child never returns."""
     if request["role"] == "replica":
         replica.system_from(request["config"]["system"])
     pid = os.fork()
@@ -151,7 +151,7 @@ def spawn(request: dict[str, Any]) -> int:
 
 
 def enter_child(log: Path) -> None:
-    """Give the forked child its own signals, log and end: it dies with the template."""
+    """Prepare the forked child: default signals, output to *log*, and it dies with the template."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -166,7 +166,7 @@ def enter_child(log: Path) -> None:
 
 
 def reap(children: dict[int, str]) -> None:
-    """Report every child that has ended to the supervisor."""
+    """Reap every ended process of *children* (pid to name) and report it to the supervisor."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -175,7 +175,7 @@ def reap(children: dict[int, str]) -> None:
 
 
 def end(children: dict[int, str]) -> None:
-    """Kill and reap all children."""
+    """Kill and reap all processes of *children* (pid to name)."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     for pid in children:
@@ -183,5 +183,5 @@ def end(children: dict[int, str]) -> None:
 
 
 def report(message: dict[str, Any]) -> None:
-    """Write *message* to the supervisor."""
+    """Write *message* as a line of JSON to the supervisor, by stdout."""
     os.write(1, json.dumps(message).encode() + b"\n")
