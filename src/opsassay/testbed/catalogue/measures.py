@@ -93,7 +93,10 @@ def mean_ms(processes: Sequence[Counted], window: Window, activities: list[str])
 
 
 def slowdown(processes: Sequence[Counted], times: Times, activities: list[str], delay_ms: float) -> Reading:
-    """Return (mean ms before the fault, mean ms since it, threshold: before plus half of *delay_ms*, or `chance_ms`)."""
+    """Return (mean ms before the fault, mean ms since it, threshold) of *activities*.
+
+    The threshold exceeds the mean before by half of *delay_ms*, or by `chance_ms` if that is more.
+    """
     before, after = (mean_ms(processes, window, activities) for window in windows(times))
     least = max(MIN_DELAY_SHARE * float(delay_ms), chance_ms(processes, times, activities))
     return before, after, or_zero(before) + least

@@ -45,7 +45,10 @@ class AlertWatch(Background):
         """Why the latest reading is missing; None when it is there."""
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
-        """Return which *rules* have not fired since *since_ns*, as "SERVICE SIGNAL"; without rules, ["any alert"] or []."""
+        """Return which *rules* have not fired since *since_ns* (UTC), as "SERVICE SIGNAL".
+
+        Without rules, return ["any alert"] if nothing has fired, else [].
+        """
         seen = [rule for rule, last_ns in self._last_fired_ns.items() if last_ns >= since_ns]
         desired = [(rule.service, rule.signal) for rule in rules]
         if not desired:

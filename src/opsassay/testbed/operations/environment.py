@@ -162,7 +162,10 @@ ENVIRONMENTS = Registry(
 def environment_for(
     scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any] | None = None
 ) -> LiveEnvironment:
-    """Return the environment of *scenario*, which writes records to *run_dir*; raises RefusedError without a substrate."""
+    """Return the environment that runs *scenario* on its substrate; raises RefusedError for an unknown one.
+
+    *run_dir* gets the records of the trial; *settings* are those of the substrate.
+    """
     substrate = scenario.environment.substrate
     if substrate not in (known := ENVIRONMENTS.names()):
         raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(known)} are performed here.")

@@ -137,7 +137,11 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all user requests of the last seconds succeeded in time; *seen_at* as in `user_requests`."""
+    """Return whether nearly all user requests of the last seconds succeeded in time.
+
+    *seen_at* are services whose spans show these requests when the load generator sends none; True while they send
+    none.
+    """
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
     traces = telemetry.tables()["traces"]
     if seen_at and not traces["service_name"].is_in(list(seen_at)).any():

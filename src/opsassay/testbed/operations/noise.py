@@ -179,7 +179,7 @@ class Noise(Background):
         time.sleep(event.seconds + 0.5)
 
     def _restart_replicas(self, event: NoiseEvent) -> Iterator[EnvironmentAction]:
-        """Restart one replica of the event's service, or each in turn, while all are ready; yield the record of each."""
+        """Restart one replica of the event's service, or each in turn, while all are ready; yield each record."""
         try:
             count = len(self._operate("describe", {"target": event.target})["replicas"])
             for index in [int(event.amount * count)] if event.kind == "restart" else range(count):

@@ -109,7 +109,7 @@ def _handled(traces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame) -> pl.DataFrame:
-    """Return count (also 0), errors and p99 of requests per tick and service in the window before it, and *baseline*."""
+    """Return count (also 0), errors and p99 of requests per tick and service in the window before, with *baseline*."""
     each = int(WINDOW_S / TICK_S)
     start = ticks.item(0, "tick") if ticks.height else 0
     # A request counts in each of the ticks whose window covers its end.

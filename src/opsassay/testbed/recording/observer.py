@@ -317,7 +317,7 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
 ) -> None:
-    """Write what *probes* read to the timeline *out* until stdin ends or a signal comes; parameters as in `observing`."""
+    """Write what *probes* read to the timeline *out* until stdin ends or a signal comes; for others see `observing`."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

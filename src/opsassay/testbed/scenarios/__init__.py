@@ -46,7 +46,7 @@ def load_scenario(name: str) -> Scenario:
 
 
 def place_of(name: str, field: str) -> str:
-    """Return where *field* of the scenario *name* stands, for messages: file and line, or "NAME: FIELD" if generated."""
+    """Return where *field* of the scenario *name* stands, for messages: file and line; "NAME: FIELD" if generated."""
     return f"{name}: {field}" if by_name(name) else where(scenario_path(name), field)
 
 

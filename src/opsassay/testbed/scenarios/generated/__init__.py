@@ -101,7 +101,7 @@ def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
 
 
 def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
-    """Draw with *chance* at most `EACH` faults of each class of *recipes*, from systems in turn; return class to faults."""
+    """Draw with *chance* at most `EACH` faults of each class of *recipes*, from systems in turn, by class."""
     by_class: dict[str, list[Drawn]] = defaultdict(list)
     for category, one in _draw_variants(recipes):
         by_class[category].append(one)

@@ -94,7 +94,11 @@ def _with_impossible_affinity(_name: str) -> dict[str, Any]:
 def feature(
     key: str, value: str, condition: str, technology: str, *, alert: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that sets *key* to *value*, a broken feature; *alert*: the saturation alert fires, not errors."""
+    """Return a recipe that sets the environment variable *key* to *value*, which switches on a broken feature.
+
+    *condition* describes the fault, *technology* is what one has to know; *alert*: the saturation alert fires, not
+    errors.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -127,7 +131,10 @@ def feature(
 
 
 def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that injects the catalogue's *fault* with *parameters* into one pod; it ends with that pod."""
+    """Return a recipe that injects the catalogue's *fault* into one pod; it ends when that pod is replaced.
+
+    *condition* describes the fault, *technology* is what one has to know; *parameters* are those of the fault.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target

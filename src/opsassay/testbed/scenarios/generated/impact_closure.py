@@ -95,7 +95,10 @@ def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:
 
 
 def _find_failing_probe(system: System, failing: set[tuple[str, str]]) -> tuple[str | None, float]:
-    """Return (entry whose probe is in *failing*, share of its requests that fail), the greatest; (None, 0) without one."""
+    """Return (entry whose probe fails, greatest share of its requests that fail); (None, 0) without one.
+
+    *failing* are (service, operation) pairs.
+    """
     found: list[tuple[float, str]] = []
     for entry, path in system.probe_paths().items():
         kinds = [kind for kind in system.load.mix if kind.request.split()[0] == entry]

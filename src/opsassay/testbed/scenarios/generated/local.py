@@ -37,7 +37,7 @@ def _wrong_restart(service: str) -> WrongRepair:
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return a fault (root cause *root*, else the target) that leaves users without answers, for recipes to complete."""
+    """Return a fault that leaves users without answers, for recipes to complete; *root* is its cause, else the target."""
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -54,7 +54,10 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 
 
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that sets *key* to *value*, a broken feature, and restarts; *condition* describes it in words."""
+    """Return a recipe that sets *key* to *value* and restarts a service, which switches on a broken feature.
+
+    *condition* describes the fault, *technology* is what one has to know.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         name = place.target
@@ -135,7 +138,10 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*."""
+    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*.
+
+    *condition* describes the fault, *technology* is what one has to know.
+    """
 
     def make(place: FaultPlace) -> Broken | None:
         if place.target not in place.system.services or len(place.callers) != 1:

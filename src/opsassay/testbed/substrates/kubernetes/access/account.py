@@ -39,7 +39,10 @@ PATHS_TO_A_NODE: dict[str, dict[str, Any]] = {
 
 
 def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
-    """Return, in order of creation, account (in *watch*), roles and bindings that grant *rules* on the namespace *name*."""
+    """Return service account, roles and bindings that grant *rules* on the system in namespace *name*.
+
+    They are in order of creation; the account is in the namespace *watch*.
+    """
     labels = {INSTANCE_LABEL: watch, **MANAGED}
     subject = roles.account(ACCOUNT, watch)
     found: list[Object] = [

@@ -135,7 +135,7 @@ class WatchedWrites:
         self._removals = waiting
 
     def _note_write(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
-        """Record that the agent did *verb* to *item*, unless it is outside its time or rights, or a controller's write."""
+        """Record that the agent did *verb* to *item*, unless outside its time or rights, or by a controller."""
         metadata, manager = item["metadata"], last_manager(item) if verb != "delete" else ""
         granted = self._elsewhere.get(metadata.get("namespace", ""))
         if granted is not None and verb not in granted.get(kind, ()):

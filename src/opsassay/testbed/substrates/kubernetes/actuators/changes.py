@@ -143,7 +143,7 @@ def _make_change(api: Api, change: Change) -> None:
 
 
 def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
-    """Send the undo *request*, again on conflicts; return the error if it fails, None when done or the object is gone."""
+    """Send the undo *request*, again on conflicts; return the error if it fails, None if done or the object is gone."""
     for attempt in range(CONFLICTS):
         try:
             api.request(request.method, request.path, request.body, content_type=request.content_type)

@@ -112,7 +112,7 @@ def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
 
 
 def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> None:
-    """Raise RefusedError unless the cluster has a mechanism for every fault of *plan*; *prefer* names the one to use."""
+    """Raise RefusedError unless the cluster has a mechanism for every fault of *plan*; *prefer* is one's name."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
         if part.fault in MECHANISMS:  # what a package brings is for its actuator to refuse

@@ -40,7 +40,7 @@ class NodeFault:
         self._made = self._begun = False
 
     async def apply(self) -> None:
-        """Apply the fault by an agent pod on the node; raises RefusedError, before any change, if that is not allowed."""
+        """Apply the fault by an agent pod on the node; raises RefusedError, before any change, if not allowed."""
         injection, system = self._injection, self._injection.system
         require_nodes(system.api.context, injection.plan.name)
         node = injection.host or injection.replica.host

@@ -171,7 +171,7 @@ class ClusterUnderTest:
         return [order for order in mine if order.pod in {None, replica.pod}]
 
     async def push_hooks(self, replica: Replica) -> None:
-        """Send the pod of *replica* its desired state; raises ConnectionError if it is not ready, else OperationError."""
+        """Send the pod of *replica* its desired state; raises ConnectionError if not ready, else OperationError."""
         try:
             await asyncio.to_thread(self.pod_endpoints.set_desired, replica.pod, self.desired_state(replica))
         except OpsAssayError as error:

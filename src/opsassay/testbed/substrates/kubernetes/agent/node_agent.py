@@ -75,7 +75,7 @@ class NodeAgent:
         return web.json_response({"deadline": self._order["deadline"]})
 
     async def begin(self, _: web.Request) -> web.Response:
-        """Apply every action of the order, and answer; when one fails, undo those before it and answer with the error."""
+        """Apply every action of the order, and answer; when one fails, undo those before it and answer the error."""
         for deed in self._order["deeds"]:
             try:
                 await asyncio.to_thread(self._acting.enter_context, _DEEDS[deed["kind"]](deed))

@@ -65,7 +65,7 @@ class Api:
 
     @classmethod
     def connect(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> Api:
-        """Return a connection by *kubeconfig* and *context* (None: as kubectl chooses); raises UserError if unusable."""
+        """Return a connection by *kubeconfig* and *context* (None: kubectl's default); raises UserError if unusable."""
         file = str(kubeconfig) if kubeconfig else None
         return cls(partial(_connected, file), context)
 
@@ -151,7 +151,7 @@ class Api:
         return cast("list[Object]", self.request("GET", self.path_of(kind, namespace), query=query)["items"])
 
     def create(self, manifest: Object, *, replace: bool = False) -> Object:
-        """Create the object of *manifest* and return it; if it exists, raise ApiError 409, or *replace* it by a patch."""
+        """Create the object of *manifest* and return it; if it exists, raise ApiError 409, or with *replace* patch it."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         namespace = metadata.get("namespace")
         try:

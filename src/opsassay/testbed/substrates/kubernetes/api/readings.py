@@ -52,7 +52,7 @@ def owner_of(item: Object) -> tuple[str, str] | None:
 
 
 def workload_of(pod: Object, replica_sets: Mapping[tuple[str, str], Object]) -> tuple[str, str]:
-    """Return (kind, name) of the workload of *pod*, found by *replica_sets*; of a pod without one, ("Pod", its name)."""
+    """Return (kind, name) of the workload of *pod*, by *replica_sets*; of a pod without one, ("Pod", its name)."""
     owner = owner_of(pod)
     if owner is None:
         return "Pod", pod["metadata"]["name"]
@@ -246,7 +246,10 @@ def plain_settings(objects: Mapping[str, Iterable[Object]]) -> dict[str, str]:
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], digest_key: str = "") -> dict[str, str]:
-    """Return {setting: value} of probes, limits, protecting variables and network policies; secrets as keyed digests."""
+    """Return {setting: value} of probes, limits, protecting variables and network policies.
+
+    Secrets are digests keyed by *digest_key*.
+    """
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():

@@ -124,7 +124,7 @@ def _list_keys(item: Any) -> Iterator[str]:
 
 
 def violation(api: Api, namespace: str, target: str) -> str | None:
-    """Return why *target* is not valid now (paper, App. H.3): it is missing, scaled to zero or not selected; else None."""
+    """Return why *target* is not valid (paper, App. H.3): missing, scaled to zero or not selected; None when it is."""
     deployment, service = api.get("Deployment", target, namespace), api.get("Service", target, namespace)
     if deployment is None:
         return f"the Deployment {target} does not exist"

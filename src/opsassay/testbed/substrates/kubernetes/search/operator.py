@@ -47,7 +47,7 @@ def _wait_until_healthy(running: KubernetesSystem, baseline: ClusterBaseline, se
 
 
 def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
-    """Return whether deployments of *baseline* are rolled out, services have backends, no taint evicts, /healthz is ok."""
+    """Return whether deployments of *baseline* are rolled out, services have backends, no taint evicts, /healthz ok."""
     try:
         return (
             all(_rolled_out(item) for item in running.api.list("Deployment", running.name))

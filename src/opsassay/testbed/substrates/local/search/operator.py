@@ -18,7 +18,7 @@ LOOK_S = 6.0
 
 
 def repair(running: LocalSystem, system: System) -> Repair:
-    """Alternate repairs of visible symptoms and checks until the system looks healthy; return actions and last check."""
+    """Repair visible symptoms and check in turn until the system looks healthy; return actions and last check."""
     return repair_what_shows(lambda: _settled(running, system), lambda: _one_pass(running, system))
 
 
