@@ -57,7 +57,14 @@ class Act:
 
 
 async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: asyncio.Event, report: Report) -> None:
-    """Inject *plan* into *system*: check, apply, wait for its duration or for *lease*, undo, check the recovery."""
+    """Inject *plan* into *system*: check, apply, wait for its duration, undo, check the recovery.
+
+    It ends early when *lease* is set, as when the client has gone; *report* is awaited with every event. Each fault
+    of the plan is journalled, applied and undone by itself, in reverse order; a failed undo does not keep the
+    others from theirs. The last event is ``done`` with each fault's times, root label and effect check, whether the
+    system recovered, and notes. Raises NotFoundError or RefusedError, before anything is changed, for a plan that
+    cannot be injected now.
+    """
     require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)
     acts = [_prepare_act(system, part, repertoire) for part in plan.parts]

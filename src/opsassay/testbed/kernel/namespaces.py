@@ -176,7 +176,7 @@ def _call_setns(descriptor: int, kind: int) -> None:
 
 
 def _load_libc() -> ctypes.CDLL:
-    """Return the C library of this process, with errno kept."""
+    """Return the C library of this process, whose calls set `ctypes.get_errno`."""
     return ctypes.CDLL(None, use_errno=True)  # Python 3.12 has os.unshare and os.setns; 3.11 has not
 
 

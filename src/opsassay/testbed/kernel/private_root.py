@@ -81,8 +81,8 @@ def _runs_true(words: list[str]) -> bool:
 def unprivileged(programs: Path, data: Path) -> list[str]:
     """Return the command prefix that runs a command as a user other than root; [] for a normal user.
 
-    It finds the folder *programs*, with the libraries of its wheel, read-only, and the folder *data*, which has to be given
-    to it, at their own paths.
+    The command sees the folder *programs*, with the libraries of its wheel, read-only, and the folder *data*, which
+    `give` must have given it, at their own paths.
     """
     match confinement():
         case Confinement.PRIVATE_ROOT:

@@ -12,13 +12,13 @@ from opsassay.testbed.workload.runtime.ledger import GAVE_UP, LOAD_RECORD
 
 
 def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
-    """Return the ledger lines of all processes since *since_ns*; a line torn by a kill or a full disk is dropped.
+    """Return the ledger, what faults caused, of all processes since *since_ns* (UTC), from the files in *folder*.
 
-    A caller that gave up on a callee that the fault kept busy in the same trace has waited for it; others have no line.
-    Columns: time_ns, process, kind, ns, error, service, operation, callee, link, direction, there_ns, back_ns, trace_id,
-    span_id; null where a kind has no such thing.
-    *since_ns* and time_ns are UTC. ns is what the fault itself introduced, or how long a caller waited because of it;
-    of a one_way line it is there_ns + back_ns, how long the request and its answer were under way.
+    A line that is cut off is dropped. A caller that gave up on a callee counts as having waited for it if a fault
+    delayed the callee in the same trace; else it has no line. Columns: time_ns (UTC), process, kind, ns, error,
+    service, operation, callee, link, direction, there_ns, back_ns, trace_id, span_id; null where a kind has no such
+    thing. ns is the delay that the fault itself introduced, or how long a caller waited because of it; of a one_way
+    line it is there_ns + back_ns, how long the request and its answer were under way.
     """
     schema = {
         "time_ns": pl.Int64, "process": pl.String, "kind": pl.String, "ns": pl.Int64, "error": pl.Boolean,

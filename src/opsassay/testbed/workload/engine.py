@@ -110,11 +110,11 @@ class ContainerEngine:
 async def run_words(
     command: Sequence[str], limit_s: float, *, with_errors: bool = False, stalled_s: float | None = None
 ) -> str:
-    """Run *command* and return its output, *with_errors* with standard error.
+    """Run *command* and return its output, *with_errors* with standard error; it gets at most *limit_s* seconds.
 
-    Raises OperationError with the line that names the error when it fails or is late, or when it has named one and prints
-    nothing more for *stalled_s* seconds: some compose programs wait for a container that could not be started.
-    It prints into files: what it starts may keep a pipe open long after it has ended itself.
+    Raises OperationError with the line that names the error when it fails or is late, or when it has named one and
+    prints nothing more for *stalled_s* seconds: some compose programs wait for a container that could not be
+    started. Its output goes to files, since children may keep a pipe open after its end.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.create_subprocess_exec(

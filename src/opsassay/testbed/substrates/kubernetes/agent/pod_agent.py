@@ -98,7 +98,7 @@ class PodAgent:
         return code if code >= 0 else 128 - code
 
     def application(self) -> web.Application:
-        """Return the web application of the pod agent."""
+        """Return the web application with the agent's routes, which need the endpoint key."""
         found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(
             [

@@ -45,7 +45,7 @@ class Companion(ABC):
 
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Return the settings of the companion, the process that takes CPU or memory in the targets' place."""
+        """Return the settings of the companion, a process that takes CPU or memory within the targets' limits."""
 
     @abstractmethod
     async def follow(self, pids: list[int]) -> None:
@@ -181,7 +181,7 @@ class MemoryPressure(Companion):
                 process.rlimit(psutil.RLIMIT_AS, limits)
 
     async def undo(self) -> None:
-        """End the companion, and restore the memory limits of the targets, which are told so."""
+        """End the companion, restore the memory limits of the targets, and end the hook in their processes."""
         await super().undo()
         await hook(self._injection, on=False)
 
