@@ -85,7 +85,7 @@ class ObservedState:
         self.latencies_s.append(reading.latency_s)
 
     def take_cost(self, reading: CostReading) -> None:
-        """Update the state by the cost *reading*: costs, budget, and autoscalers at their limits."""
+        """Update autoscalers (present and most replicas) and the budget by the cost *reading*."""
         self.autoscalers = {
             service: (reading.services[service].replicas, most)
             for service, most in reading.most_replicas.items()

@@ -38,7 +38,7 @@ class TelemetryView:
     """What fires besides the alerts that a trial is judged by."""
 
     def with_others(self, alerts: Iterable[Alert]) -> list[Alert]:
-        """Return *alerts* with those of other sources (noise, cost), sorted by service and signal."""
+        """Return *alerts* with those that are not judged, such as noise, sorted by service and signal."""
         return sorted((*alerts, *self.besides()), key=lambda alert: (alert.service, alert.signal))
 
     def answer_query(self, query: Look) -> str:

@@ -268,7 +268,7 @@ class Executor:
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
     async def _spend_time(self, step: Step, _: Work) -> None:
-        """Sleep for the step's wait_ms, or compute for its compute_ms, both with random variation."""
+        """Sleep for the step's wait_ms, or compute for its compute_ms; its tail varies the time at random."""
         factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
         if step.wait_ms is not None:
             await asyncio.sleep(step.wait_ms * factor / 1e3)

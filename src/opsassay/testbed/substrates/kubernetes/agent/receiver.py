@@ -20,7 +20,7 @@ START_TIMEOUT_S, WATCH_EVERY_S = 90.0, 0.5
 
 
 def main() -> None:
-    """Run the OTLP receiver and the endpoint for its sessions until one of them ends or the pod is stopped."""
+    """Run the OTLP receiver and the HTTP endpoint of its sessions; exit with the receiver's status when it ends."""
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
