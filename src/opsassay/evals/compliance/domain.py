@@ -33,21 +33,21 @@ class ComplianceDomain:
     generated: bool = True
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of the metrics: passed, its stages, rates over worlds, and usage."""
+        """Return the metric definitions: passed, each stage, error rates over hidden clusters or hosts, usage."""
         return definitions()
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the run passed; False for a run that left no policies."""
+        """Return whether the metric "passed" is 1, None when *metrics* lacks it."""
         passed = metrics.get("passed")
         return None if passed is None else passed.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield all tasks with their published seeds; *paths* are not used."""
+        """Yield every compliance task with its published seed; *paths* are ignored."""
         del paths
         yield from (one.task_info for one in published())
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
+        """Return the runs of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
         cases = [
@@ -61,7 +61,7 @@ class ComplianceDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of *stores* by the tasks stored with them."""
+        """Score the runs of *stores* again by the tasks stored with them."""
         from opsassay.evals.compliance.tables import GradedPolicies
         from opsassay.evals.runner.grading import grade_each
 
@@ -72,7 +72,7 @@ class ComplianceDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored compliance run, for older cluster runs as they were stored."""
+    """Return the metrics of one stored run; older runs on a real cluster use its recorded decisions."""
     task = graded_task(store.root, run)
     return grade_run(run_dir, task, admissions_of(run, run_dir))
 

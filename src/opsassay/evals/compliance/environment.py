@@ -117,7 +117,7 @@ _OWN: Mapping[str, Mapping[str, type[Written]]] = {
 
 
 def tools_of(task: ComplianceTask) -> Mapping[str, type[Written]]:
-    """Return the classes of the tools for *task*, by name; they depend on its class."""
+    """Return the request model of each tool that the class of *task* offers, by tool name."""
     return {**_FILES, **_OWN.get(task.task_class, _ENFORCED), "git": GitWords, "think": Think}
 
 
@@ -131,11 +131,11 @@ class ComplianceToolbox(Toolbox):
 
     @property
     def world_names(self) -> list[str]:
-        """The names of the worlds that may be asked."""
+        """The names of the test clusters or hosts that the tools accept."""
         return list(self._worlds)
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
-        """Return the output of a checked request, and whether it worked."""
+        """Run the tool of the validated *request*; return its output for the agent, and "ok" or "error"."""
         match request:
             case Think():
                 return NOTED
@@ -163,20 +163,20 @@ class ComplianceToolbox(Toolbox):
         return self._collect_evidence(request.world)
 
     def _require_world(self, name: str) -> ComplianceWorld | HostWorld:
-        """Return the example world *name*; raises NotFoundError."""
+        """Return the test cluster or host *name*; raises NotFoundError for one that the agent may not query."""
         if name not in self._worlds:
             raise NotFoundError("world", name, self._worlds)
         return self._worlds[name]
 
     def _read_policies(self) -> list[KyvernoPolicy]:
-        """Return the policies in the workspace; raises UserError when they cannot be read."""
+        """Return the Kyverno policies in the workspace; raises UserError for missing or invalid files."""
         try:
             return read_policies(read_files(self._folder, self._task))
         except (AnswerError, UnsupportedError) as error:
             raise UserError(str(error)) from error
 
     def _apply_policies(self, name: str) -> tuple[str, Status]:
-        """Return what each rule says of the objects of world *name*, and whether they are let in."""
+        """Judge the objects of test cluster *name*; return a line per rule and object, and "ok" or "error"."""
         world = self._require_world(name)
         assert isinstance(world, ComplianceWorld)
         try:
@@ -188,7 +188,7 @@ class ComplianceToolbox(Toolbox):
         return "\n".join([*lines, "The world is kept out." if kept_out else "The world is let in."]), "ok"
 
     def _evaluate_policy(self, path: str) -> tuple[str, Status]:
-        """Return what the Rego policy says of the file at *path*."""
+        """Evaluate the workspace's Rego policy on the JSON file *path*; return the outcome, and "ok" or "error"."""
         found = judge_by_rego(self.workspace.read(POLICY), [self.workspace.read(path)])
         if found.problem:
             return f"Error: {POLICY}: {found.problem}", "error"
@@ -196,7 +196,7 @@ class ComplianceToolbox(Toolbox):
         return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
     def _run_kubectl(self, request: KubectlWords) -> tuple[str, Status]:
-        """Return the output of kubectl with the agent's words against the world of the request."""
+        """Run the agent's kubectl words against a test cluster; return the output, and "ok" or "error"."""
         world = self._require_world(request.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
@@ -204,7 +204,7 @@ class ComplianceToolbox(Toolbox):
         return _format_output(end), "ok" if end.exit_code == 0 else "error"
 
     def _collect_evidence(self, name: str) -> tuple[str, Status]:
-        """Run the fetcher or playbook on world *name* and keep its evidence in the workspace."""
+        """Run the agent's collector on test cluster or host *name* and write its evidence into the workspace."""
         world = self._require_world(name)
         with TemporaryDirectory(prefix="opsassay-world-") as made:
             if isinstance(world, HostWorld):
@@ -222,12 +222,12 @@ class ComplianceToolbox(Toolbox):
 
 
 def _format_output(end: Ended) -> str:
-    """Return the end of both outputs, or how the command ended when it printed nothing."""
+    """Return the tail of stdout and stderr, or the reason why the command ended when it printed nothing."""
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 
 def session_specs(task: ComplianceTask) -> tuple[ToolSpec, ...]:
-    """Return the specifications of the tools of *task*, submit last."""
+    """Return the tool specifications that an agent sees for *task*, submit last."""
     about = "Hand in what lies in the workspace now. A later submission takes the place of an earlier one."
     empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     return (*tool_specs(tools_of(task)), ToolSpec(name=SUBMIT, description=about, parameters=empty))
@@ -242,22 +242,22 @@ class ComplianceToolSession(CountedToolSession):
         self.is_submitted = False
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return session_specs(self._task)
 
     def places(self) -> str:
-        """Return the text that tells the agent where its workspace is."""
+        """Return the text for the agent on where its workspace is and which clusters or hosts it can query."""
         worlds = ", ".join(self._toolbox.world_names)
         return f"Your workspace holds the files that list_files lists. Tools run before these worlds: {worlds}.\n"
 
     def replace_files(self, files: Iterable[tuple[str, bytes]]) -> None:
-        """Replace the contents of the workspace with *files*, (path, content) pairs."""
+        """Delete all files of the workspace and write *files*, (relative path, content) pairs."""
         for path in self._toolbox.workspace.files():
             path.unlink()
         write_files(files, self._toolbox.workspace.folder)
 
     def problem(self, _given: Mapping[str, Any]) -> str | None:
-        """Return why the workspace cannot be submitted, None when it can."""
+        """Return the sentence why the workspace cannot be submitted now, None when it can."""
         try:
             read_files(self._toolbox.workspace.folder, self._task)
         except AnswerError as error:
@@ -265,7 +265,7 @@ class ComplianceToolSession(CountedToolSession):
         return None
 
     def submitted(self, arguments: dict[str, Any]) -> ToolCall:
-        """Submit the workspace as it is, if it has the files asked for; return the call."""
+        """Mark the workspace as submitted if it has the required files; return the logged call, an error otherwise."""
         if (problem := self.problem(arguments)) is not None:
             return ToolCall(tool=SUBMIT, arguments=arguments, output=f"Error: {problem}", status="error")
         self.is_submitted = True
@@ -281,11 +281,11 @@ class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
 
     @property
     def workspace(self) -> Path:
-        """The folder that the tools work in."""
+        """The folder that the agent's tools read and write."""
         return self.folder / "workspace"
 
     def prepare(self) -> None:
-        """Create the view and the workspace."""
+        """Write the examples into the read-only view, and create the workspace as a git repository."""
         super().prepare()
         write_files(self._task.files(self._examples).items(), self.view)
         self.workspace.mkdir()

@@ -29,11 +29,14 @@ class CompliancePlan(GeneratedPlan):
         return numbers
 
     def knobs(self) -> list[dict[str, int]]:
-        """Return the settings of one arm for each number of examples; empty for the usual number."""
+        """Return the settings of one variant per number of examples shown; {} for the default number."""
         return [{} if count == EXAMPLES else {"examples": count} for count in self.examples]
 
     def chosen(self, folder: Path) -> list[ComplianceTask]:
-        """Return the tasks that the plan chooses; raises NotFoundError, and UserError for an invalid secret."""
+        """Return the tasks selected by name, class or "all", with their seeds.
+
+        Raises NotFoundError for an unknown name, UserError for an invalid secret.
+        """
         known = names()
         for asked in self.tasks:
             if asked not in {*known, *CLASSES, "all"}:

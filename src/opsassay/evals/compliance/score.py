@@ -52,28 +52,28 @@ class JudgedWorlds:
     why: str = ""
 
     def wrong(self, *, compliant: bool | None = None) -> tuple[int, int]:
-        """Return (wrongly judged, all) of the worlds with the label *compliant*, or of all worlds."""
+        """Return (number judged wrongly, number judged) of the worlds labelled *compliant*, of all worlds when None."""
         rows = [right for label, right in self.rows if compliant is None or label == compliant]
         return rows.count(False), len(rows)
 
 
 def stage_metric(failure: str | None) -> Metric:
-    """Return the metric of a stage: passed, or failed for the reason *failure*."""
+    """Return the metric of a stage: 1 if *failure* is None, else 0 with *failure* as the reason."""
     return Metric(value=0.0 if failure else 1.0, status=MetricStatus.SCORED, reason=one_sentence(failure or ""))
 
 
 def not_asked(reason: str) -> Metric:
-    """Return the metric of a stage that does not apply to the task."""
+    """Return the metric of a stage that does not apply to the task, with the status NOT_APPLICABLE."""
     return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)
 
 
 def unseen(reason: str) -> Metric:
-    """Return the metric of a stage that could not be evaluated."""
+    """Return the metric of a stage that could not be evaluated, with the status FAILED."""
     return Metric(status=MetricStatus.FAILED, reason=one_sentence(reason))
 
 
 def without_artefact(reason: str) -> dict[str, Metric]:
-    """Return the metrics of a run that submitted nothing usable."""
+    """Return the metrics of a run without a usable answer: "artefact" and "passed" are 0, all others FAILED."""
     return {
         "passed": stage_metric(reason),
         **dict.fromkeys((*STAGES, *RATES), unseen(reason)),
@@ -82,7 +82,7 @@ def without_artefact(reason: str) -> dict[str, Metric]:
 
 
 def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return all metrics, "passed" first: it holds when every stage that applies does."""
+    """Return all metrics by name, "passed" first: 1 if every stage that applies is 1, else 0 and the first reason."""
     asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
     said = next((one.reason for one in asked_for if one.value == 0.0), None)
     said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
@@ -106,7 +106,10 @@ def rates_of(worlds: JudgedWorlds, mutants: JudgedWorlds, error: str | None) -> 
 
 
 def posture(worlds: JudgedWorlds, mutants: JudgedWorlds, words: tuple[str, str]) -> Metric:
-    """Return the metric that every world was judged rightly; *words* describe errors on violating and compliant ones."""
+    """Return a metric that is 1 when every world and mutant was judged by its label, else 0 with the counts.
+
+    *words* are the verbs of the reason for wrongly judged violating and compliant worlds.
+    """
     noisy, compliant = worlds.wrong(compliant=True)
     missed, violating = worlds.wrong(compliant=False)
     if noisy or missed:
@@ -121,7 +124,7 @@ Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
 
 
 def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
-    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator when None."""
+    """Return all metrics of the policy *files* (content by path); *admits* decides, our own evaluator when None."""
     try:
         policies = read_policies(files.items())
     except UnsupportedError as error:
@@ -149,7 +152,7 @@ def _judge_worlds(
     control: ComplianceControl,
     admits: Admits | None,
 ) -> JudgedWorlds:
-    """Return per world whether it is compliant and was judged so, or why the policies cannot be judged."""
+    """Return (is compliant, was judged so) for each test cluster, or the error why the policies cannot be judged."""
     rows, why = [], ""
     try:
         for one in worlds:
@@ -164,7 +167,7 @@ def _judge_worlds(
 def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return whether *world* is admitted, and by which bypass if not directly; raises UnsupportedError."""
+    """Return (whether *world* gets in, the bypass in words or ''); raises UnsupportedError."""
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:
@@ -174,14 +177,14 @@ def judge_admission(
 
 
 def _worlds_of_other_controls(task: ComplianceTask) -> list[tuple[ComplianceControl, list[ComplianceWorld]]]:
-    """Return the repository's other controls, each with worlds that violate it alone."""
+    """Return each other control of the repository with the test clusters that violate it."""
     return [(controls()[name], [one for one in some if not one.compliant]) for name, some in task.others().items()]
 
 
 def _score_kept_controls(
     policies: list[KyvernoPolicy], other_worlds: Sequence[JudgedWorlds], task: ComplianceTask
 ) -> Metric:
-    """Return whether an update kept the policies that were there, and what they keep out."""
+    """Return 1 if an update kept the other policies and they still refuse their violations, else 0 and why."""
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
@@ -203,15 +206,15 @@ class CollectedWorld:
 
     @property
     def problem(self) -> str | None:
-        """Why the evidence of the world or its mutant is missing, None when both are there."""
+        """Why evidence of the world or its mutant is missing, None when both have evidence."""
         return self.evidence.problem or self.mutant.problem or None
 
 
-def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> dict[str, Metric]:
-    """Return the metrics of the collector and policy among *files* for *task*; evidence is stored in *shelf*."""
+def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, cache: EvidenceCache) -> dict[str, Metric]:
+    """Return all metrics of the collector and Rego policy in *files*; collected evidence is cached in *cache*."""
     if why := problem_of_files(task, files):
         return without_artefact(why)
-    worlds = collect_worlds(files, task, shelf)
+    worlds = collect_worlds(files, task, cache)
     stages = {
         "artefact": stage_metric(None),
         **_collecting_metrics(worlds),
@@ -225,7 +228,7 @@ def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evi
 
 
 def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | None:
-    """Return why *files* are not a valid collector and policy for *task*, None when they are; nothing is run."""
+    """Return why *files* (content by path) are no valid collector and policy of *task*, else None; nothing is run."""
     assert task.collector is not None
     if missing := next((name for name in (task.collector, POLICY) if name not in files), None):
         return f"there is no {missing}"
@@ -235,20 +238,19 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
     return f"{POLICY}: {why}" if why else None
 
 
-def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> list[CollectedWorld]:
-    """Return the evidence of all worlds of *task*; only of the first when that already has a problem.
+def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, cache: EvidenceCache) -> list[CollectedWorld]:
+    """Return the evidence of all hidden worlds and mutants of *task*; of the first alone when that has a problem.
 
-    Collectors run in an order that follows from the digests of the worlds, and so from nothing that an agent knows: which
-    of them it is that runs, which a process number or a clock may tell, says nothing of the label.
+    Collectors run in the order of the worlds' digests, so that process numbers and clocks say nothing of the labels.
     """
     assert task.collector is not None
     collector = {task.collector: files[task.collector]}
     if task.task_class == ANSIBLE:
         hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
-        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
+        looks = [_plan_collection(collector, world, mutant, cache, gather_on_host) for world, mutant in hosts]
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
-        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
+        looks = [_plan_collection(collector, world, mutant, cache, gather_on_cluster) for world, mutant in clusters]
     first, *others = sorted(range(len(looks)), key=lambda number: looks[number].least_key)
     found = {first: looks[first].collect()}
     if found[first].problem or found[first].evidence == found[first].mutant:
@@ -268,10 +270,11 @@ class _Look:
 
     @property
     def least_key(self) -> str:
+        """The smaller of the cache keys of the world and its mutant, by which collections are ordered."""
         return min(self.keys)
 
     def collect(self) -> CollectedWorld:
-        """Collect evidence on the world and its mutant, in the order of their keys; the second only after success."""
+        """Collect evidence on the world and its mutant, smaller key first; the second only if the first succeeds."""
         mutant_first = self.keys[1] < self.keys[0]
         one = self.gather[mutant_first]()
         other = one if one.problem else self.gather[not mutant_first]()
@@ -282,19 +285,19 @@ def _plan_collection(
     collector: Mapping[str, bytes],
     world: W,
     mutant: W,
-    shelf: EvidenceCache,
+    cache: EvidenceCache,
     gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
 ) -> _Look:
-    """Return how to get evidence of *world* and *mutant*: keys in the cache *shelf*, functions that *gather* it."""
+    """Return the collection of *world* and *mutant*, to run later: keys in *cache*, and calls of *gather*."""
     keys = evidence_key(collector, world), evidence_key(collector, mutant)
-    takes = partial(shelf.take, collector, world, gather), partial(shelf.take, collector, mutant, gather)
+    takes = partial(cache.take, collector, world, gather), partial(cache.take, collector, mutant, gather)
     return _Look(world.compliant, keys, takes)
 
 
 def judged_worlds(
     policy: bytes, worlds: Sequence[CollectedWorld]
 ) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
-    """Return (label, outcome) of *policy* for all worlds, and for all mutants; raises NotJudgedError."""
+    """Return (is compliant, outcome of *policy*) for each world, and the same for mutants; raises NotJudgedError."""
     inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
     outcomes = judge_by_rego(policy, inputs).required().outcomes
     labels = [one.compliant for one in worlds]
@@ -305,12 +308,12 @@ def judged_worlds(
 
 
 def _labels_with_hits(outcomes: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
-    """Return per world whether it is compliant, and whether the policy said so."""
+    """Return for each outcome whether the world is compliant, and whether the policy judged it by that label."""
     return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in outcomes]
 
 
 def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
-    """Return whether evidence was collected everywhere, and differs where only the control differs."""
+    """Return the metrics "evidence" (collected of all worlds) and "asked" (each differs from its mutant's)."""
     problem = next((one.problem for one in worlds if one.problem), None)
     if problem:
         return {"evidence": stage_metric(problem), "asked": unseen(problem)}
@@ -320,7 +323,7 @@ def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
 
 
 def _collector_problem(name: str, content: bytes) -> str | None:
-    """Return what is wrong with a collector file, None for nothing; it is not run."""
+    """Return why the collector file is invalid by its *name* and *content*, None when valid; it is not run."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -338,7 +341,7 @@ KEPT = "evidence"
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
-    """Return the definitions of the metrics, the most important first."""
+    """Return the definitions of all compliance metrics, the most important first."""
     lower = {"false_positive_rate", "false_negative_rate"}
     return (
         MetricDefinition(name="passed"),
@@ -349,9 +352,9 @@ def definitions() -> tuple[MetricDefinition, ...]:
 
 
 def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
-    """Return every metric of the run in *run_dir*; stages after a failed one are failed too.
+    """Return every metric of the run in *run_dir*; after a stage that failed, later ones are not evaluated.
 
-    *admits* judges policies that are enforced, our own evaluator if None.
+    *admits* decides what policies let in, our own evaluator when None.
     """
     run = read_run(run_dir)
     tokens = run.spent.get("input_tokens", 0.0) + run.spent.get("output_tokens", 0.0)
@@ -364,23 +367,23 @@ def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None)
 
 
 def grade_files(
-    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits | None = None
+    files: Mapping[str, bytes], task: ComplianceTask, cache: EvidenceCache, admits: Admits | None = None
 ) -> dict[str, Metric]:
-    """Return the metrics of *files* for *task*; *shelf* stores collected evidence, *admits* judges policies.
+    """Return all metrics of *files* for *task*; *cache* keeps evidence.
 
-    What their content can raise is a failure of theirs, so that one answer does not end the grading of others. Raises
-    NotJudgedError where engines of Rego disagree, which is nobody's failure: such a run has no grade.
+    Errors caused by the content are failures of the run. *admits* decides what policies let in, our own evaluator when
+    None. Raises NotJudgedError where Rego engines disagree: such a run has no grade.
     """
     try:
         with reading_what_was_left():
             if task.collector is None:
                 return _note_judge(SUBSET, grade_enforced(files, task, admits))
             label = " and ".join(one.label for one in judges())
-            return _note_judge(label, grade_collected(files, task, shelf))
+            return _note_judge(label, grade_collected(files, task, cache))
     except LeftByAgentError as error:
         return without_artefact(str(error))
 
 
 def _note_judge(judge: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return *metrics* with the name of the judge on those that it decided."""
+    """Return *metrics* with the judge's name added to those that the judge decided."""
     return {name: one.model_copy(update={"judge": judge}) if name in JUDGED else one for name, one in metrics.items()}

@@ -34,36 +34,36 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
 
     @property
     def examples(self) -> int:
-        """The number of examples of each label that the agent is shown."""
+        """The number of compliant, and of violating, examples that the agent is shown."""
         return int(self.arm.knob("examples") or EXAMPLES)
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the workspace's tools, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return session_specs(self.task)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Score the run in *run_dir*."""
+        """Return the metrics of the finished run in *run_dir*."""
         return grade_run(run_dir, self.task)
 
     def environment(self, run_dir: Path, meter: Meter) -> WorkspaceEnvironment:
-        """Return the environment with the workspace of the task."""
+        """Return the task's workspace environment in *run_dir*; *meter* counts the usage of its tools."""
         return WorkspaceEnvironment(self.task, run_dir, meter, self.examples)
 
     def play(self, session: ComplianceToolSession) -> str | None:
-        """Write the files of the oracle or baseline into the workspace."""
+        """Replace the workspace's files by those of the oracle or baseline; return None: no failure."""
         oracle, name = self.oracle, self.agent.name
         left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
         session.replace_files(left.items())
         return None
 
     def conversation(self, asker: Asker, session: ComplianceToolSession) -> tuple[ComplianceAgent, str]:
-        """Return the compliance agent and its first message: the goal and the worlds its tools reach."""
+        """Return the built-in agent, which asks its model by *asker*, and its first message."""
         return ComplianceAgent(
             asker, session, session.specs(), session.problem
         ), f"{self.task.goal}\n{session.places()}"
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the goal with the places of the examples, the workspace and, with *with_tools*, the tools."""
+        """Return the goal with the paths *places* of examples and workspace and, *with_tools*, the tools' names."""
         said = [self.task.goal]
         if self.examples:
             said.append(f"Examples of what complies and of what violates are in {places['view']}.")
@@ -79,20 +79,20 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         return "\n".join(said) + "\n"
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Create the workspace of an external agent in *work*; return the folder that it must fill."""
+        """Create the workspace of an external agent in *work*; return the folder in which it must leave its answer."""
         begin(self.task.files(0), work)
         place = WORK_INSIDE if sealed else str(work)
         return f"{place}/{FOLDER}" if self.task.collector is None else place
 
     def take(self, end: Ended, work: Path, session: ComplianceToolSession) -> str | None:
-        """Return what went wrong with the external agent, None for nothing; files are collected later."""
+        """Return why the external agent failed, by how its process ended; None for success. *work* is not read."""
         del work, session
         return end.reason if not end.started or end.limit or end.exit_code != 0 else None
 
     def collect(
         self, environment: FolderEnvironment[ComplianceToolSession], session: ComplianceToolSession
     ) -> str | None:
-        """Copy the submitted files into the run folder, from the tools' workspace or that of the external agent."""
+        """Copy the answer files from the workspace to the run folder; return why that failed, else None."""
         by_tools = session.is_submitted or self.command is None
         try:
             collect(environment.folder / ("workspace" if by_tools else "work"), environment.run_dir, self.task)

@@ -23,18 +23,18 @@ class GradedPolicies(GradedRuns):
     """Graded runs of compliance tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Table 5, Table 24 and the table of stages."""
+        """Return the tables of pass rates (ITBench's Table 5), completion (Table 24) and stages."""
         return compliance_tables(self.rows())
 
 
 def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return every table of *rows*."""
+    """Return the tables of pass rates, completion and stages for the graded runs *rows*."""
     solvers = by_solver(rows)
     return [_table_by_class(solvers), _completion_table(solvers), _stages_table(solvers)]
 
 
 def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
-    """Return the mean over tasks of the share of repeats with *metric* 1; None when it never applies."""
+    """Return the mean over tasks of the share of repeats in which *metric* is 1; None when it applies to no run."""
     per_task: dict[str, list[float]] = {}
     for row in rows:
         if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
@@ -43,7 +43,7 @@ def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
 
 
 def _pass_rate(rows: Sequence[ResultRow]) -> str | None:
-    """Return pass@1 in percent with its standard error over runs, None without runs."""
+    """Return pass@1 as a text in percent with its standard error over runs, None without runs."""
     grades = [grade for row in rows if (grade := row.metrics.get("passed")) is not None]
     passed = [float(grade.value == 1.0) for grade in grades if grade.status is not MetricStatus.NOT_APPLICABLE]
     rate = percent(_share(rows, "passed"))
@@ -51,7 +51,7 @@ def _pass_rate(rows: Sequence[ResultRow]) -> str | None:
 
 
 def _mean_seconds(rows: Sequence[ResultRow]) -> str | None:
-    """Return the mean duration of the runs in seconds with its standard error, None without runs."""
+    """Return the mean duration of runs as a text in seconds with its standard error, None without runs."""
     runs = [row.run for row in rows if row.run is not None]
     found = [(run.ended_ns - run.started_ns) / 1e9 for run in runs if run.ended_ns is not None]
     return f"{fmean(found):.1f}{_standard_error(found)}" if found else None
@@ -63,7 +63,7 @@ def _standard_error(values: Sequence[float]) -> str:
 
 
 def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return pass@1 by class of tasks and overall, and the mean time, a row per solver (table 5 of the paper)."""
+    """Return a table with a row per solver: pass@1 by task class and overall, and the mean time (ITBench, Table 5)."""
     found = []
     for name, rows in sorted(solvers.items()):
         of_class = [[row for row in rows if row.task.startswith(one)] for one in CLASSES]
@@ -73,7 +73,7 @@ def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _completion_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return how many runs ended, and how many of these left an answer, a row per solver."""
+    """Return a table with a row per solver: percent of runs not aborted, and percent of these with an answer."""
     found = []
     for name, rows in sorted(solvers.items()):
         ended = [row.run for row in rows if row.run is not None and row.run.status is not RunStatus.ABORTED]
@@ -87,7 +87,7 @@ def _completion_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable
 
 
 def _stages_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return the share of runs that passed each stage, and the mean rates, a row per solver."""
+    """Return a table with a row per solver: percent of runs that passed each stage, and mean error rates."""
     found = []
     for name, rows in sorted(solvers.items()):
         rates = []

@@ -56,7 +56,7 @@ _PODS = (
 
 
 def collected_goal(control: ComplianceControl | HostControl, collector: str, policy: str) -> str:
-    """Return the goal text of a task to write *collector* and *policy* for *control*."""
+    """Return the goal text that asks for the files *collector* and *policy* for *control*."""
     words = f"{control.goal[0].upper()}{control.goal[1:]}"
     if isinstance(control, HostControl):
         where = _WHERE[control.kind].format(name=control.name, file=control.file)
@@ -96,7 +96,7 @@ class ComplianceTask(GeneratedTask):
 
     @cached_property
     def task_class(self) -> str:
-        """The task's class; raises NotFoundError for an unknown task name."""
+        """The prefix of the task's name that says what files it asks for; raises NotFoundError for an unknown name."""
         known = names()
         if self.name not in known:
             raise NotFoundError("compliance task", self.name, known)
@@ -104,42 +104,42 @@ class ComplianceTask(GeneratedTask):
 
     @property
     def control_name(self) -> str:
-        """The name of the control that the task asks for."""
+        """The name of the control that the agent must enforce or check."""
         return self.name.removeprefix(f"{self.task_class}-")
 
     @property
     def control(self) -> ComplianceControl:
-        """The cluster control that the task asks for; not for host tasks."""
+        """The cluster control that the agent must enforce or check; raises KeyError for host tasks."""
         return controls()[self.control_name]
 
     @property
     def host_control(self) -> HostControl:
-        """The host control that the task asks for; for host tasks only."""
+        """The host control that the agent must check; raises KeyError for cluster tasks."""
         return host_controls()[self.control_name]
 
     @property
     def any_control(self) -> ComplianceControl | HostControl:
-        """The cluster or host control that the task asks for."""
+        """The cluster or host control that the agent must enforce or check."""
         return self.host_control if self.task_class == ANSIBLE else self.control
 
     @property
     def collector(self) -> str | None:
-        """The name of the file that collects evidence, None in classes without one."""
+        """The file name of the collector that the task asks for, None in classes without one."""
         return COLLECTORS.get(self.task_class)
 
     @property
     def section(self) -> str:
-        """The section of the CIS benchmark that the control follows."""
+        """The section of the CIS benchmark that the control comes from."""
         return self.host_control.section if self.task_class == ANSIBLE else f"Kubernetes {self.control.section}"
 
     @property
     def policy(self) -> str:
-        """The name of the policy that an `update` task asks to change."""
+        """The name of the Kyverno policy that an `update` task asks to change."""
         return policy_name(self.control_name)
 
     @property
     def goal(self) -> str:
-        """The text that the agent gets."""
+        """The text of the task that the agent reads."""
         if self.collector is not None:
             return collected_goal(self.any_control, self.collector, POLICY)
         words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
@@ -157,7 +157,7 @@ class ComplianceTask(GeneratedTask):
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task: seed, text and the version of the generator of its worlds."""
+        """The digest of everything that defines the task: seed, goal, control and generator version."""
         return self.committed(self.goal, self.any_control.digest())
 
     @property
@@ -180,7 +180,7 @@ class ComplianceTask(GeneratedTask):
         )
 
     def files(self, examples: int = EXAMPLES) -> dict[str, bytes]:
-        """Return the agent's files by path: *examples* of each label, and the repository if there is one."""
+        """Return the files that the agent starts with, by path: *examples* of each label, and any repository."""
         found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
         for name, world in self.example_worlds(examples).items():
             if isinstance(world, HostWorld):
@@ -191,41 +191,41 @@ class ComplianceTask(GeneratedTask):
         return found
 
     def example_worlds(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
-        """Return the example worlds, *examples* of each label, by name such as `compliant-1`."""
+        """Return *examples* compliant and as many violating clusters or hosts, by name such as `compliant-1`."""
         return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
-        """Return the worlds that the agent's tools reach: the examples, and one with an unknown label."""
+        """Return the clusters or hosts that the agent's tools can query by name: the examples, and one unlabelled."""
         return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:
-        """Return *count* worlds drawn from the seed for *purpose*."""
+        """Return *count* violating, then *count* compliant clusters or hosts, drawn by the seed and *purpose*."""
         if self.task_class == ANSIBLE:
             return host_worlds(self.host_control, self.seed, purpose, count)
         return worlds(self.control, self.seed, purpose, count)
 
     def judged(self) -> list[ComplianceWorld]:
-        """Return the hidden clusters that grade the task."""
+        """Return the hidden test clusters that the answer is scored on, violating ones first."""
         return worlds(self.control, self.seed, "judged", self._count_judged_worlds())
 
     def mutants(self) -> list[ComplianceWorld]:
-        """Return each judged cluster with its violation added or removed."""
+        """Return each hidden test cluster with the opposite label: its violation is added or removed."""
         return list(mutants(self.control, self.seed, "judged", self._count_judged_worlds()))
 
     def judged_hosts(self) -> list[HostWorld]:
-        """Return the hidden hosts that grade the task."""
+        """Return the hidden test hosts that the answer is scored on, violating ones first."""
         return host_worlds(self.host_control, self.seed, "judged", self._count_judged_worlds())
 
     def mutant_hosts(self) -> list[HostWorld]:
-        """Return each judged host with its violation added or removed."""
+        """Return each hidden test host with the opposite label: its violation is added or removed."""
         return list(host_mutants(self.host_control, self.seed, "judged", self._count_judged_worlds()))
 
     def _count_judged_worlds(self) -> int:
-        """Return how many worlds of each label an answer is judged on."""
+        """Return the number of compliant, and of violating, hidden clusters or hosts."""
         return JUDGED if self.collector is None else COLLECTED
 
     def others(self) -> dict[str, list[ComplianceWorld]]:
-        """Return the worlds of the repository's other controls, by control; empty for a new policy."""
+        """Return test clusters for each other control of the repository, by control; {} for a new policy."""
         if self.task_class != UPDATE:
             return {}
         return {
@@ -234,12 +234,12 @@ class ComplianceTask(GeneratedTask):
         }
 
     def applicable_policies(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
-        """Return those of *policies* that are judged: all, or in a repository only the one to change."""
+        """Return the policies that are scored: all for a new policy, else only the one that was to be changed."""
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 
 
 def _name_examples(worlds: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
-    """Return the first *examples* worlds of each label by name: "compliant-1", "violating-1", ..."""
+    """Return the first *examples* compliant and violating worlds by name: "compliant-1", "violating-1", ..."""
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
         for n, one in enumerate(worlds)
@@ -248,15 +248,15 @@ def _name_examples(worlds: Sequence[AnyWorld], examples: int) -> dict[str, AnyWo
 
 
 def names() -> list[str]:
-    """Return the names of all tasks, by class."""
+    """Return the names of all compliance tasks: each class with each of its controls."""
     return [f"{one}-{control}" for one in CLASSES for control in (host_controls() if one == ANSIBLE else controls())]
 
 
 def published() -> Iterator[ComplianceTask]:
-    """Yield every task with its published seed."""
+    """Yield every compliance task, with the seed that the project publishes."""
     yield from (ComplianceTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
 def kept_task(root: Path, commitment: str) -> ComplianceTask:
-    """Return the task with the digest *commitment* that runs of the store at *root* started with; raises DatapackError."""
+    """Return the task with the digest *commitment*, as stored at *root* when its runs started; raises DatapackError."""
     return ComplianceTask.read_kept(root, commitment)

@@ -41,12 +41,12 @@ class ComplianceControl(Written):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of objects that the control is about."""
+        """The kinds of Kubernetes objects that the control restricts: roles, or pods and their controllers."""
         return ROLE_KINDS if self.scope == "role" else POD_KINDS
 
     @property
     def parts(self) -> list[Path]:
-        """The paths of the fields that decide whether an object violates the control."""
+        """The key paths of the object fields that decide whether an object violates the control."""
         if self.scope == "role":
             return [("rules", EACH, part) for part in self.turns_on]
         groups = [(group, EACH) for group in GROUPS] if self.scope == "container" else [()]
@@ -54,12 +54,12 @@ class ComplianceControl(Written):
         return [(*template, "spec", *end) for template in TEMPLATES for end in ends]
 
     def fetcher(self) -> str:
-        """Return the shell script that collects all evidence on the control."""
+        """Return the text of a bash script that writes all objects of the control's kinds to collected_data.json."""
         kinds = ",".join(WORKLOADS if self.scope != "role" else ("roles", "clusterroles"))
         return f"#!/bin/bash\nset -e\nkubectl get {kinds} --all-namespaces --output json > collected_data.json\n"
 
     def judging_policy(self) -> str:
-        """Return the Rego policy that judges the evidence of `fetcher`."""
+        """Return the text of the Rego policy that judges the JSON which the script of `fetcher` writes."""
         body = "\n".join(f"    {line}" for line in self.rego)
         shared = files(__package__).joinpath("containers.rego").read_text(encoding="utf-8")
         return f"{shared}\nviolates if {{\n{body}\n}}\n"
@@ -94,7 +94,7 @@ class _ControlFile(Written):
 
 @cache
 def controls() -> Mapping[str, ComplianceControl]:
-    """Return every cluster control by name."""
+    """Return every control that ships for clusters, by name, in the order of controls.yaml."""
     text = files(__package__).joinpath("controls.yaml").read_text(encoding="utf-8")
     indented = "controls:\n" + "".join(f"  {line}\n" for line in text.splitlines())
     return parse_yaml(indented, _ControlFile, "controls.yaml").controls

@@ -46,15 +46,15 @@ class ReadBackTask(ComplianceTask):
     read_back: ReadBackWorlds
 
     def judged(self) -> list[ComplianceWorld]:
-        """Return the hidden worlds that grade the task, as a real cluster returned them."""
+        """Return the hidden test clusters that grade the task, as a real Kubernetes API once returned them."""
         return list(self.read_back.judged)
 
     def mutants(self) -> list[ComplianceWorld]:
-        """Return each judged world with its violation added or removed, as a real cluster returned it."""
+        """Return each hidden test cluster with its violation added or removed, as a real Kubernetes API returned it."""
         return list(self.read_back.mutants)
 
     def others(self) -> dict[str, list[ComplianceWorld]]:
-        """Return the violating worlds of the repository's other controls, as a real cluster returned them."""
+        """Return test clusters that violate the repository's other controls, by control, as a real API gave them."""
         return {name: list(some) for name, some in self.read_back.others.items()}
 
 
@@ -66,7 +66,7 @@ class KeptAdmissions:
         self._kept: dict[str, bool] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def admits(self, policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether *objects* could all be created under *policies*; raises DatapackError when not recorded."""
+        """Return whether Kyverno let all *objects* be created, as recorded; raises DatapackError without a record."""
         key = admission_digest(policies, objects)
         if key not in self._kept:
             raise DatapackError(f"{self._path} lacks what Kyverno said of this; restore it.")
@@ -74,13 +74,13 @@ class KeptAdmissions:
 
 
 def admission_digest(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> str:
-    """Return the SHA-256 under which the decision on *objects* under *policies* is stored in `ADMITTED`."""
+    """Return the SHA-256 key of the recorded Kyverno decision on creating *objects* under *policies*."""
     parts = [[one.document for one in policies], [dict(one) for one in objects]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def graded_task(root: Path, run: Run) -> ComplianceTask:
-    """Return the task of *run* in the store at *root*, with its hidden worlds; raises DatapackError."""
+    """Return the task of *run* with its stored hidden test clusters; raises DatapackError when the store lacks them."""
     task = kept_task(root, run.item_hash)
     if Arm.parse(run.arm).knob(ON) != CLUSTER:
         return task
@@ -91,7 +91,7 @@ def graded_task(root: Path, run: Run) -> ComplianceTask:
 
 
 def admissions_of(run: Run, run_dir: Path) -> Admits | None:
-    """Return the recorded decisions of Kyverno that judge the policies of *run*; None for our own evaluator."""
+    """Return the function that looks up Kyverno's recorded decisions for *run*, None when our evaluator decides."""
     if Arm.parse(run.arm).knob(ENGINE) != CLUSTER:
         return None
     return KeptAdmissions(run_dir / ADMITTED).admits

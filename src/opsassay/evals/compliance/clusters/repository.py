@@ -16,7 +16,7 @@ OTHERS = 3
 
 
 def policy_name(control: str) -> str:
-    """Return the name of the policy of *control* in repositories and right answers."""
+    """Return the name that Kyverno policies for *control* have in generated repositories and reference solutions."""
     return f"require-no-{control}" if not control.startswith("host") else f"forbid-{control}"
 
 
@@ -30,7 +30,7 @@ class _Plain(yaml.SafeDumper):
 
 
 def policy_files(*policies: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the YAML files of *policies*, by path."""
+    """Return one YAML file per policy: content by relative path."""
     return {
         f"{FOLDER}/{policy['metadata']['name']}.yaml": yaml.dump(dict(policy), Dumper=_Plain, sort_keys=False).encode()
         for policy in policies
@@ -38,12 +38,12 @@ def policy_files(*policies: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def others_of(control: str, seed: int) -> list[str]:
-    """Return the other controls whose policies are in the repository of *control*, drawn by *seed*."""
+    """Return the names of the other controls with a policy in the repository of *control*, drawn by *seed*."""
     return Draws(seed, "repository", control).sample([one for one in controls() if one != control], OTHERS)
 
 
 def gap_of(control: str) -> str:
-    """Return what the outdated policy of *control* lets through in its repository, in words."""
+    """Return how the outdated policy of *control* fails: "audit", "controllers" or "namespace"."""
     kinds = ("audit", "namespace") if controls()[control].scope == "role" else ("audit", "controllers", "namespace")
     return kinds[list(controls()).index(control) % len(kinds)]
 
@@ -56,7 +56,7 @@ GAPS = {
 
 
 def stale(control: str) -> dict[str, Any]:
-    """Return the outdated policy of *control*, as it is in its repository."""
+    """Return the outdated Kyverno policy of *control*, which has the flaw that `gap_of` names."""
     one, gap = controls()[control], gap_of(control)
     if gap == "namespace":
         return one.policy(policy_name(control), exclude={"any": [{"resources": {"namespaces": ["legacy"]}}]})
@@ -69,12 +69,12 @@ def stale(control: str) -> dict[str, Any]:
 
 
 def repository(control: str, seed: int) -> dict[str, bytes]:
-    """Return the files of the repository that the agent starts with, by path."""
+    """Return the repository that the agent starts with: file content by path, with the outdated policy of *control*."""
     return policy_files(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
-    """Return what *after* changes besides the policy *target*, None when all else is as in *before*."""
+    """Return the first change in *after* that was not asked for, None if *target* alone changes and exempts no more."""
     old, new = ({policy.identity: policy for policy in some} for some in (before, after))
     if gone := sorted(set(old) - set(new)):
         return f"the policy {gone[0][2]} was removed or renamed"

@@ -81,12 +81,12 @@ class _WorldDraft:
 
     @property
     def place(self) -> ViolationPlace:
-        """Where the violating version has its violation."""
+        """The kind, container group and namespace in which the violating version has its violation."""
         places = ROLE_PLACES if self.control.scope == "role" else POD_PLACES
         return places[self.number % len(places)]
 
     def make_world(self, *, compliant: bool) -> ComplianceWorld:
-        """Return the compliant or the violating version of the draft; they differ at one place only."""
+        """Return the compliant or the violating version of the test cluster; they differ in one field group only."""
         draws = Draws(self.seed, "world", self.purpose, str(self.number))
         place, count = self.place, draws.integer(2, 4)
         at = draws.integer(0, count - 1)
@@ -98,7 +98,7 @@ class _WorldDraft:
         return ComplianceWorld(tuple(objects), compliant)
 
     def _draw_object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
-        """Return a drawn Kubernetes object at *place*, which violates the control or keeps to it."""
+        """Return a random Kubernetes object of the kind of *place*; with *violates* it violates the control."""
         namespace = draws.choice(NAMESPACES)
         metadata = {
             "name": f"{name}-{draws.integer(10, 99)}",
@@ -118,7 +118,7 @@ class _WorldDraft:
         return {"apiVersion": CONTROLLERS[place.kind], "kind": place.kind, "metadata": metadata, "spec": body}
 
     def _draw_pod(self, place: ViolationPlace, draws: Draws, *, violates: bool) -> Object:
-        """Return a drawn pod spec; with *violates* the last container of the group of *place* violates."""
+        """Return a random pod spec; with *violates* the last container of the container group of *place* violates."""
         counts = {"containers": draws.integer(1, 3), "initContainers": draws.integer(0, 1)}
         counts[place.containers] = max(counts[place.containers], 1)
         last = counts[place.containers] - 1
@@ -137,7 +137,7 @@ class _WorldDraft:
         return spec
 
     def _draw_container(self, name: str, draws: Draws, *, violates: bool) -> Object:
-        """Return a drawn container, with a fragment of the control when that is about containers."""
+        """Return a random container, with a compliant or violating fragment if the control is about containers."""
         container = {"name": name, "image": draws.choice(IMAGES)}
         if self.control.scope != "container":
             return container
@@ -145,7 +145,7 @@ class _WorldDraft:
         return made
 
     def _draw_role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
-        """Return a drawn role of the kind of *place*, whose last rule violates the control or keeps to it."""
+        """Return a random role of the kind of *place*; with *violates* its last rule violates the control."""
         rules = [self._draw_fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
         if place.kind == "ClusterRole":
             metadata = {key: value for key, value in metadata.items() if key != "namespace"}
@@ -153,7 +153,7 @@ class _WorldDraft:
         return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": place.kind, "metadata": metadata, "rules": kept}
 
     def _draw_fragment(self, draws: Draws, *, violates: bool) -> Object:
-        """Return one of the control's violating or compliant fragments, by a single draw."""
+        """Return a random violating or compliant fragment of the control; either takes one draw of *draws*."""
         chance = draws.integer(0, 719)  # one draw whatever is chosen: both worlds of a draft go on alike
         choices = self.control.violating if violates else self.control.compliant
         return choices[chance % len(choices)]
@@ -167,12 +167,12 @@ def merge_maps(base: Any, overlay: Any) -> Any:
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
-    """Return *count* compliant and *count* violating worlds, all drawn separately."""
+    """Return *count* violating, then *count* compliant test clusters for *control*, drawn by *seed* and *purpose*."""
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
-    """Yield the worlds of `worlds`, each with its violation added or removed."""
+    """Yield the counterpart of each cluster of `worlds` in order: the same objects with the opposite label."""
     for n in range(2 * count):
         yield _WorldDraft(control, seed, purpose, n).make_world(compliant=n < count)

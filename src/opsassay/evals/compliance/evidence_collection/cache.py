@@ -37,7 +37,7 @@ class EvidenceCache:
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the evidence of *collector* on *world*, from the cache, or else by *gather*, which is then stored."""
+        """Return the evidence of *collector* (file content by name) on *world*: cached, or gathered now and stored."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
             return _read_kept_evidence(path)
@@ -54,7 +54,7 @@ class KeptEvidence(EvidenceCache):
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the stored evidence of *collector* on *world*; raises UserError when there is none."""
+        """Return the cached evidence of *collector* on *world*; raises UserError when absent, as *gather* is unused."""
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():
@@ -63,13 +63,13 @@ class KeptEvidence(EvidenceCache):
 
 
 def _read_kept_evidence(path: Path) -> CollectedEvidence:
-    """Return the evidence stored in *path*, its data None when there was only a problem."""
+    """Return the evidence stored in the JSON file *path*; its data is None when collection failed."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
 
 
 def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
-    """Return the digest under which the evidence of *collector* on *world* is stored; it cannot be guessed."""
+    """Return the SHA-256 cache key of the evidence that *collector* (file content by name) gathers on *world*."""
     body = world.objects if isinstance(world, ComplianceWorld) else world.files
     parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
     parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]

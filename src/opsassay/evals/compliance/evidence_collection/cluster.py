@@ -23,7 +23,10 @@ _SOCKET = "api"
 def gather_on_cluster(
     files: Mapping[str, bytes], world: ComplianceWorld, limits: SandboxLimits = LIMITS
 ) -> CollectedEvidence:
-    """Run the fetcher among *files* on *world*; return its evidence. Raises StartError when no sandbox can be made."""
+    """Run the fetcher script among *files* on a test cluster; return its evidence.
+
+    Raises StartError without a sandbox.
+    """
     with TemporaryDirectory(prefix="opsassay-cluster-") as made:
         end, work = fetch_on_cluster(files[FETCHER], world, Path(made), limits)
         return collected_in(work, end)
@@ -32,9 +35,9 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SandboxLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run the script *fetcher* in a sandbox with the empty *folder*, and an API server with the objects of *world*.
+    """Run the bash script *fetcher* in a sandbox in *folder*, with an API server that serves the objects of *world*.
 
-    Return how it ended and its work folder. Raises StartError when no seal can be made, UserError when there is no kubectl.
+    Return how it ended and its work folder. Raises StartError when no sandbox can be made, UserError without kubectl.
     """
     view, work = folder / "view", folder / "work"
     for made in (view, work):
@@ -57,7 +60,7 @@ def fetch_on_cluster(
 
 
 def _find_kubectl() -> Path:
-    """Return the path of kubectl; raises UserError without one."""
+    """Return the path of kubectl on this machine; raises UserError when it is not installed."""
     found = shutil.which("kubectl")
     if found is None:
         raise UserError(

@@ -33,7 +33,7 @@ class CollectedEvidence:
 
 
 def collected_in(work: Path, end: Ended) -> CollectedEvidence:
-    """Return the evidence that a collector left in its folder *work*, or why there is none, by how it ended."""
+    """Return the evidence in *work*, or the problem: the process *end* failed, or its file is missing or invalid."""
     if not end.started or end.limit or end.exit_code != 0:
         return CollectedEvidence(
             None, one_sentence(f"{end.reason}: {_error_line(end)}" if _error_line(end) else end.reason)
@@ -50,7 +50,7 @@ def collected_in(work: Path, end: Ended) -> CollectedEvidence:
 
 
 def parse_evidence(text: bytes) -> CollectedEvidence:
-    """Return *text* as evidence when it is JSON within the size limits, else the problem."""
+    """Return *text* as evidence when it is JSON within the size limits, else evidence without data and the problem."""
     try:
         read = text.decode("utf-8")
         require_depth(read)
@@ -66,7 +66,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 def _error_line(end: Ended) -> str:
-    """Return the line of the output that says what went wrong: the first with "error", else the last."""
+    """Return the output line that explains the failure: the first with "error", else the last, '' without output."""
     lines = f"{end.stdout_tail}\n{end.stderr_tail}".strip().splitlines()
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR", "fatal:"))]
     return (errors or lines[-1:] or [""])[0][:300]

@@ -20,7 +20,7 @@ MAX_DEPTH = 60
 
 
 def playbook_problem(text: str) -> str | None:
-    """Return why *text* is not an Ansible playbook, None when it is a list of plays; nothing in it is evaluated."""
+    """Return why *text* is no Ansible playbook (a YAML list of plays), None when it is; no expression is evaluated."""
     try:
         if _is_too_deep(text):
             return f"it nests deeper than {MAX_DEPTH}"
@@ -77,16 +77,17 @@ _SETTINGS = {
 
 
 def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SandboxLimits = LIMITS) -> CollectedEvidence:
-    """Run the playbook among *files* on *world*; return its evidence. Raises StartError when no sandbox can be made."""
+    """Run the playbook among *files* on a test host; return its evidence. Raises StartError without a sandbox."""
     with TemporaryDirectory(prefix="opsassay-host-") as made:
         end, work = play_on_host(files[PLAYBOOK], world, Path(made), limits)
         return collected_in(work, end)
 
 
 def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: SandboxLimits = LIMITS) -> tuple[Ended, Path]:
-    """Run *playbook* on *world* in the empty *folder*; return how it ended and its work folder.
+    """Run *playbook* with ansible-core in a sandbox whose root is the test host *world*.
 
-    Raises StartError when no seal can be made, UserError when there is no ansible-core.
+    Return how it ended and its work folder, which is in *folder*. Raises StartError without a sandbox, UserError
+    without ansible-core.
     """
     view, work, host = (folder / name for name in ("view", "work", "host"))
     for made in (view, work, host):
@@ -106,7 +107,7 @@ def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: Sandbo
 
 
 def _ansible_mounts() -> dict[str, Path]:
-    """Return where ansible-core and each package it imports are mounted in the sandbox, by path there."""
+    """Return the folders of ansible-core and its dependencies on this machine, by their path in the sandbox."""
     found = {}
     for name in _PACKAGES:
         spec = find_spec(name)

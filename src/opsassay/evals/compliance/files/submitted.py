@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
-    """Write *files*, (relative path, content) pairs, into *folder*."""
+    """Write *files*, (relative path, content) pairs, below *folder*; folders in between are created."""
     for path, content in files:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -28,17 +28,20 @@ def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
 
 
 def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
-    """Copy the files that *task* asks for from *workspace* into *run_dir*; raises AnswerError."""
+    """Copy the answer files of *task* from *workspace* to *run_dir*; raises AnswerError if missing or invalid."""
     write_files(read_files(workspace, task), run_dir / ANSWER)
 
 
 def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
-    """Return the submitted files of a run by path; raises AnswerError as `collect` does."""
+    """Return the answer files stored in *run_dir*, content by path; raises AnswerError when missing or invalid."""
     return dict(read_files(run_dir / ANSWER, task))
 
 
 def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
-    """Return the files in *folder* that *task* asks for as sorted (path, content) pairs; raises AnswerError."""
+    """Return the answer files of *task* below *folder* as sorted (path, content) pairs.
+
+    Raises AnswerError for missing, too many or too large files, and for links.
+    """
     paths = _list_policy_files(folder / FOLDER) if task.collector is None else _list_named_files(folder, task.collector)
     try:
         return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]
@@ -47,7 +50,7 @@ def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
 
 
 def _list_named_files(folder: Path, collector: str) -> list[str]:
-    """Return the names of the collector and the policy; raises AnswerError when one is missing."""
+    """Return the paths of the *collector* and policy files below *folder*; raises AnswerError when one is missing."""
     for name in (collector, POLICY):
         if not os.path.lexists(folder / name):
             raise AnswerError(f"there is no {name}; put it into the workspace itself, under this name")
@@ -55,7 +58,7 @@ def _list_named_files(folder: Path, collector: str) -> list[str]:
 
 
 def _list_policy_files(folder: Path) -> list[str]:
-    """Return the YAML files in the folder of policies; raises AnswerError for none, too many or odd names."""
+    """Return the paths of the YAML policy files below *folder*; raises AnswerError for none, too many or odd names."""
     if folder.is_symlink() or not folder.is_dir():
         raise AnswerError(f"there is no folder {FOLDER}/; put the policies there, as *.yaml")
     with os.scandir(folder) as entries:

@@ -33,7 +33,10 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write *files* into *folder* and commit them with git if it is installed; raises UserError when git fails."""
+    """Write *files* (content by path) into *folder* and commit them in a new git repository; raises UserError.
+
+    Without git on the machine the files are written only.
+    """
     write_files(files.items(), folder)
     if shutil.which("git") is not None:
         _run_git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
@@ -48,7 +51,7 @@ class Workspace:
         self.folder = folder
 
     def listed(self) -> list[str]:
-        """Return the paths of all files, each with its size."""
+        """Return a line "path (n bytes)" for each file, except those of git."""
         return [f"{path.relative_to(self.folder)} ({path.stat().st_size} bytes)" for path in self.files()]
 
     def read(self, path: str) -> bytes:
@@ -61,7 +64,7 @@ class Workspace:
         return read_plain(at, MAX_FILE)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file; raises UserError for a path outside, too much content, or too many files."""
+        """Write *content* to *path*; raises UserError for a path outside the workspace, and above the size limits."""
         at = self._resolve_path(path)
         if len(content) > MAX_FILE:
             raise UserError(f"{path} would have {len(content)} bytes, more than {MAX_FILE}.")
@@ -73,7 +76,7 @@ class Workspace:
         at.write_bytes(content)
 
     def git(self, words: Sequence[str]) -> str:
-        """Run git with *words* in this repository only, without hooks and filters; return its output. Raises UserError."""
+        """Run one allowed git subcommand with arguments *words*; return its output. Raises UserError."""
         if not words or words[0] not in VERBS:
             raise UserError(f"The first word is one of {', '.join(VERBS)}.")
         for before, word in itertools.pairwise(words):
@@ -86,12 +89,12 @@ class Workspace:
         return _run_git(self.folder, *words)
 
     def files(self) -> list[Path]:
-        """Return all files except git's own."""
+        """Return the paths of all files below the workspace, except those of git."""
         found = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path for path in found if ".git" not in path.relative_to(self.folder).parts)
 
     def _resolve_path(self, path: str) -> Path:
-        """Return *path* below the workspace; raises UserError when it leads out, into .git, or is odd."""
+        """Return *path* as an absolute path; raises UserError if it is outside, in .git or has odd characters."""
         parts = PurePosixPath(path).parts
         foreign = path.startswith("/") or any(part in ("..", ".git", ".gitattributes") for part in parts)
         if foreign or not parts or not path.isprintable() or len(parts) > MAX_DEPTH or len(path.encode()) > MAX_NAME:
@@ -100,7 +103,10 @@ class Workspace:
 
 
 def _run_git(folder: Path, *words: str) -> str:
-    """Run git in the repository of *folder*; return its output. Raises UserError with its message when it fails."""
+    """Run ``git`` with arguments *words* in *folder*; return its output.
+
+    Raises UserError with git's message on failure.
+    """
     settings = [word for one in _SAFE for word in ("-c", one)]
     environment = {
         "PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",

@@ -24,12 +24,12 @@ _PLAIN = "printf '%s\\n' \"$data\"\n"
 
 
 def _script_body(name: str) -> str:
-    """Return the shell script in `recorded` that replaces the command *name*; its data is in the variable ``data``."""
+    """Return the packaged shell script that imitates the command *name*; it prints from the variable ``data``."""
     return _RECORDED.joinpath(f"{name}.sh").read_text(encoding="utf-8")
 
 
 def _format_script(body: str, data: str) -> str:
-    """Return the script of a stand-in command: it has *data* in it, and *body* prints from that."""
+    """Return a complete shell script: the variable ``data`` is set to *data*, then *body* runs."""
     return _HEAD.format(data=data.rstrip("\n")) + body
 
 

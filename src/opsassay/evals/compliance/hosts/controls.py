@@ -31,7 +31,7 @@ class HostControl(Written):
 
     @property
     def command(self) -> str:
-        """The shell line that prints all that tells a compliant host from a violating one."""
+        """The shell command whose output tells a compliant host from a violating one."""
         package = f"dpkg-query -W -f='${{db:Status-Abbrev}}' {self.name}"
         return {
             "sshd": "sshd -T",
@@ -45,7 +45,7 @@ class HostControl(Written):
 
     @property
     def condition(self) -> str:
-        """The Rego condition that the lines of `command` fulfil on a compliant host."""
+        """The body of a Rego rule that is true for the output lines of `command` on a compliant host."""
         values = "{" + ", ".join(f'"{value}"' for value in self.compliant if value is not None) + "}"
         loaded = self.name.replace("-", "_")
         return {
@@ -63,15 +63,16 @@ class HostControl(Written):
         }[self.kind]
 
     def playbook(self) -> str:
-        """Return the playbook that collects the lines of `command`, with the host's name as the last line."""
+        """Return the reference Ansible playbook, which collects the output lines of `command` and the host name."""
         return _read_packaged_text("playbook.yml").replace("COMMAND", self.command)
 
     def policy(self) -> str:
-        """Return the Rego policy that judges the lines of `command`."""
+        """Return the reference Rego policy, which judges the evidence of `playbook`."""
         return _read_packaged_text("policy.rego").replace("CONDITION", self.condition)
 
 
 def _read_packaged_text(name: str) -> str:
+    """Return the content of the text file *name* of this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -81,6 +82,6 @@ class _HostControlFile(Written):
 
 @cache
 def host_controls() -> Mapping[str, HostControl]:
-    """Return every host control by name."""
+    """Return every control that ships for hosts, by name."""
     indented = "controls:\n" + "".join(f"  {line}\n" for line in _read_packaged_text("controls.yaml").splitlines())
     return parse_yaml(indented, _HostControlFile, "hosts/controls.yaml").controls

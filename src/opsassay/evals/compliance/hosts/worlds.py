@@ -87,7 +87,7 @@ class _HostDraft:
     number: int
 
     def make_world(self, *, compliant: bool) -> HostWorld:
-        """Return the compliant or the violating version of the host; they differ in the control only."""
+        """Return the compliant or the violating version of the test host; all but the control's setting is the same."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
         state = _draw_host(draws)
         chance = draws.integer(0, 719)
@@ -104,18 +104,18 @@ class _Choice:
     compliant: bool
 
     def value(self, control: HostControl) -> str | None:
-        """Return the value in force: a compliant or a violating one, None when it is not set."""
+        """Return the effective value of the control's setting, compliant or violating; None when it is not set."""
         values = control.compliant if self.compliant else control.violating
         return values[self.chance % len(values)]
 
     def other(self, control: HostControl) -> str:
-        """Return a value of the opposite label."""
+        """Return a value with the opposite effect, which decoys such as comments and overridden lines show."""
         values = [one for one in (control.violating if self.compliant else control.compliant) if one is not None]
         return values[self.chance % len(values)]
 
 
 def _draw_host(draws: Draws) -> _HostState:
-    """Return a drawn host on which no control is set yet."""
+    """Return a random host state; the control's own setting is added afterwards."""
     known = {one.name for one in host_controls().values() if one.kind == "sysctl"}
     sysctl = {name: draws.choice(values) for name, values in _SYSCTL.items()}
     sysctl |= {name: draws.choice(("0", "1", "2")) for name in sorted(known)}
@@ -139,7 +139,7 @@ def _draw_host(draws: Draws) -> _HostState:
 
 
 def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Set the control's option in sshd's files, or leave it out, in the form that the choice says."""
+    """Write the control's option to *state*'s sshd files, with decoy lines by the variant; None: only as a comment."""
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))
@@ -159,19 +159,19 @@ def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_in_sysctl(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Set the kernel parameter that is in force, and a file that may say another value."""
+    """Set the kernel parameter's effective value, and write a sysctl.d file that may contradict it."""
     state.sysctl[control.name] = choice.value(control) or ""
     said = {0: control.compliant[0], 1: control.violating[0]}.get(choice.variant)
     state.notes["etc/sysctl.d/60-site.conf"] = f"{control.name} = {said}\n" if said else "# nothing yet\n"
 
 
 def _set_service(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Give the control's unit the compliant state, or one of the violating ones."""
+    """Set the state of the control's systemd unit: enabled and active, or one of the violating states."""
     state.units[control.name] = ("enabled", "active") if choice.compliant else STATES[choice.variant]
 
 
 def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Install the control's package when the choice has a value."""
+    """Add the control's package to the installed ones when the choice has a value."""
     if choice.value(control):
         state.packages[control.name] = "1.0.9-3"
 
@@ -189,7 +189,7 @@ def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None
 
 
 def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Put the control's line into its file among others, next to a comment that says the opposite."""
+    """Insert the control's line into its configuration file, next to a comment with the opposite value."""
     assert control.file is not None
     form, value = _SETTINGS[control.file][1], choice.value(control)
     lines = [f"# {control.name}{form.format(choice.other(control))}"]
@@ -200,7 +200,7 @@ def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Disable the kernel module by both lines; or omit one, comment one out, or have the module loaded."""
+    """Disable the kernel module by both modprobe lines; a violating host lacks one, comments one or has it loaded."""
     name = control.name
     install = f"install {name} {('/bin/false', '/bin/true')[choice.chance % 2]}"
     lines = {"install": install, "blacklist": f"blacklist {name}"}
@@ -226,7 +226,7 @@ _APPLIED = {
 
 
 def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
-    """Return the host's files and the scripts that answer in place of its commands, by path."""
+    """Return the host's file system as content by path, with scripts that imitate its commands."""
     ubuntu = control.system == "ubuntu"
     release = (
         'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'
@@ -259,7 +259,7 @@ def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> 
 
 
 def _format_lines(settings: list[tuple[str, str]]) -> str:
-    """Return a line "name value" per setting."""
+    """Return a line "name value" for each (name, value) of *settings*."""
     return "".join(f"{name} {value}\n" for name, value in settings)
 
 
@@ -276,18 +276,18 @@ def _effective_sshd(state: _HostState) -> str:
 
 
 def shown_files(world: HostWorld) -> dict[str, str]:
-    """Return the files of *world* by path, duplicates left out; its commands are in ``commands/``."""
+    """Return the files of *world* that agents see, by path; the imitated commands are in ``commands/``."""
     kept = {path: text for path, text in world.files.items() if not path.startswith(_REPLACED)}
     return {path.replace(BIN, "commands"): text for path, text in kept.items()}
 
 
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
-    """Return *count* compliant and *count* violating hosts, all drawn separately."""
+    """Return *count* violating, then *count* compliant test hosts for *control*, drawn by *seed* and *purpose*."""
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def host_mutants(control: HostControl, seed: int, purpose: str, count: int) -> Iterator[HostWorld]:
-    """Yield the hosts of `host_worlds`, in their order, each with its violation added or removed."""
+    """Yield the counterpart of each host of `host_worlds` in order: the same host with the opposite label."""
     for n in range(2 * count):
         yield _HostDraft(control, seed, purpose, n).make_world(compliant=n < count)

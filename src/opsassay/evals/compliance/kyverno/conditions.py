@@ -38,7 +38,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 def hold(declared: Any, context: Mapping[str, Any], location: str) -> bool:
     """Return whether Kyverno conditions hold in *context*: ``any`` and ``all`` blocks, or a list that must all hold.
 
-    Raises UnsupportedError for what is not of the subset.
+    Raises UnsupportedError for operators and forms outside the supported subset; *location* is for its message.
     """
     blocks = {"all": declared} if isinstance(declared, list) else declared
     if not isinstance(blocks, Mapping) or not set(blocks) <= {"any", "all"} or not blocks:
@@ -52,7 +52,7 @@ def hold(declared: Any, context: Mapping[str, Any], location: str) -> bool:
 
 
 def query(expression: str, context: Mapping[str, Any], location: str) -> Any:
-    """Return what the JMESPath *expression* finds in *context*; raises UnsupportedError for an invalid one."""
+    """Return the result of the JMESPath *expression* on *context*, None for nothing; raises UnsupportedError."""
     try:
         return _compile_expression(expression).search(context)
     except (
@@ -69,7 +69,7 @@ def query(expression: str, context: Mapping[str, Any], location: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _compile_expression(expression: str) -> Any:
-    """Return the compiled JMESPath expression; raises ValueError when its result could grow without bound."""
+    """Return the compiled JMESPath expression; raises ValueError for one whose result could grow without bound."""
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"it is longer than {MAX_EXPRESSION} characters")
     import jmespath
@@ -94,7 +94,7 @@ def _compile_expression(expression: str) -> Any:
 def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
     """Return *value* with its ``{{ }}`` variables replaced; a value that is one variable keeps the type of its content.
 
-    Raises UnsupportedError for an expression that is none or finds nothing.
+    Raises UnsupportedError for an invalid expression, or one without a result.
     """
     if isinstance(value, list):
         return [resolved(one, context, location) for one in value]
@@ -106,7 +106,7 @@ def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
 
 
 def _query_value(expression: str, context: Mapping[str, Any], location: str) -> Any:
-    """Return what a JMESPath expression finds; raises UnsupportedError when that is nothing."""
+    """Return the result of a JMESPath expression on *context*; raises UnsupportedError when there is none."""
     value = query(expression, context, location)
     if value is None:
         raise UnsupportedError(f"{location}: {expression[:80]!r} finds nothing; give a default with ||.")
@@ -114,7 +114,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Whether one condition holds; where it reads what the violation does not lie in, either is assumed."""
+    """Return whether one condition holds; if it reads a field that the violator may choose, an assumed result."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:
@@ -122,7 +122,7 @@ def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) 
 
 
 def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Whether the operator of the condition holds between its key and value; raises UnsupportedError."""
+    """Return whether the condition's operator holds between its key and value; raises UnsupportedError."""
     if not isinstance(condition, Mapping) or not {"key", "operator"} <= set(condition) <= {
         "key",
         "operator",
@@ -150,9 +150,9 @@ def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -
 
 
 def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
-    """Return for each of the keys whether it is among the values: a list, JSON text of one, a range or a text.
+    """Return for each item of *key* whether it is among *value*: a list, JSON text of one, a range or a text.
 
-    Wildcards count on either side of a list; of a key alone beside a text, on the text's side.
+    Wildcards in either match when *value* is a list; for a single key and a text, only those of the text.
     """
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, list):
@@ -172,7 +172,7 @@ def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
 
 
 def _list_values(value: str, location: str) -> list[str]:
-    """Return the values in a text: the items of a JSON list, else the text; raises UnsupportedError for other JSON."""
+    """Return the items of a JSON list in *value*, else the text itself; raises UnsupportedError for other JSON."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -191,7 +191,7 @@ _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
 
 
 def _text_as_go(value: Any) -> str:
-    """Return the text that Go makes of *value*: "true", and whole floats without a decimal point."""
+    """Return *value* as Go formats it: booleans in lower case, whole floats without a decimal point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     whole = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
@@ -199,12 +199,12 @@ def _text_as_go(value: Any) -> str:
 
 
 def _matches_either_way(first: Any, second: Any) -> bool:
-    """Return whether either value, as text with wildcards, matches the other."""
+    """Return whether one value, read as a wildcard pattern, matches the other; both directions are tried."""
     return wildcard(_text_as_go(first), _text_as_go(second)) or wildcard(_text_as_go(second), _text_as_go(first))
 
 
 def _judge_key_equals(key: str, value: Any) -> bool | None:
-    """Whether a text key equals *value* as duration, amount or wildcard; None when only the key is an amount."""
+    """Return whether *key* equals *value* as duration, quantity or wildcard; None if only *key* is an amount."""
     if both := _parse_durations(key, value):
         return both[0] == both[1]
     if not isinstance(value, str):
@@ -215,7 +215,7 @@ def _judge_key_equals(key: str, value: Any) -> bool | None:
 
 
 def _equals(key: Any, value: Any) -> bool | None:
-    """Return whether *key* and value are equal by Kyverno's rules, None where it neither confirms nor denies it."""
+    """Return whether *key* equals *value* by Kyverno's rules, None where both Equals and NotEquals are false."""
     if isinstance(key, str):
         return _judge_key_equals(key, value)
     if key is None:
@@ -239,12 +239,12 @@ def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
 
 
 def _parse_number(value: Any) -> Decimal | None:
-    """Return a number, or a text that is a number without a unit, as a decimal; else None."""
+    """Return *value* as a decimal if it is a number, or the text of one without a unit; else None."""
     return quantity(value) if not isinstance(value, str) or _NUMBER.fullmatch(value) else None
 
 
 def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as semantic versions, None unless both are."""
+    """Return both as semantic versions, None unless both are versions."""
     from semver import Version  # a package of the extra `ciso`: tasks are listed without it
 
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):
@@ -264,5 +264,5 @@ def _parse_durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
 
 
 def _whole_seconds(value: Any) -> Decimal | None:
-    """Return a number as whole seconds, as Kyverno reads it; else None."""
+    """Return a number of seconds rounded down to whole ones, as Kyverno reads it; None for other types."""
     return None if (seconds := quantity(value)) is None else seconds.to_integral_value(ROUND_DOWN)

@@ -23,7 +23,7 @@ _NUMBERS = (f"{_PLAIN}int", f"{_PLAIN}float")
 
 
 def documents(data: bytes, name: str) -> list[dict[str, Any]]:
-    """Return the documents of the YAML file *name*, each a map; raises UnsupportedError with what is wrong, and where."""
+    """Return the documents of the YAML content *data*, each a map; raises UnsupportedError with *name* and line."""
     kept = plain_values(data, name)
     if not all(isinstance(one, dict) for one in kept):
         raise UnsupportedError(f"{name} holds something else than objects of Kubernetes.")
@@ -31,7 +31,7 @@ def documents(data: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def plain_values(data: bytes, name: str) -> list[Any]:
-    """Return the non-empty documents of the YAML file *name*, of any type; raises UnsupportedError."""
+    """Return the non-empty documents of the YAML content *data*, of any type; raises UnsupportedError with *name*."""
     if len(data) > MAX_BYTES:
         raise UnsupportedError(f"{name} is larger than {MAX_BYTES} bytes.")
     try:
@@ -49,7 +49,7 @@ def plain_values(data: bytes, name: str) -> list[Any]:
 
 
 def _require_bounded(text: str, name: str) -> None:
-    """Raise UnsupportedError with the line for anchors, tags of other languages, and too deep nesting."""
+    """Raise UnsupportedError with the line for YAML anchors, language-specific tags, and too deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=YAML_LOADER):
         where = f"{name}, line {event.start_mark.line + 1}" if event.start_mark else name

@@ -40,7 +40,7 @@ class RuleResult:
 def judge_objects(
     policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE
 ) -> list[RuleResult]:
-    """Return the result of each rule on each of *objects* that it applies to; raises UnsupportedError."""
+    """Return one result per rule and object that the rule applies to; raises UnsupportedError."""
     return [
         RuleResult(policy.name, rule.name, _label_of_object(one), "pass" if passes else "fail", rule.enforced)
         for policy in policies
@@ -51,7 +51,7 @@ def judge_objects(
 
 
 def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE) -> bool:
-    """Return whether all *objects* may be created (or as *operation* says) under *policies*; raises UnsupportedError."""
+    """Return whether no enforced rule refuses *operation* on any of *objects*; raises UnsupportedError."""
     return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects, operation))
 
 
@@ -60,8 +60,8 @@ def find_bypass(
 ) -> str | None:
     """Return how *objects*, which violate in *parts*, get past *policies*, '' when simply admitted, None when refused.
 
-    They are created and changed, and a violator chooses the rest: names, labels, namespaces, who asks, the order of lists,
-    a time when Kyverno does not answer. The answer is empty when they just are let in. Raises UnsupportedError.
+    Creation and update are tried. The violator may choose all but *parts*: names, labels, namespaces, the user, the
+    order of lists, and a time when Kyverno does not answer. Raises UnsupportedError.
     """
     said = []
     for one in objects:
@@ -107,7 +107,7 @@ def _label_of_object(resource: Mapping[str, Any]) -> str:
 def _passes_rule(
     policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], admission: _Request
 ) -> bool | None:
-    """Return whether *resource* fulfils *rule*, None when the rule does not apply to it."""
+    """Return whether *resource* passes the check of *rule*, None when the rule does not apply to it."""
     namespace = value_at(resource, "metadata", "namespace")
     if admission.courses is None and policy.namespace is not None and policy.namespace != namespace:
         return None
@@ -134,14 +134,14 @@ def _passes_rule(
 
 
 def _find_pod_template(resource: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the pod template of a controller's object, None without one."""
+    """Return the pod template of a workload such as a Deployment or CronJob, None for other objects."""
     path = ("spec", "jobTemplate", "spec", "template") if resource.get("kind") == "CronJob" else ("spec", "template")
     template = value_at(resource, *path)
     return template if isinstance(template, Mapping) else None
 
 
 def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, location: str) -> bool:
-    """Whether *value* passes the check of *validate*: pattern, anyPattern, deny or foreach."""
+    """Return whether *value* passes a rule's *validate* block: pattern, anyPattern, deny or foreach."""
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
@@ -159,7 +159,7 @@ def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, lo
 
 
 def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
-    """Yield whether each element of each loop passes its check; raises UnsupportedError for unknown forms."""
+    """Yield for each element of each ``foreach`` loop whether it passes; raises UnsupportedError for unknown forms."""
     if not isinstance(loops, list):
         raise UnsupportedError(f"{location}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
@@ -181,7 +181,7 @@ def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
 
 
 def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, location: str) -> bool:
-    """Whether a match or exclude block fits the resource: any, or all, of its filters."""
+    """Return whether a match or exclude block fits *resource* and *request*: any, or all, of its filters."""
     how, filters = filters_of(block, location)
     found = [_matches_resources(resources, resource, request, location) for resources in filters]
     return all(found) if how == "all" else any(found)
@@ -190,7 +190,7 @@ def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, l
 def _matches_resources(
     resources: Mapping[str, Any], resource: Mapping[str, Any], request: _Request, location: str
 ) -> bool:
-    """Whether the resource fits one filter: kinds, operations, names, namespaces and labels."""
+    """Return whether *resource* fits one filter *resources*: kinds, operations, names, namespaces and labels."""
     name = str(value_at(resource, "metadata", "name") or value_at(resource, "metadata", "generateName") or "")
     namespace = name if resource.get("kind") == "Namespace" else str(value_at(resource, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
@@ -210,13 +210,13 @@ def _matches_resources(
 
 
 def _is_kind(pattern: str, resource: Mapping[str, Any], location: str) -> bool:
-    """Whether the resource's group, version and kind fit *pattern*."""
+    """Return whether the group, version and kind of *resource* fit *pattern*, an entry of ``kinds``."""
     group, _, version = str(resource.get("apiVersion", "")).rpartition("/")
     return all(map(wildcard, kind_of(pattern, location), (group, version, str(resource.get("kind")))))
 
 
 def _matches_selector(selector: Any, labels: Mapping[str, str], location: str) -> bool:
-    """Whether the labels fit a label selector; None fits all."""
+    """Return whether *labels* fit a label selector; the selector None fits all."""
     if selector is None:
         return True
     if not isinstance(selector, Mapping) or not set(selector) <= {"matchLabels", "matchExpressions"}:
@@ -232,7 +232,7 @@ def _matches_selector(selector: Any, labels: Mapping[str, str], location: str) -
 
 
 def _matches_expression(requirement: Any, labels: Mapping[str, str], location: str) -> bool:
-    """Whether the labels fit one matchExpressions entry; raises UnsupportedError for other operators."""
+    """Return whether *labels* fit one matchExpressions entry; raises UnsupportedError for other operators."""
     key, operator, values = (value_at(requirement, name) for name in ("key", "operator", "values"))
     if operator == "Exists":
         return key in labels

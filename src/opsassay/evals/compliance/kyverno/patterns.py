@@ -30,7 +30,7 @@ class _SkippedError(Exception):
 def satisfies(value: Any, pattern: Any) -> bool:
     """Return whether *value* matches *pattern*; True where a condition anchor of the pattern does not hold.
 
-    Raises UnsupportedError for what is not of the subset.
+    Raises UnsupportedError for patterns outside the supported subset.
     """
     try:
         return _satisfies_or_skips(value, pattern)
@@ -39,7 +39,7 @@ def satisfies(value: Any, pattern: Any) -> bool:
 
 
 def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
-    """Whether *value* fits *pattern*; raises _SkippedError when a condition in it does not apply."""
+    """Return whether *value* fits *pattern*; raises _SkippedError when a condition anchor in it does not hold."""
     if isinstance(pattern, Mapping):
         return isinstance(value, Mapping) and _map_satisfies(value, pattern)
     if isinstance(pattern, list):
@@ -50,7 +50,7 @@ def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
 
 
 def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    """Whether all keys fit; conditions in "()" come first, and one that fails skips the map."""
+    """Return whether all keys fit; condition anchors "()" come first: raises _SkippedError when one does not hold."""
     anchored = [(_split_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
@@ -61,14 +61,14 @@ def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool
 
 
 def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[str, str], Any]]) -> None:
-    """Raise UnsupportedError when another anchor fails beside a condition: Kyverno may read either first."""
+    """Raise UnsupportedError when a condition and another anchor both fail: Kyverno's result depends on its order."""
     for (sign, key), expected in anchored:
         if sign in ("=", "^", "X") and not _read_entry(value, sign, key, expected):
             raise UnsupportedError(f"{sign}({key}) fails beside a condition that does not hold; which counts is open.")
 
 
 def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
-    """Whether one key fits; where it reads what the violation does not lie in, either result is assumed."""
+    """Return whether the value at *key* fits; if it is a field that the violator may choose, an assumed result."""
     try:
         return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:
@@ -78,7 +78,7 @@ def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) 
 
 
 def _has_anchor(pattern: Any) -> bool:
-    """Whether a key in the pattern, at any depth, has an anchor."""
+    """Return whether a key in *pattern*, at any depth, has an anchor."""
     if isinstance(pattern, list):
         return any(map(_has_anchor, pattern))
     return isinstance(pattern, Mapping) and any(
@@ -87,7 +87,7 @@ def _has_anchor(pattern: Any) -> bool:
 
 
 def _entry_satisfies(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
-    """Whether the values at *key*, a wildcard allowed, fit *expected* as *anchor* says ("X": must not exist)."""
+    """Return whether the values at *key* (wildcards allowed) fit *expected* under *anchor* ("X": must be absent)."""
     is_wildcard = "*" in key or "?" in key
     found = [one for one in value if wildcard(key, one)] if is_wildcard else [key] if key in value else []
     if anchor == "X":
@@ -104,7 +104,7 @@ def _entry_satisfies(value: Mapping[str, Any], anchor: str, key: str, expected: 
 
 
 def _list_satisfies(value: list[Any], pattern: list[Any]) -> bool:
-    """Whether all elements fit the one pattern; those that it skips do not count."""
+    """Return whether all elements fit the pattern's single element; elements that a condition skips do not count."""
     if len(pattern) != 1:
         raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
     if isinstance(pattern[0], list):
@@ -130,7 +130,7 @@ def _some_element_satisfies(value: Any, expected: Any) -> bool:
 
 
 def _satisfies_without_skip(value: Any, expected: Any) -> bool:
-    """Whether the value fits; one that is skipped does not."""
+    """Return whether *value* fits *expected*; False where a condition anchor does not hold."""
     try:
         return _satisfies_or_skips(value, expected)
     except _SkippedError:

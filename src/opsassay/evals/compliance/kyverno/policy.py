@@ -81,7 +81,7 @@ class KyvernoPolicy:
 
     @property
     def gap(self) -> str | None:
-        """What the spec lets through whatever the rules say, in words; None for nothing."""
+        """The sentence on a spec field that lets violations through whatever the rules say, None without one."""
         spec = self.document["spec"]
         if spec.get("admission") is False:
             return "admission is false, so that nothing is asked of what is created or changed"
@@ -95,7 +95,7 @@ class KyvernoPolicy:
 
     @property
     def exemptions(self) -> set[str]:
-        """Every part that exempts something, as text: the gap, and each match, exclude and precondition."""
+        """JSON texts of all that exempts objects: the gap, narrow match filters, excludes and preconditions."""
         found: list[Any] = [self.gap] if self.gap else []
         for rule in self.rules:
             _, filters = filters_of(rule.body["match"], "match")
@@ -107,12 +107,12 @@ class KyvernoPolicy:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """The policy's kind, namespace and name."""
+        """The policy's (kind, namespace, name)."""
         return self.kind, self.namespace or "", self.name
 
 
 def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
-    """Return the policies in *files*, (name, content) pairs; raises UnsupportedError for the first problem."""
+    """Return the policies in *files*, (name, YAML content) pairs; raises UnsupportedError at the first problem."""
     found: dict[tuple[str, str, str], KyvernoPolicy] = {}
     size = 0
     for name, data in files:
@@ -132,14 +132,14 @@ def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
 
 
 def _count_conditions(value: Any) -> int:
-    """Count the objects with an operator, at any depth."""
+    """Return the number of condition objects (maps with an operator) in *value*, at any depth."""
     if isinstance(value, list):
         return sum(map(_count_conditions, value))
     return ("operator" in value) + sum(map(_count_conditions, value.values())) if isinstance(value, Mapping) else 0
 
 
 def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
-    """Return the policy of a YAML document; raises UnsupportedError for what is beyond the subset."""
+    """Return the policy of a YAML document from *file*; raises UnsupportedError outside the supported subset."""
     kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
     if kind not in KINDS or version not in VERSIONS:
         raise UnsupportedError(
@@ -164,7 +164,7 @@ def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
 
 
 def _read_rule(rule_map: Any, spec: Mapping[str, Any], location: str) -> KyvernoRule:
-    """Return a rule, its check and filters verified; raises UnsupportedError beyond the subset."""
+    """Return the rule of *rule_map*, its check and filters verified; raises UnsupportedError outside the subset."""
     rule = _require_known_keys(rule_map, _RULE, f"{location}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
@@ -182,7 +182,7 @@ def _read_rule(rule_map: Any, spec: Mapping[str, Any], location: str) -> Kyverno
 
 
 def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, Any]]]:
-    """Return "any" or "all", and the resource filters of a match or exclude block; raises UnsupportedError."""
+    """Return ("any" or "all", filters) of a match or exclude block; raises UnsupportedError with *location*."""
     block = _require_known_keys(match_block, {"any", "all", "resources"}, location)
     if len(block) != 1:
         raise UnsupportedError(f"{location} has not exactly one of any, all and resources.")
@@ -215,7 +215,10 @@ def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, 
 
 
 def kind_of(selector: str, location: str) -> tuple[str, str, str]:
-    """Return the (group, version, kind) that an entry of ``kinds`` selects; raises UnsupportedError for a subresource."""
+    """Return the (group, version, kind) of an entry of ``kinds`` such as apps/v1/Deployment.
+
+    Raises UnsupportedError for a subresource.
+    """
     *before, last = selector.split("/")
     match [*before, *last.split(".")]:
         case [kind]:
@@ -232,28 +235,28 @@ def kind_of(selector: str, location: str) -> tuple[str, str, str]:
 
 
 def is_narrow(resources: Mapping[str, Any]) -> bool:
-    """Return whether a filter depends on something that the creator of an object chooses: name, namespace or label."""
+    """Return whether a filter selects by a property that the object's creator chooses: name, namespace or label."""
     given = [resources.get("selector"), *(resources.get(key) for key in ("names", "namespaces"))]
     given.append([resources["name"]] if resources.get("name") else [])
     return any(one and "*" not in one for one in given)
 
 
 def _list_kinds(block: Any) -> list[str]:
-    """Return the kinds that a match or exclude block names; none without a block."""
+    """Return the kinds in a match or exclude *block*; empty when it is None."""
     return [kind for one in filters_of(block, "match")[1] for kind in one.get("kinds", [])] if block else []
 
 
 def _extends_to_controllers(rule: Mapping[str, Any]) -> bool:
-    """Return whether Kyverno derives a rule for controllers from a pod rule: its exclude block must name pods too."""
+    """Return whether Kyverno derives rules for controllers from this pod rule: any exclude block must name pods too."""
     meant, left_out = ({kind_of(kind, "")[2] for kind in _list_kinds(rule.get(key))} for key in ("match", "exclude"))
     return "Pod" in meant and (not left_out or "Pod" in left_out)
 
 
 def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kinds of controllers that the policy's rules on pods also apply to.
+    """Return the kinds of controllers that the policy's rules on pods also apply to; raises UnsupportedError.
 
-    None are when any rule of it goes by name or selector, or names pods beside other kinds, or when none names pods or
-    controllers without a version (kyverno/kyverno, pkg/autogen).
+    Empty when a rule selects by name or label or names pods and other kinds, or when none names pods or controllers
+    without a version (kyverno/kyverno, pkg/autogen).
     """
     requested = value_at(document, "metadata", "annotations", AUTOGEN)
     for rule in rules:
@@ -274,7 +277,7 @@ def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, 
 
 
 def _require_plain_metadata(metadata: Mapping[str, Any], location: str) -> None:
-    """Raise UnsupportedError for metadata that might switch off a policy and is not supported here."""
+    """Raise UnsupportedError for annotations or labels that could change how Kyverno applies the policy."""
     _require_known_keys(metadata, _METADATA, location)
     for part in ("labels", "annotations"):
         notes = metadata.get(part) or {}
@@ -289,7 +292,7 @@ def _require_plain_metadata(metadata: Mapping[str, Any], location: str) -> None:
 
 
 def _require_known_keys(block: Any, known: set[str], location: str) -> Mapping[str, Any]:
-    """Return *block*; raises UnsupportedError for an unknown key, or a value that is not supported."""
+    """Return *block* as a map; raises UnsupportedError when it is none, or has a key that is not in *known*."""
     if not isinstance(block, Mapping):
         raise UnsupportedError(f"{location} is no map.")
     if strange := sorted(set(map(str, block)) - known):

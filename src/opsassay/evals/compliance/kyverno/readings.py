@@ -29,7 +29,7 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Return the outcome that is assumed in this try for a check that depends on *question*."""
+        """Record that a check reads the field *question*; return the result assumed for the check in this try."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
@@ -48,7 +48,7 @@ class Courses:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every combination of assumed outcomes has been tried."""
+        """Whether every combination of assumed results has been tried."""
         return not self._outcomes
 
 
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return the outcome that is assumed for the check in this try."""
+        """Return the result assumed for the check in the current combination."""
         return self._courses.either(self.path)
 
 
@@ -74,12 +74,12 @@ class _Violating(OrderedDict[str, Any]):
             OrderedDict.__setitem__(self, key, _guard_value(value, courses, self._at[1], (*path, key)))
 
     def _is_part(self, key: Any) -> bool:
-        """Whether *key* leads to a part of the object in which the violation lies, and may be read."""
+        """Return whether *key* leads to a field that makes the object violate; only such fields may be read."""
         path = (*self._at[2], str(key))
         return any(part[: len(path)] == path for part in self._at[1])
 
     def _make_elsewhere_error(self, *key: str) -> ElsewhereError:
-        """Return the error that a check reads *key*, in which the violation does not lie."""
+        """Return the error for reading *key*, a field that the violator may choose freely."""
         return ElsewhereError(self._at[0], (*self._at[2], *key) or ("all of it",))
 
     def __contains__(self, key: object) -> bool:
@@ -91,17 +91,17 @@ class _Violating(OrderedDict[str, Any]):
         return OrderedDict.__getitem__(self, key) if key in self else None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of *key*; raises ElsewhereError for a field that the violator chooses."""
+        """Return the value of *key*, else *default*; raises ElsewhereError for a field that the violator may choose."""
         return OrderedDict.__getitem__(self, key) if key in self else default
 
     def keys(self) -> Any:
-        """Return the keys of a list element that belong to the control; raises ElsewhereError elsewhere."""
+        """Return the keys of a list element that the control is about; raises ElsewhereError for any other map."""
         if self._at[2][-1:] != (EACH,):
             raise self._make_elsewhere_error()
         return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
 
     def _refuse_reading(self, *_: Any) -> Any:
-        """Raise ElsewhereError: reading all of the map reads more than the violation."""
+        """Raise ElsewhereError: iterating over the map reads fields that the violator may choose."""
         raise self._make_elsewhere_error()
 
     values = items = __iter__ = __len__ = _refuse_reading
@@ -118,7 +118,7 @@ _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their 
 
 
 def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
-    """Return *value*, at *path*, with maps that notice when anything but what leads to *parts* is read."""
+    """Return *value*, found at *path*, with maps that raise ElsewhereError when a key outside *parts* is read."""
     if isinstance(value, Mapping):
         return _Violating(value, courses, parts, path)
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Pa
 
 
 def violating(resource: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
-    """Return *resource* such that only its identity and the control's *parts* can be read on *courses*."""
+    """Return *resource* wrapped: reading other fields than apiVersion, kind and *parts* raises ElsewhereError."""
     return _Violating(resource, courses, (("apiVersion",), ("kind",), *parts), ())
 
 
@@ -139,7 +139,7 @@ class Known(dict[str, Any]):
         self._where, self._courses = where, courses
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of *key*; raises UnsupportedError, and ElsewhereError for a field that the violator chooses."""
+        """Return the value of *key*; raises UnsupportedError, and ElsewhereError if the violator may choose it."""
         if key not in self:
             raise UnsupportedError(f"{self._where}{key} is not known here, so that what turns on it cannot be judged.")
         if self._courses is not None and key in ("namespace", "elementIndex"):
@@ -147,5 +147,5 @@ class Known(dict[str, Any]):
         return super().get(key, default)
 
     def extended(self, **values: Any) -> Known:
-        """Return a copy with further known *values*."""
+        """Return a copy with *values* added."""
         return Known(self._where, self._courses, **{**self, **values})

@@ -55,7 +55,7 @@ def quantity(value: Any) -> Decimal | None:
 
 
 def duration(value: Any) -> Decimal | None:
-    """Return a Go duration in seconds, None when *value* is none; `0` is one."""
+    """Return a Go duration such as 1h30m in seconds, None when *value* is none; `0` is one."""
     text = _format_amount(value)
     if text is None or (match := _DURATION.fullmatch(text)) is None:
         return None
@@ -64,7 +64,7 @@ def duration(value: Any) -> Decimal | None:
 
 
 def _format_amount(value: Any) -> str | None:
-    """Return a text or number as text, None for other types and for very long ones."""
+    """Return a text or number as text, None for other types and for texts too long to be an amount."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -75,7 +75,7 @@ def _format_amount(value: Any) -> str | None:
 
 
 def amounts(value: Any, bound: Any) -> tuple[Decimal, Decimal] | None:
-    """Return both as amounts of the same kind, durations before quantities; None when they differ in kind."""
+    """Return both as numbers of one kind, durations (seconds) before quantities; None when they differ in kind."""
     for read in (duration, quantity):
         if (one := read(value)) is not None and (other := read(bound)) is not None:
             return one, other
@@ -85,7 +85,7 @@ def amounts(value: Any, bound: Any) -> tuple[Decimal, Decimal] | None:
 def wildcard(pattern: str, text: str) -> bool:
     """Return whether *text* matches *pattern*, in which ``*`` stands for any characters and ``?`` for one.
 
-    Its time is at most the product of both lengths: only the last star is moved on where a match breaks.
+    Takes time at most proportional to the product of both lengths.
     """
     at = star = 0
     mark, back = -1, 0
@@ -122,7 +122,7 @@ def matches(pattern: Any, value: Any) -> bool:
 
 
 def equals_number(value: Any, number: float) -> bool:
-    """Return whether *value* equals *number*; a text must be written as an integer when *number* is one."""
+    """Return whether *value* equals *number*; a text must be written as an integer if *number* is an int."""
     if isinstance(value, str):
         as_written = _INTEGER if isinstance(number, int) else _FLOAT
         return as_written.fullmatch(value) is not None and quantity(value) == quantity(number)
@@ -130,7 +130,7 @@ def equals_number(value: Any, number: float) -> bool:
 
 
 def _matches_pattern(pattern: str, value: Any) -> bool:
-    """Whether *value* fits one pattern: a range, a comparison, an amount or a wildcard, "!" reverses."""
+    """Return whether *value* fits one pattern: range, comparison, amount or wildcard; a leading "!" negates."""
     if isinstance(value, dict | list):
         return False
     sign = next((one for one in (*_ORDERS, "!") if len(pattern) > 1 and pattern.startswith(one)), "")
@@ -148,7 +148,7 @@ def _matches_pattern(pattern: str, value: Any) -> bool:
 
 
 def _text_for_wildcards(value: Any) -> str:
-    """Return *value* as the text that wildcards are matched with: fractions with an exponent, as Go writes them."""
+    """Return *value* as the text that wildcards are matched with: floats with an exponent, as Go writes them."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, float):
@@ -166,19 +166,19 @@ def is_range(text: str) -> bool:
 
 
 def _is_amount(value: Any) -> bool:
-    """Whether *value* is a Kubernetes quantity or a duration."""
+    """Return whether *value* is a Kubernetes quantity or a duration."""
     return quantity(value) is not None or duration(value) is not None
 
 
 def _value_or_zero(value: Any) -> Any:
-    """Return *value* as a comparison reads it: a missing one is "0"."""
+    """Return *value*, or "0" in place of None, as Kyverno compares it."""
     return "0" if value is None else value
 
 
 def compares(operator: str, value: Any, bound: str) -> bool:
     """Return whether "*value* *operator* *bound*" holds; False when the two are amounts of different kinds.
 
-    Raises UnsupportedError when *bound* is no amount.
+    Raises UnsupportedError when *bound* is neither a quantity nor a duration.
     """
     if not _is_amount(bound):
         raise UnsupportedError(f"{operator}{bound[:60]} has nothing that is a number, a quantity or a duration.")

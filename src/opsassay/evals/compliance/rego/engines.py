@@ -40,7 +40,7 @@ class RegoEngine:
 
 
 def engines_here(syntax: str = "v1") -> list[RegoEngine]:
-    """Return every installed Rego engine that knows *syntax*, OPA first, as a program or else as a library."""
+    """Return every installed Rego engine for *syntax* (v0 or v1), OPA first, as a program or else as a library."""
     found = [_opa_program()] if syntax == "v0" else [_opa_program(), _opa_library()]
     found += [_engine_of_package("regorus", "regorus", "regorus", "gordon-to-regorus")]
     found += [] if syntax == "v0" else [_engine_of_package("rego-cpp", "rego-cpp", "regopy", "regopy")]
@@ -50,7 +50,7 @@ def engines_here(syntax: str = "v1") -> list[RegoEngine]:
 def judges(syntax: str = "v1") -> list[RegoEngine]:
     """Return the engines that decide: OPA, or without it several that must agree; raises UserError for none.
 
-    Policies in the syntax v0, of which no verdict depends, are left to regorus alone where there is no program `opa`.
+    For the syntax v0 without the program `opa`, regorus alone decides; no verdict depends on it.
     """
     here = engines_here(syntax)
     if here and here[0].key in ("opa", "library"):
@@ -83,7 +83,7 @@ def _opa_library() -> RegoEngine | None:
 
 @functools.cache
 def _engine_of_package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
-    """Return the engine of an installed Python package, called *key* in workers; None when not installed."""
+    """Return the engine of Python package *module*, with its id *key* and display *name*; None if not installed."""
     if (folder := _package_folder(module)) is None:
         return None
     libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system

@@ -77,8 +77,8 @@ def judge_by_rego(
 ) -> JudgedByRego:
     """Evaluate *policy* on each of *inputs* (JSON texts) in a sandbox per engine; return the outcomes.
 
-    *engines* are those that judge, as many as have to agree, those of `judges` if None. An input that the seal's *limits*
-    did not let it come to is an error. Raises StartError when no seal can be made, UserError when no engine is installed.
+    *engines*, by default those of `judges`, must agree. An input that was not reached within *limits* has the outcome
+    of an error. Raises StartError when no sandbox can be made, UserError when no engine is installed.
     """
     some = judges(question.syntax) if engines is None else engines
     judge = " and ".join(one.label for one in some)
@@ -110,7 +110,7 @@ class _EngineAnswer:
 def _ask_engine(
     engine: RegoEngine, policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits, question: RegoQuestion
 ) -> _EngineAnswer:
-    """Ask one engine in a sandbox about each input in order; inputs that it did not reach count as late."""
+    """Evaluate *policy* on *inputs* with one engine in a sandbox; inputs not reached within *limits* count as late."""
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
         view, work = Path(made, "view"), Path(made, "work")
         (view / "inputs").mkdir(parents=True)
@@ -160,6 +160,6 @@ _KINDS: dict[str, Literal["true", "false", "undefined"]] = {"true": "true", "fal
 
 
 def _describe_disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
-    """Return the sentence that engines disagree, with what each found; *words* are in the order of *engines*."""
+    """Return the sentence that says which engine found which of *words*, in the order of *engines*."""
     by_engine = "; ".join(f"{engine.label}: {word}" for engine, word in zip(engines, words, strict=True))
     return f"{NOT_JUDGED} ({by_engine})"

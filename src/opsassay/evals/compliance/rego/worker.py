@@ -56,7 +56,7 @@ class Engine(Protocol):
     calls: set[str]
 
     def ask(self, document: str) -> Any:
-        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError, UnsureError."""
+        """Return the rule's value for the JSON text *document*, or UNDEFINED; raises EvaluationError, UnsureError."""
 
 
 class OpaProgram:
@@ -75,7 +75,7 @@ class OpaProgram:
         self.package, self.calls = _names_in_opa_tree(json.loads(tree.stdout))
 
     def ask(self, document: str) -> Any:
-        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
+        """Return the rule's value for the input *document* (JSON text), or UNDEFINED; raises EvaluationError."""
         end = self._run("eval", "--format", "json", "--stdin-input", "--data", self._path, self._query, stdin=document)
         try:
             said = json.loads(end.stdout)
@@ -86,7 +86,7 @@ class OpaProgram:
         return said["result"][0]["expressions"][0]["value"] if said.get("result") else UNDEFINED
 
     def _run(self, verb: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a verb of the program opa, and return what it printed."""
+        """Run the subcommand *verb* of ``opa`` with arguments *words*; return the completed process."""
         command = [OPA_PLACE, verb, *self._syntax, *words]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
@@ -116,12 +116,12 @@ class OpaLibrary:
         self.package, self.calls = _names_in_opa_tree(tree[0]["tree"])
 
     def _keep(self, values: list[Any]) -> bool:
-        """Keep the values that the library hands over, and ask for more (True)."""
+        """Store one result, as the library's callback; return True to ask for the next."""
         self._said.append(values)
         return True
 
     def ask(self, document: str) -> Any:
-        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
+        """Return the rule's value for the input *document* (JSON text), or UNDEFINED; raises EvaluationError."""
         self._said.clear()
         why = "no reason was given"
         try:
@@ -154,14 +154,17 @@ class Regorus:
         self._broken = any(set(b".eE") & set(number) for number in numbers)
 
     def _engine(self) -> Any:
-        """Return a new engine with the policy."""
+        """Return a new regorus engine with the policy loaded."""
         engine = self._new()
         engine.set_rego_v0(self._syntax == "v0")
         engine.add_policy("policy.rego", self._policy)
         return engine
 
     def ask(self, document: str) -> Any:
-        """Return the value of the rule for the JSON text, or UNDEFINED; raises EvaluationError, UnsureError."""
+        """Return the rule's value for the input *document*, or UNDEFINED.
+
+        Raises EvaluationError, UnsureError where OPA may differ.
+        """
         if self._uncertain_constructs:
             raise UnsureError(self._uncertain_constructs[0])
         if self._computes and (self._broken or _has_fractions(document)):
@@ -169,7 +172,7 @@ class Regorus:
         return self.own_value(document)
 
     def own_value(self, document: str) -> Any:
-        """Return the value of the rule as regorus computes it, even where OPA may differ; raises EvaluationError."""
+        """Return the rule's value as regorus computes it, even where OPA may differ; raises EvaluationError."""
         try:
             engine = self._engine()
             engine.set_input_json(document)
@@ -194,7 +197,7 @@ class RegoCpp:
             raise PolicyError(_error_message(str(error))) from error
 
     def ask(self, document: str) -> Any:
-        """Return the value of the rule for the JSON text *document*, or UNDEFINED; raises EvaluationError."""
+        """Return the rule's value for the input *document* (JSON text), or UNDEFINED; raises EvaluationError."""
         import regopy
 
         try:
@@ -211,7 +214,7 @@ ENGINES: Mapping[str, Any] = {"opa": OpaProgram, "library": OpaLibrary, "regorus
 
 
 def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
-    """Return the engine named *engine*, loaded with *policy*; raises PolicyError for a forbidden or invalid one."""
+    """Return the engine named *engine* with the Rego text *policy* loaded; raises PolicyError."""
     found: Engine = ENGINES[engine](policy, f"data.{package}.{rule}", syntax)
     if found.package not in (None, package):
         raise PolicyError(f"its package is {found.package}, not {package}")
@@ -221,7 +224,10 @@ def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) 
 
 
 def outcome_of(engine: Engine, document: str, query: str) -> tuple[str, str]:
-    """Return (kind, reason): true, false, undefined, other (no boolean), or error or unsure with a reason."""
+    """Return (kind, reason) of evaluating *document*: "true", "false", "undefined", "other", "error" or "unsure".
+
+    The reason is empty for the first three; "other" is a value that is no boolean.
+    """
     try:
         value = engine.ask(document)
     except EvaluationError as error:
@@ -236,7 +242,7 @@ def outcome_of(engine: Engine, document: str, query: str) -> tuple[str, str]:
 
 
 def _names_in_opa_tree(tree: Any) -> tuple[str, set[str]]:
-    """Return the package of OPA's syntax *tree* and all dotted names in it, called functions included."""
+    """Return the package name and all dotted names in OPA's syntax *tree*, called functions included."""
     package = ".".join(part["value"] for part in tree["package"]["path"][1:])
     names, todo = set[str](), [tree]
     while todo:
@@ -252,7 +258,7 @@ def _names_in_opa_tree(tree: Any) -> tuple[str, set[str]]:
 
 
 def _under_key(tree: Any, key: str, skip: tuple[str, ...] = ()) -> Iterator[Any]:
-    """Yield every value under *key* in regorus's syntax *tree*, not looking into the keys *skip*."""
+    """Yield every value under *key* in regorus's syntax *tree*, at any depth; the keys *skip* are not entered."""
     todo = [tree]
     while todo:
         one = todo.pop()
@@ -265,7 +271,7 @@ def _under_key(tree: Any, key: str, skip: tuple[str, ...] = ()) -> Iterator[Any]
 
 
 def _uncertain_constructs(tree: Any, text: bytes) -> Iterator[str]:
-    """Yield each construct in the policy *text* on which the stand-ins for OPA could agree on a wrong result."""
+    """Yield each construct in the policy *text* for which other engines than OPA could agree on a wrong result."""
     for call in _under_key(tree, "Call"):
         name = _name_of(call["fcn"])
         if name in UNSURE:
@@ -325,14 +331,14 @@ def _error_message(text: str) -> str:
 
 
 def own_output() -> TextIO:
-    """Return standard output for our results alone; what engines print goes to standard error from then on."""
+    """Return a stream to the original standard output; from then on all other prints go to standard error."""
     found = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     return found
 
 
 def main() -> None:
-    """Evaluate the policy on each input and print a line for each at once, so that a kill loses none before it."""
+    """Evaluate the policy on each input and print one JSON line for each, flushed at once."""
     sys.setrecursionlimit(10_000)
     output = own_output()
     name, policy, folder, package, rule, syntax = sys.argv[1:]

@@ -17,17 +17,17 @@ _EXAMPLE = "compliant-1"
 
 
 def right_collector(task: ComplianceTask) -> str:
-    """Return the collector script or playbook that gathers what the right policy needs."""
+    """Return the text of the reference collector (script or playbook) of *task*."""
     return task.host_control.playbook() if task.task_class == ANSIBLE else task.control.fetcher()
 
 
 def right_policy(task: ComplianceTask) -> str:
-    """Return the Rego policy that judges every world of *task* rightly."""
+    """Return the text of the reference Rego policy, which judges every world of *task* by its label."""
     return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
 
 
 def _submitted_files(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
-    """Return the two files of an answer; where *collector* or *policy* is None, the right one."""
+    """Return an answer's two files, content by path; None stands for the reference collector or policy."""
     assert task.collector is not None
     return {
         task.collector: (right_collector(task) if collector is None else collector).encode(),
@@ -36,12 +36,12 @@ def _submitted_files(task: ComplianceTask, collector: str | None = None, policy:
 
 
 def _submit_policy_body(task: ComplianceTask, body: str) -> Files:
-    """Submit the right collector with a policy of *body*."""
+    """Return the files of the reference collector and a Rego policy with the rules *body*."""
     return _submitted_files(task, policy=f"package {PACKAGE}\n\n{body}\n")
 
 
 def _make_constant_play(value: str) -> Play:
-    """Return the script that submits a policy whose answer is always *value*."""
+    """Return an oracle that submits the reference collector and a policy whose rule is always *value*."""
     return lambda task: _submit_policy_body(task, f"{RULE} := {value}")
 
 
@@ -53,41 +53,41 @@ def _collector_of_script(task: ComplianceTask, script: str) -> str:
 
 
 def _submit_canned_evidence(task: ComplianceTask) -> Files:
-    """Submit a collector that writes the same text everywhere."""
+    """Return an answer whose collector writes the same evidence on every world."""
     return _submitted_files(task, _collector_of_script(task, f"echo '{CANNED}' > {EVIDENCE}"))
 
 
 def _submit_evidence_by_hand(task: ComplianceTask) -> Files:
-    """Submit evidence and no collector."""
+    """Return an answer with evidence and a policy but no collector."""
     assert task.collector is not None
     return {POLICY: right_policy(task).encode(), EVIDENCE: CANNED.encode()}
 
 
 def _submit_under_public_name(task: ComplianceTask) -> Files:
-    """Return the right collector under the name in the public goals, which their evaluators do not run."""
+    """Return an answer whose collector has the file name of the public goals, which is not the required one."""
     files = _submitted_files(task)
     return {("script.sh" if path == task.collector else path): content for path, content in files.items()}
 
 
 def _submit_in_subfolder(task: ComplianceTask) -> Files:
-    """Return the right policy in a subfolder, where it is not looked for."""
+    """Return an answer whose policy is in a subfolder, where the scorer does not look."""
     return {
         (f"policies/{path}" if path == POLICY else path): content for path, content in _submitted_files(task).items()
     }
 
 
 def _submit_no_evidence(task: ComplianceTask) -> Files:
-    """Submit a collector that fails and writes nothing."""
+    """Return an answer whose collector fails and writes nothing."""
     return _submitted_files(task, _collector_of_script(task, "exit 3"))
 
 
 def _submit_binary_evidence(task: ComplianceTask) -> Files:
-    """Submit a collector that writes random bytes."""
+    """Return an answer whose collector writes random bytes."""
     return _submitted_files(task, _collector_of_script(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
 
 
 def _submit_known_names(task: ComplianceTask) -> Files:
-    """Return a policy that accepts the names in the compliant examples: right on all that the agent sees."""
+    """Return an answer whose policy accepts only names of the compliant examples, so fails on hidden worlds."""
     shown = {path: text.decode() for path, text in task.files().items() if path.startswith(f"examples/{_EXAMPLE}")}
     if task.task_class == ANSIBLE:
         names, known = [shown[f"examples/{_EXAMPLE}/etc/hostname"].strip()], "some name in input.lines"
@@ -101,7 +101,7 @@ def _submit_known_names(task: ComplianceTask) -> Files:
 
 
 def _submit_label_search(task: ComplianceTask) -> Files:
-    """Return a policy that looks in the evidence for a label of the world, which is not there."""
+    """Return an answer whose policy searches the evidence for a world's label, which is not in it."""
     body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
     return _submit_policy_body(
         task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}"
@@ -109,23 +109,23 @@ def _submit_label_search(task: ComplianceTask) -> Files:
 
 
 def _submit_undefined_rule(task: ComplianceTask) -> Files:
-    """Submit the right policy without its default, so that it is undefined where it does not hold."""
+    """Return an answer whose policy lacks the default, so that its rule is undefined in place of false."""
     return _submitted_files(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
 
 
 def _submit_no_boolean(task: ComplianceTask) -> Files:
-    """Submit the right policy with a text as its default."""
+    """Return an answer whose policy has a text as its default in place of false."""
     policy = right_policy(task).replace(f"default {RULE} := false", f'default {RULE} := "no"')
     return _submitted_files(task, policy=policy)
 
 
 def _submit_other_package(task: ComplianceTask) -> Files:
-    """Submit the right policy in another package, so that the rule is not where it is asked for."""
+    """Return an answer whose policy is in another Rego package, so that the queried rule is undefined."""
     return _submitted_files(task, policy=right_policy(task).replace(f"package {PACKAGE}", "package check"))
 
 
 def _submit_other_language(task: ComplianceTask) -> Files:
-    """Submit a policy that is Python, not Rego."""
+    """Return an answer whose policy file is Python, not Rego."""
     return _submitted_files(task, policy=f"def {RULE}(input):\n    return True\n")
 
 

@@ -19,31 +19,32 @@ _NOTHING = "no-such-object"
 
 
 def _make_control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
-    """Return the right policy of the task with *changed* fields."""
+    """Return the reference Kyverno policy of *task*, with the rule fields *changed* replaced."""
     return task.control.policy(task.policy, **changed)
 
 
 def _write_right_policy(task: ComplianceTask) -> Files:
+    """Return the files of the reference policy, content by path."""
     return policy_files(_make_control_policy(task))
 
 
 def _write_check(task: ComplianceTask, **check: Any) -> Files:
-    """Return the files of a policy with another *check* in place of the right one."""
+    """Return the files of the reference policy with the ``validate`` block *check* in place of its own."""
     return policy_files(_make_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
 
 
 def _deny_all(task: ComplianceTask) -> Files:
-    """Submit a policy whose deny condition always holds."""
+    """Return the files of a policy whose deny condition always holds."""
     return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "a"}]}})
 
 
 def _allow_all(task: ComplianceTask) -> Files:
-    """Submit a policy whose deny condition never holds."""
+    """Return the files of a policy whose deny condition never holds."""
     return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
 
 
 def _deny_example_names(task: ComplianceTask) -> Files:
-    """Return a policy that denies the names in the violating examples: right on all that the agent sees."""
+    """Return the files of a policy that denies the names in the violating examples: right on the examples alone."""
     shown = [content for path, content in task.files().items() if path.startswith("examples/violating")]
     names = [one["metadata"]["name"] for content in shown for one in yaml.safe_load_all(content)]
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "AnyIn", "value": names}
@@ -51,12 +52,12 @@ def _deny_example_names(task: ComplianceTask) -> Files:
 
 
 def _reports_only(task: ComplianceTask) -> Files:
-    """Submit the right check in mode Audit, which keeps nothing out."""
+    """Return the files of the reference check in mode Audit, which refuses nothing."""
     return policy_files(_make_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
 def _omit_a_kind(task: ComplianceTask) -> Files:
-    """Return the right policy without one kind: what controllers create, or cluster-wide roles."""
+    """Return the files of the reference policy without workloads of controllers, or without cluster roles."""
     if task.control.kinds != POD_KINDS:
         return policy_files(_make_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
     policy = _make_control_policy(task)
@@ -65,31 +66,31 @@ def _omit_a_kind(task: ComplianceTask) -> Files:
 
 
 def _match_creates_only(task: ComplianceTask) -> Files:
-    """Submit the right policy for creations alone, not for updates."""
+    """Return the files of the reference policy for CREATE alone, not for UPDATE."""
     created = {"any": [{"resources": {"kinds": list(task.control.kinds), "operations": ["CREATE"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, match=created))}
 
 
 def _exempt_a_name(task: ComplianceTask) -> Files:
-    """Submit the right policy with a precondition that exempts one name."""
+    """Return the files of the reference policy with a precondition that exempts one object name."""
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "NotEquals", "value": _NOTHING}
     return policy_files(_make_control_policy(task, preconditions={"all": [condition]}))
 
 
 def _leave_out_admission(task: ComplianceTask) -> Files:
-    """Submit the right policy with admission switched off."""
+    """Return the files of the reference policy with ``admission: false``."""
     policy = _make_control_policy(task)
     policy["spec"]["admission"] = False
     return policy_files(policy)
 
 
 def _write_to_wrong_folder(task: ComplianceTask) -> Files:
-    """Submit the right policy in another folder."""
+    """Return the files of the reference policy in a folder that is not scored."""
     return {path.replace(FOLDER, "rules"): content for path, content in _write_right_policy(task).items()}
 
 
 def _match_other_kind(task: ComplianceTask) -> Files:
-    """Submit the policy as a kind that is not Kyverno's."""
+    """Return the files of the reference policy with a resource kind that is not Kyverno's."""
     policy = {
         **_make_control_policy(task),
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -99,14 +100,14 @@ def _match_other_kind(task: ComplianceTask) -> Files:
 
 
 def _write_beyond_subset(task: ComplianceTask) -> Files:
-    """Submit the right policy with a mutation, which is not judged here."""
+    """Return the files of the reference policy with a mutate rule, which the evaluator does not support."""
     policy = _make_control_policy(task)
     policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
     return policy_files(policy)
 
 
 def _write_broken_expression(task: ComplianceTask) -> Files:
-    """Submit a check whose expression finds nothing."""
+    """Return the files of a policy whose JMESPath expression has no result."""
     condition = {
         "key": f"{{{{ request.object.spec.{_NOTHING.replace('-', '_')} }}}}",
         "operator": "Equals",
@@ -116,41 +117,41 @@ def _write_broken_expression(task: ComplianceTask) -> Files:
 
 
 def _read_policies_before(task: ComplianceTask) -> Files:
-    """Return the policy files that the workspace holds at the start."""
+    """Return the policy files of the workspace as the agent finds them, content by path."""
     return {path: content for path, content in task.files(examples=0).items() if path.startswith(f"{FOLDER}/")}
 
 
 def _policy_of_other_control(task: ComplianceTask) -> dict[str, Any]:
-    """Return the policy of the first other control in the repository, as a copy that may be changed."""
+    """Return a copy of the policy of the first other control in the repository."""
     name = others_of(task.control_name, task.seed)[0]
     return copy.deepcopy(controls()[name].policy(policy_name(name)))
 
 
 def _repair_policies(task: ComplianceTask) -> Files:
-    """Return the files that were there, with the right policy in its place."""
+    """Return the repository's files with the reference policy in place of the outdated one."""
     return {**_read_policies_before(task), **_write_right_policy(task)}
 
 
 def _remove_other_policy(task: ComplianceTask) -> Files:
-    """Repair, and remove the policy of another control."""
+    """Return the repaired repository without the policy of another control."""
     gone = set(policy_files(_policy_of_other_control(task)))
     return {path: content for path, content in _repair_policies(task).items() if path not in gone}
 
 
 def _weaken_other_policy(task: ComplianceTask) -> Files:
-    """Repair, and set the policy of another control to Audit, which keeps nothing out."""
+    """Return the repaired repository with another control's policy in mode Audit, which refuses nothing."""
     policy = _policy_of_other_control(task)
     policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
     return {**_repair_policies(task), **policy_files(policy)}
 
 
 def _add_policy(task: ComplianceTask) -> Files:
-    """Repair, and add the same control under another name."""
+    """Return the repaired repository with a second policy of the same control under another name."""
     return {**_repair_policies(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
 def _rename_policy(task: ComplianceTask) -> Files:
-    """Submit the right policy under another name in place of its own."""
+    """Return the repository with the reference policy under another name in place of the outdated one."""
     kept = {
         path: content for path, content in _read_policies_before(task).items() if path not in _write_right_policy(task)
     }
@@ -158,7 +159,7 @@ def _rename_policy(task: ComplianceTask) -> Files:
 
 
 def _exclude_pods(task: ComplianceTask) -> Files:
-    """Submit the right policy with an exclusion of pods that never applies to their creation."""
+    """Return the files of the reference policy with an exclude block on pods that no creation matches."""
     excluded = {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CONNECT"]}}]}
     return {**_read_policies_before(task), **policy_files(_make_control_policy(task, exclude=excluded))}
 
@@ -208,5 +209,5 @@ BASELINES = tuple(_ENFORCED_BASELINES)
 
 
 def baseline(name: str, task: ComplianceTask) -> Files:
-    """Return the files that the baseline *name* leaves in the workspace of *task*."""
+    """Return the files that the baseline solver *name* leaves in the workspace of *task*, content by path."""
     return (_ENFORCED_BASELINES if task.collector is None else COLLECTED_BASELINES)[name](task)
