@@ -32,22 +32,22 @@ class FinopsDomain:
     generated: bool = True
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of the metrics: right or not, closeness, usage."""
+        """Return the metric definitions: passed, closeness to the right answer, usage of tokens and names."""
         return definitions()
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the run passed; False for a run without an answer."""
+        """Return whether the metric "passed" is 1, None when *metrics* lacks it."""
         passed = metrics.get("passed")
         return None if passed is None else passed.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield all tasks with their published seeds; *paths* are not used."""
+        """Yield every cost task with its published seed; *paths* are ignored."""
         del paths
         yield from (one.task_info for one in published())
         yield from map(live_head, TASKS)
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs of one *part* of the plan in *folder*, on cost data first; errors name it by *where*."""
+        """Return the runs of the plan section *part*, on cost data first; errors name the section by *where*."""
         plan = part_as(CostPlan, part, where)
         cases = [((task, Arm.of(asked)), task.body.oracles) for task in plan.chosen(folder) for asked in plan.knobs()]
         jobs = [CostRun(task, agent, seed, plan.settings, arm) for (task, arm), agent, seed in plan.each(cases, folder)]
@@ -62,7 +62,7 @@ class FinopsDomain:
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of *stores* by the tasks stored with them."""
+        """Score the runs of *stores* again by the tasks stored with them."""
         from opsassay.evals.cost.tables import GradedCosts
         from opsassay.evals.runner.grading import grade_each
 
@@ -72,7 +72,7 @@ class FinopsDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored cost run, of any class of task."""
+    """Return the metrics of one stored run, on cost data or on a live system."""
     if run.item.partition("@")[0] in TASKS:
         return evaluate_live(run_dir, kept_scenario(store.root, run.item_hash))
     return grade_answer(run_dir, kept_task(store.root, run.item_hash))

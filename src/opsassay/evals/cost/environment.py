@@ -75,7 +75,7 @@ class CostToolbox(TelemetryToolbox):
         self._schemas, self.misses = schemas, 0
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:
-        """Return the output of a checked request, and whether it worked."""
+        """Run the tool of the validated *request*; return its output for the agent, and "ok" or "error"."""
         if isinstance(request, ListCostTables):
             return self._list_tables(), "ok"
         if isinstance(request, GetCostSchema):
@@ -89,7 +89,7 @@ class CostToolbox(TelemetryToolbox):
         return super()._run_tool(request)
 
     def _run_query(self, sql: str) -> tuple[str, Status]:
-        """Return the rows of the statement; unknown names of tables and columns are counted."""
+        """Run the agent's SQL; return its rows as text and "ok" or "error". Unknown names add to `misses`."""
         result = self._sql.query(sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
@@ -97,7 +97,7 @@ class CostToolbox(TelemetryToolbox):
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
     def _run_detector(self, request: DetectAnomalies) -> tuple[str, Status]:
-        """Return the points that the detector marks among the rows of the request's statement."""
+        """Run the detector on the rows of the request's SQL; return the points it marks, and "ok" or "error"."""
         result = self._sql.query(request.sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
@@ -119,7 +119,7 @@ class CostToolbox(TelemetryToolbox):
 
 
 def require_answer(task: CostTask, answer: Mapping[str, Any]) -> None:
-    """Raise AnswerError when *answer* breaks the contract of *task*."""
+    """Raise AnswerError when *answer* lacks the fields that *task* asks for or has wrong values in them."""
     body = task.body
     if isinstance(body, Question):
         read_rows(answer, body.template.fields)
@@ -128,7 +128,7 @@ def require_answer(task: CostTask, answer: Mapping[str, Any]) -> None:
 
 
 def submit_spec(task: CostTask) -> ToolSpec:
-    """Return the specification of the tool that submits an answer to *task*."""
+    """Return the specification of the tool `submit` with the answer fields of *task*."""
     body = task.body
     key = "rows" if isinstance(body, Question) else "anomalies"
     parameters = {
@@ -142,7 +142,7 @@ def submit_spec(task: CostTask) -> ToolSpec:
 
 
 def looking_specs() -> tuple[ToolSpec, ...]:
-    """Return the specifications of the tools that read cost data, without submit."""
+    """Return the specifications of the read-only tools on cost data; `submit` is not among them."""
     return tuple(
         spec.model_copy(update={"description": f"{spec.description} The dialect is {DIALECT}."})
         if "sql" in spec.parameters["properties"]
@@ -159,11 +159,11 @@ class CostToolSession(JsonToolSession):
         self._task, self.tools = task, tools
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return (*looking_specs(), submit_spec(self._task))
 
     def require(self, answer: Mapping[str, Any]) -> None:
-        """Raise AnswerError when *answer* breaks the contract of the task."""
+        """Raise AnswerError when *answer* does not have the form that the task asks for."""
         require_answer(self._task, answer)
 
 
@@ -176,7 +176,7 @@ class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
         self._schemas = {name: table.schema for name, table in task.body.data.tables.items()}
 
     def prepare(self) -> None:
-        """Write the tables into the view."""
+        """Write the cost tables as Parquet files into the folder that the agent can read."""
         super().prepare()
         write_tables(self._task.body.data, self.view)
         text = "\n\n".join(f"# {name}\n\n{describe_columns(name, schema)}" for name, schema in self._schemas.items())

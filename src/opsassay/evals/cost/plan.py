@@ -37,7 +37,7 @@ class CostPlan(GeneratedPlan):
     )
 
     def chosen(self, folder: Path) -> list[CostTask]:
-        """Return the tasks that the plan chooses; raises NotFoundError, and UserError for an invalid secret or folder."""
+        """Return the chosen tasks on cost data with their seeds; raises NotFoundError, UserError."""
         if self.own is not None:
             if self.held_out is not None:
                 raise UserError("held_out draws data by a secret, and own names costs that are there; leave one out.")
@@ -46,17 +46,17 @@ class CostPlan(GeneratedPlan):
         return self.seeded(CostTask, self._chosen_names(names()), folder)
 
     def knobs(self) -> list[dict[str, str]]:
-        """Return the settings of one arm for each prompt; empty for the full prompt."""
+        """Return the settings of one variant per prompt; {} for the full prompt."""
         return [{} if prompt == "full" else {"prompt": prompt} for prompt in dict.fromkeys(self.prompts)]
 
     def live(self) -> list[str]:
-        """Return the names of the live tasks that the plan chooses; `all` does not include any."""
+        """Return the names of the chosen tasks on live systems; "all" includes none of them."""
         asked = {*self.tasks, *(LOCAL_TASKS if CLASS in self.tasks else ())}
         asked |= {*(TASKS[len(LOCAL_TASKS) :] if CLASS_ON_KUBERNETES in self.tasks else ())}
         return [one for one in TASKS if one in asked]
 
     def _chosen_names(self, task_names: list[str]) -> list[str]:
-        """Return the tasks asked for by name, by class or by "all"; raises NotFoundError."""
+        """Return those of *task_names* that are chosen by name, class or "all"; raises NotFoundError."""
         there = [*task_names, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
         for name in self.tasks:
             if name not in there:

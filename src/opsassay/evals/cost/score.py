@@ -26,7 +26,7 @@ EFFORT = {"tokens": "tokens", "missed_names": "statements"}
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
-    """Return the definitions of the metrics of answers, the most important first."""
+    """Return the definitions of all metrics of answers on cost data, the most important first."""
     shares = (MetricDefinition(name=name) for name in dict.fromkeys((*OF_INSIGHT, *OF_ANOMALY)))
     return (
         *shares,
@@ -36,7 +36,7 @@ def definitions() -> tuple[MetricDefinition, ...]:
 
 
 def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
-    """Return every metric of the run in *run_dir*, failed for a run without an answer."""
+    """Return every metric of the run in *run_dir*; without a valid answer they have the status FAILED."""
     run = read_run(run_dir)
     try:
         found = _grade_body(task, read_object((run_dir / ANSWER).read_bytes()))
@@ -49,7 +49,7 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
 
 
 def _grade_body(task: CostTask, answer: Mapping[str, object]) -> dict[str, Metric]:
-    """Grade the answer's rows for a question, its anomalies for an anomaly task; raises AnswerError."""
+    """Return the metrics of *answer*: of its rows for a question, else of its anomalies; raises AnswerError."""
     body = task.body
     if isinstance(body, Question):
         return grade_rows(body, read_rows(answer, body.template.fields))
@@ -57,7 +57,7 @@ def _grade_body(task: CostTask, answer: Mapping[str, object]) -> dict[str, Metri
 
 
 def _usage_metrics(run: Run) -> dict[str, Metric]:
-    """Return the tokens and how often the solver asked for unknown names."""
+    """Return the metrics tokens and missed_names (statements with unknown tables or columns)."""
     spent = run.spent
     tokens = spent.get("input_tokens", 0.0) + spent.get("output_tokens", 0.0)
     absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="no model was asked")

@@ -29,19 +29,19 @@ class CostRun(JsonRun[CostTask, CostToolSession]):
     baselines = tuple(oracles.BASELINES)
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools over the tables, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return (*looking_specs(), submit_spec(self.task))
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*."""
+        """Return the metrics of the finished run in *run_dir*."""
         return grade_answer(run_dir, self.task)
 
     def environment(self, run_dir: Path, meter: Meter) -> CostTablesEnvironment:
-        """Return the environment with the tables of the task."""
+        """Return the task's environment in *run_dir*; *meter* counts the usage of its tools."""
         return CostTablesEnvironment(self.task, run_dir, meter)
 
     def play(self, session: CostToolSession) -> str | None:
-        """Submit the answer of the oracle or baseline; return why there is none."""
+        """Submit the answer of the oracle or baseline; return the reason when it has none, else None."""
         if self.oracle is not None:
             oracles.play(self.oracle, self.task, session)
             return None
@@ -54,22 +54,22 @@ class CostRun(JsonRun[CostTask, CostToolSession]):
 
     @property
     def goal(self) -> str:
-        """The text of the task; in the arm ``terse`` without its conventions."""
+        """The text of the task; in the variant ``terse`` without its conventions, such as the charges that count."""
         body = self.task.body
         return body.terse_goal if self.arm.knob("prompt") == "terse" else body.goal
 
     def conversation(self, asker: Asker, session: CostToolSession) -> tuple[FinopsAgent, str]:
-        """Return the FinOps agent and its first message, the question."""
+        """Return the built-in FinOps agent, which asks its model by *asker*, and its first message."""
         agent = FinopsAgent(asker, session, session.specs(), session.problem_of)
         return agent, self.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the question with the paths of the tables and, with *with_tools*, of the tools."""
+        """Return the question with the paths *places* of the tables and, *with_tools*, how to use the tools."""
         tools = "The tools of the MCP server `opsassay` look at the tables; hand in the answer with submit.\n"
         files = f"The tables are parquet files in {places['view']}, described in its schema.md.\n"
         written = f"Write the answer to {places['answer']}" + (", or submit it.\n" if with_tools else ".\n")
         return f"{self.goal}\n{tools if with_tools else ''}{files}SQL is {DIALECT}.\n{written}"
 
     def further_usage(self, session: CostToolSession) -> Mapping[str, float]:
-        """Return the number of statements that named a missing table or column."""
+        """Return "missed_names": the number of statements that named a missing table or column."""
         return {"missed_names": float(session.tools.misses)}

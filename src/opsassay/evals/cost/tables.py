@@ -26,24 +26,24 @@ class GradedCosts(GradedRuns):
     """Graded runs of cost tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Table 6 and Tables 30 to 32."""
+        """Return the result tables: ITBench's Table 6 and Tables 30 to 32."""
         return cost_tables(self.rows())
 
 
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return every table of *rows*."""
+    """Return the tables of all tasks, questions, anomaly tasks and live tasks, each with a row per solver."""
     solvers = by_solver(rows)
     return [_overview_table(solvers), _table_per_question(solvers), _table_per_anomaly(solvers), _live_table(solvers)]
 
 
 def _rows_of_tasks(rows: Iterable[ResultRow], task_names: Iterable[str]) -> list[ResultRow]:
-    """Return the rows of the tasks *task_names*, of any seed."""
+    """Return the rows whose task has one of *task_names*, of any seed."""
     names = frozenset(task_names)
     return [row for row in rows if row.task.partition("@")[0] in names]
 
 
 def _outcomes_by_task(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
-    """Return the success of each repeat, by task."""
+    """Return by task, for each repeat in which *metric* applies, whether its value is 1."""
     per_task: dict[str, list[bool]] = {}
     for row in rows:
         if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
@@ -52,12 +52,12 @@ def _outcomes_by_task(rows: Sequence[ResultRow], metric: str) -> dict[str, list[
 
 
 def _pass_rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
-    """Return the share of runs with *metric*, in percent; None without runs."""
+    """Return the percentage of runs in which *metric* is 1 as text, mean over tasks; None without runs."""
     return _pass_at(1, rows, metric)
 
 
 def _pass_at(k: int, rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
-    """Return the chance that one of *k* tries has *metric*, in percent; None without runs."""
+    """Return the chance that *metric* is 1 in any of *k* runs, as text in percent, mean over tasks; None if no run."""
     outcomes = _outcomes_by_task(rows, metric)
     return f"{100 * mean_pass_at_k(outcomes, k):.1f}" if outcomes else None
 
@@ -70,14 +70,14 @@ def _format_mean(rows: Sequence[ResultRow], metric: str) -> str | None:
 
 
 def _mean_tokens(rows: Sequence[ResultRow]) -> str | None:
-    """Return the mean tokens of the runs that asked a model; None when none did."""
+    """Return the mean number of tokens of the runs that called a model, as text; None when none did."""
     grades = (row.metrics.get("tokens") for row in rows)
     values = [grade.value for grade in grades if grade is not None and grade.value is not None]
     return f"{fmean(values):.0f}" if values else None
 
 
 def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return one row per solver with its rates on all classes of tasks (table 6 of the paper)."""
+    """Return a table with a row per solver: its rates on each class of tasks (ITBench, Table 6)."""
     found = tuple(
         (
             name,
@@ -94,7 +94,7 @@ def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return pass rate and tokens of every question, a row per solver."""
+    """Return a table with a row per solver: pass rate and tokens of each question (Table 30)."""
     found = tuple(
         (
             name,
@@ -111,7 +111,7 @@ def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTab
 
 
 def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return the means over anomaly tasks, a row per solver with such runs."""
+    """Return a table with a row per solver with anomaly tasks: the mean of each metric (Table 31)."""
     names = ("anomaly_f1", "rank_importance", "rank_relative", "detector_f1")
     found = tuple(
         (name, _pass_rate(of), *(_format_mean(of, metric) for metric in names), _mean_tokens(of))
@@ -123,7 +123,7 @@ def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTabl
 
 
 def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return pass rates and proximities of tasks on live systems, a row per solver with such runs."""
+    """Return a table with a row per solver with live tasks: pass rates and proximities (Table 32)."""
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
         (name, *_live_rates(of), *(_format_mean(of, title) for title in titles))
@@ -140,7 +140,10 @@ def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _live_rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
-    """Return pass@1 and pass@k of diagnoses and mitigations, k the fewest repeats of any task."""
+    """Return (diagnosis pass@1, mitigation pass@1, k, diagnosis pass@k, mitigation pass@k), rates in percent.
+
+    k is the fewest repeats of any task.
+    """
     names = ("diagnosis_right", "passed")
     k = min(map(len, _outcomes_by_task(rows, "passed").values()), default=1)
     return (*(_pass_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))

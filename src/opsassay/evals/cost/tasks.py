@@ -52,12 +52,12 @@ class CostTask(GeneratedTask):
 
     @property
     def id(self) -> str:
-        """The task's name, with a number for a team's own costs."""
+        """The task's name, for a team's own costs followed by a number."""
         return super().id if self.own is None else f"{self.name}{OWN}{self.own.number}"
 
     @cached_property
     def body(self) -> Body:
-        """The question or anomaly task behind it; raises NotFoundError."""
+        """The question or anomaly task that defines goal and truth; raises NotFoundError for an unknown name."""
         if self.own is not None and self.name == OWN_ANOMALIES:
             return OwnAnomalies(self.name, self.seed, self.own.data, self.own.percent, self.own.mistakes)
         if self.own is not None:
@@ -72,16 +72,16 @@ class CostTask(GeneratedTask):
 
     @property
     def task_class(self) -> TaskClass:
-        """The class of the task."""
+        """The class of the task: "insight", "anomaly" or "kpi"."""
         return class_of(self.name)
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task: seed, text and the version of the generator of its truth."""
+        """The digest of everything that defines the task: seed, goal, generator version, any own costs."""
         return self.committed(self.body.goal, *(() if self.own is None else (self.own.data.sha256,)))
 
     def keep(self, root: Path) -> None:
-        """Write the task, and a team's own costs, into the store at *root* under its commitment, unless there."""
+        """Write the task, and a team's own costs, into the store at *root* under its digest, unless there."""
         if self.own is not None:
             self.own.data.keep(root)
         super().keep(root)
@@ -105,27 +105,27 @@ class CostTask(GeneratedTask):
 
 
 def names() -> list[str]:
-    """Return the names of the tasks on cost data: questions, anomalies, and the KPIs that are asked by name."""
+    """Return the names of the tasks on generated cost data: questions, anomaly tasks, and further KPIs."""
     return [*QUESTIONS, *ANOMALY_TASKS, *KPIS]
 
 
 def own_names() -> list[str]:
-    """Return the names of the tasks that there can be on a team's own costs."""
+    """Return the names of the tasks that may be generated for a team's own costs."""
     return [*QUESTIONS, OWN_ANOMALIES]
 
 
 def class_of(name: str) -> TaskClass:
-    """Return the class of the task called *name*."""
+    """Return the class of the task *name*: "insight", "anomaly" or "kpi"."""
     return "insight" if name in QUESTIONS else "kpi" if name in KPIS else "anomaly"
 
 
 def published() -> Iterator[CostTask]:
-    """Yield every task with its published seed."""
+    """Yield every task on generated cost data, with the seed that the project publishes."""
     yield from (CostTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
 def kept_task(root: Path, commitment: str) -> CostTask:
-    """Return the task with the digest *commitment* that runs of the store at *root* started with; raises DatapackError."""
+    """Return the task with the digest *commitment*, as stored at *root* when its runs started; raises DatapackError."""
     task = CostTask.read_kept(root, commitment)
     if task.own is None:
         return task
@@ -134,7 +134,10 @@ def kept_task(root: Path, commitment: str) -> CostTask:
 
 
 def own_tasks(folder: Path) -> list[CostTask]:
-    """Return the tasks that `opsassay task generate` wrote into *folder*, by name and number; raises UserError."""
+    """Return the tasks that `opsassay task generate` wrote into *folder*, sorted by name and number.
+
+    Raises UserError when there are none.
+    """
     found = [kept_task(folder, path.stem) for path in (folder / CostTask.BODIES).glob("*.json")]
     if not found:
         raise UserError(
@@ -144,7 +147,7 @@ def own_tasks(folder: Path) -> list[CostTask]:
 
 
 def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
-    """Return *count* tasks per question on *data* and one on anomalies; and for each left out the reason."""
+    """Return *count* tasks per question on *data* and one on anomalies; then the reason by each name left out."""
     tasks: list[CostTask] = []
     left_out: dict[str, str] = {}
     for one in own_questions(data, seed, count):

@@ -37,10 +37,10 @@ DEFAULTS = DetectorSettings()
 def detect(
     rows: Sequence[tuple[datetime, str, float]], settings: DetectorSettings = DEFAULTS
 ) -> list[tuple[datetime, str]]:
-    """Return the (time, slice) pairs of *rows*, (time, slice, value), that are anomalous by *settings*, sorted.
+    """Return the sorted (time, slice) pairs of *rows*, (time, slice, value), that are anomalous by *settings*.
 
-    *value* is in any unit. With m the median of values of the same weekday and hour (weekday alone for a daily series)
-    in a slice, and MAD the median of |value - m| over the slice, ``robust_z`` finds
+    A slice names a series, *value* is in any unit. With m the median of values of the same weekday and hour (weekday
+    alone for a daily series) in a slice, and MAD the median of |value - m| over the slice, ``robust_z`` finds
 
         |value - m| > threshold * max(1.4826 * MAD, least_spread * |m|)
     """
@@ -52,7 +52,7 @@ def detect(
 
 
 def _robust_z(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
-    """Return (time, slice) of points far from the median of their weekday and hour, in units of robust deviation."""
+    """Return the (time, slice) of points that `detect` finds with the method ``robust_z``."""
     daily = series["time"].dt.hour().n_unique() == 1
     keys = [pl.col("time").dt.weekday(), *(() if daily else (pl.col("time").dt.hour(),))]
     deviation = pl.col("value") - pl.col("value").median().over(keys)
@@ -63,7 +63,7 @@ def _robust_z(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
 
 
 def _isolation_forest(series: pl.DataFrame, settings: DetectorSettings) -> list[Any]:
-    """Return (time, slice) of the points that scikit-learn's isolation forest marks."""
+    """Return the (time, slice) of points that scikit-learn's isolation forest marks as outliers."""
     from sklearn.ensemble import IsolationForest
 
     features = np.column_stack([series["value"], series["time"].dt.hour(), series["time"].dt.weekday()]).astype(float)

@@ -50,7 +50,7 @@ def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric
 
 
 def _find_misreading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
-    """Return the names of the misreadings of the task that lead to exactly these claims."""
+    """Return [description] of the known misreading that leads to exactly these *claims*, [] when none does."""
     given = {(one.slice, one.start, one.end, _rounded_importance(one)) for one in claims}
     for name in misreadings_of(task):
         said, read = MISREADINGS[name]
@@ -60,13 +60,14 @@ def _find_misreading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
 
 
 def _rounded_importance(claim: Claim) -> float | None:
+    """Return the claim's importance to two decimals, None when it has none."""
     return None if claim.importance is None else round(claim.importance, 2)
 
 
 def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
-    """Return the points (time, slice) that *claims* cover: those of the series, and a point per step outside it.
+    """Return the (time, slice) points that *claims* cover, even in part, and one extra point for each end outside.
 
-    A claim counts for every step that it touches, so that neither one at half past nor one from year 1 comes for free.
+    A claim that starts before or ends after the series adds the point just before or after it for its slice.
     """
     first, after = task.bounds
     points: set[Point] = set()
@@ -81,7 +82,7 @@ def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
 
 
 def _moments_between(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
-    """Return the moments from *start* (rounded down to a step) to before *end*."""
+    """Return the times from *start*, rounded down to a multiple of *step*, to before *end*."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     moment = epoch + (start - epoch) // step * step
     found = []
@@ -100,7 +101,7 @@ def shares(claimed: Collection[Point], true: Collection[Point]) -> tuple[float, 
 
 
 def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, TrueAnomaly]]:
-    """Return the claims that are true positives, each with its planted anomaly."""
+    """Return (claim, anomaly) for each claim that is a true positive."""
     pairs = []
     for claim in claims:
         points = points_of(task, [claim])
@@ -114,8 +115,8 @@ def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, Tru
 def _rank_metrics(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
     """Return rank_importance and rank_relative, both readings of the paper's rank score, over the true positives.
 
-    ``rank_importance`` (E.4.1): the share of them whose importance is C * delta over the largest C * delta of the truth.
-    ``rank_relative`` (E.2): the share of them that stand where they belong among the true positives, by importance.
+    ``rank_importance`` (E.4.1): the share of them whose importance is C * delta over the largest C * delta of the
+    truth. ``rank_relative`` (E.2): the share of them that have their true rank among the true positives, by importance.
     """
     if not task.ranked:
         absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="the task does not ask for importance")
@@ -136,5 +137,5 @@ def _rank_metrics(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Me
 
 
 def _count_above_below(number: int, values: Sequence[float]) -> tuple[int, int]:
-    """Return how many of *values* are greater and smaller than the one at index *number*."""
+    """Return (how many *values* are greater, how many are smaller) than the one at index *number*."""
     return sum(v > values[number] for v in values), sum(v < values[number] for v in values)

@@ -17,7 +17,7 @@ from opsassay.evals.cost.answers.contract import Claim
 
 
 def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, zone: str | None = None) -> list[Claim]:
-    """Return the anomalies that the definition finds in *costs* by the clock of *zone*, both the task's by default."""
+    """Return the anomalies in *costs* by the goal's definition, on the clock of *zone*; both default to the task's."""
     frame = task.series if costs is None else costs
     local = pl.col("time").dt.convert_time_zone(zone or task.zone)
     clock = [pl.col("slice"), local.dt.weekday(), *(() if task.daily else (local.dt.hour(),))]
@@ -31,7 +31,7 @@ def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, z
 def _merge_points(
     task: AnomalyTask, points: Sequence[tuple[str, object]], costs: Mapping[tuple[str, object], float]
 ) -> list[Claim]:
-    """Return runs of successive *points* as claims, with importance from *costs* when the task asks for it."""
+    """Merge successive (slice, time) *points* into claims; *costs* gives their importance if the task asks for it."""
     runs: list[list[tuple[str, object]]] = [[point] for point in points[:1]]
     for (slice_, before), point in pairwise(points):
         if point[0] == slice_ and point[1] - before == task.step:  # type: ignore[operator]
@@ -47,7 +47,7 @@ def _merge_points(
 
 
 def true_claims(task: AnomalyTask) -> list[Claim]:
-    """Return the claims of the right answer: the planted anomalies."""
+    """Return the true anomalies of *task* as claims, with importance if the task asks for it."""
     largest = max((one.weight for one in task.truth), default=1.0)
     return [
         Claim(one.slice, one.start, one.end, one.weight / largest if task.ranked else None) for one in task.truth
@@ -55,34 +55,34 @@ def true_claims(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_everything(task: AnomalyTask) -> list[Claim]:
-    """Claim every slice over the whole period."""
+    """Return one claim per slice that covers the whole period."""
     start, end = task.bounds
     return [Claim(slice_, start, end, 1.0 if task.ranked else None) for slice_ in task.slices]
 
 
 def _claim_a_day_late(task: AnomalyTask) -> list[Claim]:
-    """Claim every true anomaly, a day later than it was."""
+    """Return the true anomalies, each moved one day later."""
     day = timedelta(days=1)
     return [Claim(one.slice, one.start + day, one.end + day, one.importance) for one in true_claims(task)]
 
 
 def _claim_with_credits(task: AnomalyTask) -> list[Claim]:
-    """Claim what the definition gives when credits are counted as costs."""
+    """Return the anomalies by the definition when credits are counted as costs."""
     return claims_by_definition(task, task.series_read(credits_too=True))
 
 
 def _claim_unconverted(task: AnomalyTask) -> list[Claim]:
-    """Claim what the definition gives when currencies are not converted."""
+    """Return the anomalies by the definition when amounts are not converted to USD."""
     return claims_by_definition(task, task.series_read(convert=False))
 
 
 def _claim_by_utc(task: AnomalyTask) -> list[Claim]:
-    """Claim what the definition gives when days are those of UTC."""
+    """Return the anomalies by the definition when days and hours are those of UTC, not of the task's zone."""
     return claims_by_definition(task, zone="UTC")
 
 
 def _claim_ranked_by_cost(task: AnomalyTask) -> list[Claim]:
-    """Claim the true anomalies with importance by absolute, not relative, cost."""
+    """Return the true anomalies with importance by cost alone in place of cost times deviation."""
     largest = max((one.cost_usd for one in task.truth), default=1.0)
     return [Claim(one.slice, one.start, one.end, one.cost_usd / largest) for one in task.truth]
 
@@ -107,5 +107,5 @@ OF_AREA: Mapping[str, tuple[str, ...]] = {
 
 
 def misreadings_of(task: AnomalyTask) -> tuple[str, ...]:
-    """Return the names of the ways in which *task* can be misread."""
+    """Return the names of the misreadings of *task* whose answers the grader recognises."""
     return ("off_by_a_day", "everything", *OF_AREA.get(task.name, ()))

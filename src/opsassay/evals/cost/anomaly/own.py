@@ -58,27 +58,27 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def currency(self) -> str:
-        """The currency of the costs."""
+        """The code of the currency that all costs are in."""
         return self.costs.currency
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """The names of the scripted solvers that know the truth; one of them is right."""
+        """The names of the scripted solvers: "right", "constant", "hallucinated_column" and the misreadings."""
         return ("right", "constant", "hallucinated_column", *self.mistakes)
 
     @cached_property
     def data(self) -> CostTables:
-        """The cost tables that the task is about."""
+        """The DuckDB and polars tables with the costs."""
         return self.costs.data
 
     @cached_property
     def slices(self) -> tuple[str, ...]:
-        """The service categories that the task covers: the most expensive ones."""
+        """The names of the service categories that the task covers, sorted."""
         return tuple(sorted(self.costs.categories))
 
     @cached_property
     def cells(self) -> Cells:
-        """The cost and the usual cost by (slice, day); raises OperationError when two implementations differ."""
+        """The (cost, median of its weekday) by (slice, day); raises OperationError if DuckDB and polars differ."""
         by_sql = {
             (row["slice"], row["day"]): (Fraction(row["pico"]), Fraction(row["twice"], 2))
             for row in statement_rows(self.data, _cost_statement(self.slices, *self._days))
@@ -90,11 +90,11 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def _days(self) -> tuple[date, date]:
-        """The first and the last day."""
+        """The first and the last day of the costs, both included."""
         return self.costs.start.date(), (self.costs.end - timedelta(days=1)).date()
 
     def _cells_by_frame(self) -> Cells:
-        """Return (cost, median of that weekday) in USD by (slice, day)."""
+        """Return `cells` as polars computes them: (cost, median of its weekday) by (slice, day)."""
         first, last = self._days
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         cost = {(slice_, day): Fraction(0) for slice_, day in product(self.slices, days)}
@@ -106,7 +106,7 @@ class OwnAnomalies(AnomalyTask):
         return {key: (value, Fraction(median(alike[key[0], key[1].weekday()]))) for key, value in cost.items()}
 
     def _daily_sums(self, *, credits_too: bool) -> pl.DataFrame:
-        """Return slice, time (midnight, UTC) and the sum of BilledCost of the rows that count."""
+        """Return slice, time (midnight, UTC) and BilledCost summed over usage, or over all charges if *credits_too*."""
         usage = (pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null()
         rows = self.data.tables[COSTS].filter(pl.col("ServiceCategory").is_in(self.slices) & (usage | credits_too))
         return rows.group_by(
@@ -114,7 +114,7 @@ class OwnAnomalies(AnomalyTask):
         ).agg(pl.col("BilledCost").sum())
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return time, slice and cost_usd (in the task's currency) of every day; *convert* has no effect."""
+        """Return time, slice and cost_usd (in the costs' currency) for every day and slice; *convert* has no effect."""
         del convert
         first, last = (datetime(one.year, one.month, one.day, tzinfo=UTC) for one in self._days)
         days = pl.datetime_range(first, last, "1d", time_unit="us", eager=True).alias("time").to_frame()
@@ -127,12 +127,12 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def departure(self) -> float:
-        """The deviation, as a share of the usual cost, beyond which a day is an anomaly."""
+        """The share of the usual cost by which a day must differ from it to be an anomaly."""
         return self.percent / 100
 
     @cached_property
     def departing(self) -> list[tuple[str, date]]:
-        """The (slice, day) pairs, sorted, whose cost is more than `percent` from the usual one.
+        """The sorted (slice, day) pairs whose cost differs by more than `percent` from the median of its weekday.
 
         Empty when any pair is so near that limit that rounding could decide: the question then has no sure answer.
         """
@@ -146,14 +146,14 @@ class OwnAnomalies(AnomalyTask):
 
     @cached_property
     def truth(self) -> tuple[TrueAnomaly, ...]:
-        """The true anomalies: runs of successive anomalous days, by time."""
+        """The true anomalies, sorted by time: each a run of successive anomalous days of one slice."""
         numbered = enumerate(self.departing)
         runs = groupby(numbered, key=lambda one: (one[1][0], one[1][1].toordinal() - one[0]))
         found = [self._anomaly([key for _, key in run]) for _, run in runs]
         return tuple(sorted(found, key=lambda one: (one.start, one.slice)))
 
     def _anomaly(self, keys: list[tuple[str, date]]) -> TrueAnomaly:
-        """Return the anomaly over the days of *keys* of one slice."""
+        """Return one anomaly over the (slice, day) *keys*, successive days of one slice."""
         times = [datetime(day.year, day.month, day.day, tzinfo=UTC) for _, day in keys]
         cost, usual = (sum(self.cells[key][at] for key in keys) / PICO for at in (0, 1))
         points = frozenset((time, keys[0][0]) for time in times)
@@ -163,7 +163,7 @@ class OwnAnomalies(AnomalyTask):
         )
 
     def _with_fields(self, conventions: str) -> str:
-        """Return the question with *conventions* and the fields of its answer."""
+        """Return the goal's question, the sentences *conventions* and the description of the answer's fields."""
         first, last = self._days
         return (
             f"Find the anomalies in the BilledCost from {first} to {last}, both days included, by day (ChargePeriodStart, "
@@ -173,7 +173,7 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def goal(self) -> str:
-        """The text of the task, with what counts and what an anomaly is."""
+        """The task's text for the agent: the question, which charges count, and the definition of an anomaly."""
         return self._with_fields(
             " Only rows with the ChargeCategory Usage that correct nothing (ChargeClass is NULL) count: credits, "
             f"refunds, taxes and purchases are no part of it. All amounts are {self.currency}. A day without such a "
@@ -185,7 +185,7 @@ class OwnAnomalies(AnomalyTask):
 
 
 def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
-    """Return the SQL that gives slice, day, cost in whole picos, and twice the usual cost."""
+    """Return the DuckDB statement for slice, day, cost in picos (1e-12) and twice the median of its weekday."""
     names = ", ".join(f"('{one.replace(chr(39), chr(39) * 2)}')" for one in slices)
     return f"""WITH charges AS (
       SELECT ServiceCategory AS slice, CAST(timezone('UTC', ChargePeriodStart) AS DATE) AS day,
@@ -200,7 +200,7 @@ def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
 
 
 def own_anomalies(costs: OwnData, seed: int) -> OwnAnomalies | str:
-    """Return the anomaly task on the user's *costs*, with its distinguishable misreadings; or why there is none."""
+    """Return the anomaly task on a team's own *costs*, or the sentence why these costs allow none."""
     from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 
     if (days := (costs.end - costs.start).days) < FEWEST_DAYS:

@@ -36,12 +36,12 @@ class AnomalyTask:
 
     @property
     def area(self) -> Area:
-        """The part of the costs that the task is about."""
+        """The provider, service and unit whose costs the task covers, with the step of its series."""
         return AREAS[self.name]
 
     @property
     def ranked(self) -> bool:
-        """Whether the task asks for the importance of each anomaly."""
+        """Whether each anomaly of the answer needs an importance."""
         return self.name in RANKED
 
     @property
@@ -56,72 +56,73 @@ class AnomalyTask:
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """The names of the scripted solvers that know the truth; one of them is right."""
+        """The names of the scripted solvers: "right", "constant", one with a missing column, and misreadings."""
         from opsassay.evals.cost.anomaly.misreading import misreadings_of
 
         return (*_ORACLES, *misreadings_of(self))
 
     @property
     def currency(self) -> str:
-        """The currency of the costs."""
+        """The code of the currency of the task's costs."""
         return "USD"
 
     @property
     def departure(self) -> float:
-        """The deviation, as a share of the usual cost, beyond which a point is an anomaly."""
+        """The share of the usual cost by which a point must differ from it to be an anomaly."""
         return DEPARTURE
 
     @property
     def daily(self) -> bool:
-        """Whether the points are days; else hours."""
+        """Whether the points of the series are days; otherwise they are hours."""
         return self.area.daily
 
     @property
     def zone(self) -> str:
-        """The time zone whose clock decides which points are compared."""
+        """The time zone of the weekdays and hours by which points are compared."""
         return "UTC" if self.daily else self.area.zone
 
     @cached_property
     def data(self) -> CostTables:
-        """The cost tables that the task is about."""
+        """The DuckDB and polars tables with the costs."""
         return self._seeded_data
 
     @cached_property
     def _seeded_data(self) -> CostData:
+        """The generated cost data of the task's seed."""
         return cost_data(self.seed)
 
     @cached_property
     def slices(self) -> tuple[str, ...]:
-        """The sub-accounts that the task covers."""
+        """The names of the sub-accounts that the task covers, sorted."""
         return tuple(sorted({one.account.sub_name for one in make_world(self.seed).resources if one.area == self.name}))
 
     @cached_property
     def truth(self) -> tuple[TrueAnomaly, ...]:
-        """The planted anomalies."""
+        """The anomalies that were planted into the task's costs, sorted by time."""
         return true_anomalies(self._seeded_data, self.name)
 
     @property
     def step(self) -> timedelta:
-        """The time between two points."""
+        """The time from one point of the series to the next: an hour or a day."""
         return timedelta(days=1) if self.daily else timedelta(hours=1)
 
     @cached_property
     def series(self) -> Any:
-        """The cost series of the task: time, slice, cost_usd."""
+        """The cost series of the task, a data frame of time, slice and cost_usd."""
         return self.series_read()
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return the series as a misreading of the task has it: with credits, or not converted to USD."""
+        """Return `series` as a misreading has it: *credits_too* counts credits; without *convert*, no rates apply."""
         return series(self.data.tables, self.area, credits_too=credits_too, convert=convert)
 
     @cached_property
     def bounds(self) -> tuple[datetime, datetime]:
-        """The first point of the series, and one step after its last."""
+        """The time of the first point of the series, and one step after the last."""
         return self.series["time"].min(), self.series["time"].max() + self.step
 
     @property
     def goal(self) -> str:
-        """The text of the task, with what counts and what an anomaly is."""
+        """The task's text for the agent: the question, which charges count, and the definition of an anomaly."""
         area = self.area
         unit, clock = ("day", "weekday") if area.daily else ("hour", "weekday and hour of the day")
         return self._with_fields(
@@ -135,11 +136,11 @@ class AnomalyTask:
 
     @property
     def terse_goal(self) -> str:
-        """The text of the task without its conventions."""
+        """The task's text without its conventions: no definition of an anomaly, nor of the charges that count."""
         return self._with_fields("\n\n")
 
     def _with_fields(self, conventions: str) -> str:
-        """Return the question with *conventions* and the fields of its answer."""
+        """Return the goal's question, the sentences *conventions* and the description of the answer's fields."""
         area, world = self.area, make_world(self.seed)
         unit = "day" if area.daily else "hour"
         last = (world.end - timedelta(days=1)).date()

@@ -34,14 +34,14 @@ class TrueAnomaly:
 
     @property
     def weight(self) -> float:
-        """The importance C * delta: cost times deviation."""
+        """The unscaled importance C * delta: cost times deviation."""
         return self.cost_usd * len(self.points)
 
 
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
-    """Return time, slice and cost_usd of *area* as its task defines them: usage only, in USD, every point."""
+    """Return time, slice and cost_usd of *area* per hour or day: usage, and all charges with *credits_too*."""
     every = "1d" if area.daily else "1h"
     usage = (pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null()
     rate = pl.col("UsdPerUnit").to_physical().cast(pl.Int64) if convert else pl.lit(1_000_000)

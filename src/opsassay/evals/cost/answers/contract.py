@@ -30,7 +30,7 @@ class Claim:
 
 
 def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the answer's list of objects at *key*, its only key; raises AnswerError."""
+    """Return the list of objects at *key*, which must be the only key of *answer*; raises AnswerError."""
     if set(answer) != {key}:
         raise AnswerError(f"the answer has the keys {', '.join(map(str, answer)) or 'none'}; it has {key!r} alone")
     rows = answer[key]
@@ -61,7 +61,7 @@ def read_rows(answer: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[s
 
 
 def _require_field(value: Any, field: Field, location: str) -> None:
-    """Raise AnswerError unless *value* is of the field's kind: number, text or date."""
+    """Raise AnswerError with *location* unless *value* is of the field's kind: number, text or date."""
     if field.kind == "number":
         number_in(value, location)
         return
@@ -91,7 +91,10 @@ def number_in(value: Any, location: str) -> float:
 
 
 def read_claims(answer: Mapping[str, Any], slices: Sequence[str], *, ranked: bool) -> list[Claim]:
-    """Return the claimed anomalies of an answer, on *slices*, with importance if *ranked*; raises AnswerError."""
+    """Return the claimed anomalies of *answer*; raises AnswerError, also for a slice that is not in *slices*.
+
+    With *ranked* each claim must have an importance, otherwise none may have one.
+    """
     expected = {"slice", "start", "end", *(("importance",) if ranked else ())}
     claims: list[Claim] = []
     for number, row in enumerate(_list_of(answer, "anomalies"), 1):
@@ -112,7 +115,7 @@ def read_claims(answer: Mapping[str, Any], slices: Sequence[str], *, ranked: boo
 
 
 def _parse_moment(value: Any, location: str) -> datetime:
-    """Return the time in UTC; raises AnswerError for one without its offset."""
+    """Return the ISO time *value* in UTC; raises AnswerError with *location* when it lacks an offset."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -128,7 +131,7 @@ def _parse_moment(value: Any, location: str) -> datetime:
 
 
 def _require_no_overlap(claims: Sequence[Claim]) -> None:
-    """Raise AnswerError when two anomalies of a slice overlap."""
+    """Raise AnswerError when two claims on the same slice overlap in time."""
     ordered = sorted(claims, key=lambda one: (one.slice, one.start))
     for one, other in pairwise(ordered):
         if one.slice == other.slice and other.start < one.end:

@@ -64,10 +64,10 @@ class CostExport:
 
 
 def read_export(files: Sequence[Path], currency: str | None = None, tag: str | None = None) -> CostExport:
-    """Return the charges in *files* in *currency* alone; the tag key *tag* names the application.
+    """Return the charges in the FOCUS *files* in one *currency*; the tag key *tag* names the application.
 
-    The only currency and the most frequent key are taken where none is given. Raises UserError for a file that is no
-    export by FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
+    None stands for the only currency, or for the most frequent key. Raises UserError for a file that is no export by
+    FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
     """
     _require_different(files)
     with TemporaryDirectory(prefix="opsassay-export-") as folder:
@@ -107,7 +107,7 @@ def _require_different(files: Sequence[Path]) -> None:
 
 
 def _convert_file(path: Path, folder: Path) -> tuple[Path, list[str]]:
-    """Write the FOCUS 1.2 columns of *path* into *folder*; return the new file and the columns left out."""
+    """Write the FOCUS 1.2 columns of *path* as Parquet into *folder*; return that file and the columns left out."""
     import duckdb
 
     part = folder / "part.parquet"
@@ -142,7 +142,7 @@ def _file_format(path: Path) -> str:
 
 
 def _open_relation(connection: Any, link: Path, path: Path) -> Any:
-    """Return the DuckDB relation over *link*, a link to *path*; values of a CSV are texts. Raises UserError."""
+    """Return the DuckDB relation over *link*, a link to *path*, with all CSV values as text. Raises UserError."""
     if _file_format(link) == "Parquet":
         return connection.read_parquet(str(link))
     plain = {"auto_detect": False, "quotechar": "", "escapechar": "", "delimiter": "\x01"}
@@ -159,12 +159,12 @@ def _open_relation(connection: Any, link: Path, path: Path) -> Any:
 
 
 def _split_at(delimiter: str, lines: Iterable[str]) -> list[str]:
-    """Return the cells of the first line when split at *delimiter*."""
+    """Return the cells of the first of CSV *lines*, split at *delimiter*."""
     return next(csv.reader(lines, delimiter=delimiter), [])
 
 
 def _describe_unreadable(error: Exception, link: Path) -> str:
-    """Return what is wrong with the file at *link*, as the end of a sentence that starts with its name."""
+    """Return why the file at *link* cannot be read, as a predicate to follow the file's name in a sentence."""
     said = str(error)
     if "Number of Columns" in said and (odd := _find_odd_row(link)):
         line, count, expected = odd
@@ -177,7 +177,7 @@ def _describe_unreadable(error: Exception, link: Path) -> str:
 
 
 def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
-    """Return (last line, values, values of the header) of the first CSV row of another length, None without one."""
+    """Return (line, its values, values of the header) of the first CSV row with another number of values, else None."""
     opened = gzip.open if link.suffix == ".gz" else open
     with opened(link, mode="rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         header = file.readline()
@@ -187,12 +187,12 @@ def _find_odd_row(link: Path) -> tuple[int, int, int] | None:
 
 
 def _count_rows(relation: Any) -> int:
-    """Return the number of rows."""
+    """Return the number of rows of the DuckDB *relation*."""
     return int(relation.count("*").fetchall()[0][0])
 
 
 def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
-    """Return the column of *path* for each of FOCUS 1.2 that it has, whatever its case; raises UserError."""
+    """Return the name in *path* of each FOCUS 1.2 column that it has, ignoring case; raises UserError."""
     found: dict[str, str] = {}
     for name in source_columns:
         plain = name.replace("_", "").casefold()
@@ -212,7 +212,7 @@ def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
 
 
 def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> Iterator[str]:
-    """Yield the SQL of every source column: empty texts are NULL, as in a CSV, and NULL is what a newer column says."""
+    """Yield the SQL of each source column: '' becomes NULL, and NULL the value of its FOCUS 1.3 successor if any."""
     newer = _newer_columns(source_columns, names)
     for name, kind in source_columns.items():
         quoted = _quote_identifier(name)
@@ -223,18 +223,18 @@ def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> It
 
 
 def _newer_columns(source_columns: dict[str, str], names: dict[str, str]) -> dict[str, str]:
-    """Return the column of FOCUS 1.3 beside each older one that the file has too."""
+    """Return the FOCUS 1.3 column by the older column that it replaces, when the file has both."""
     found = {names[column]: _find_column(name, source_columns) for column, name in _SINCE.items()}
     return {older: newer for older, newer in found.items() if newer and newer != older}
 
 
 def _find_column(column: str, source_columns: Iterable[str]) -> str | None:
-    """Return the name in *source_columns* of *column*, whatever its case, None without one."""
+    """Return the one of *source_columns* that equals *column* but for case, else None."""
     return next((one for one in source_columns if one.replace("_", "").casefold() == column.casefold()), None)
 
 
 def _column_expression(source: Any, path: Path, column: str, name: str | None, source_columns: dict[str, str]) -> str:
-    """Return the SQL expression for *column*; raises UserError with a value that is not of its type."""
+    """Return the SQL that converts *name* to the type of *column*; raises UserError with a value that cannot be."""
     kind = TABLES[COSTS][column][0]
     if name is None:
         return f"CAST(NULL AS {_TYPES.get(kind, 'VARCHAR')}) AS {column}"
@@ -257,23 +257,24 @@ def _column_expression(source: Any, path: Path, column: str, name: str | None, s
 
 
 def _require(source: Any, path: Path, name: str, wrong: str, expected: str) -> None:
-    """Raise UserError with a value of column *name* for which the SQL expression *wrong* holds."""
+    """Raise UserError with an example value of column *name* if the SQL condition *wrong* holds in any row."""
     odd = source.filter(f"{_quote_identifier(name)} IS NOT NULL AND ({wrong})")
     if found := odd.project(f"CAST({_quote_identifier(name)} AS VARCHAR)").limit(1).fetchall():
         raise UserError(f"{path}: {name} is {found[0][0][:40]!r} in a row; expected {expected}.")
 
 
 def _quote_identifier(name: str) -> str:
+    """Return *name* as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _tags_text(quoted: str, kind: str) -> str:
-    """Return the SQL for tags as JSON text, from a column of type *kind*: an object or a list of key and value."""
+    """Return the SQL that turns the tags column *quoted*, of DuckDB type *kind*, into JSON text."""
     return quoted if kind == "VARCHAR" else f"CAST(to_json({quoted}) AS VARCHAR)"
 
 
 def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataFrame, str, list[str]]:
-    """Return the rows in one currency, its name and notes; raises UserError unless it is clear which."""
+    """Return (rows in one currency, its code, notes); raises UserError unless *currency* or the rows decide it."""
     counts = dict(rows.group_by("BillingCurrency").len().sort("len", "BillingCurrency", descending=True).rows())
     if currency is not None and currency not in counts:
         raise NotFoundError("currency", currency, counts)
@@ -289,7 +290,7 @@ def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataF
 
 
 def _with_plain_tags(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return *rows* with tags as a JSON object of texts or NULL, and how many rows had something else."""
+    """Return *rows* with tags as a JSON object of texts or NULL, and the number of rows with unreadable tags."""
     plain = {text: _plain_tags(text) for text in rows["Tags"].unique().drop_nulls().to_list()}
     odd = [text for text, read in plain.items() if read is None]
     untagged = int(rows["Tags"].is_in(odd).sum()) if odd else 0
@@ -298,7 +299,7 @@ def _with_plain_tags(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _plain_tags(text: str) -> str | None:
-    """Return the tags as a JSON object of texts, also from a list of {key, value}; None when they cannot be read."""
+    """Return the tags in *text* as a JSON object of texts, also from a list of {key, value}; None if unreadable."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -314,13 +315,13 @@ def _plain_tags(text: str) -> str | None:
 
 
 def tag_values(rows: pl.DataFrame) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield each distinct set of tags in *rows* with its number of rows."""
+    """Yield (tags, number of rows) for each distinct set of tags in *rows*."""
     for text, count in rows.drop_nulls("Tags").group_by("Tags").len().sort("Tags").rows():
         yield json.loads(text), count
 
 
 def _tag_keys(rows: pl.DataFrame) -> list[str]:
-    """Return the tag keys that have a value, most frequent first."""
+    """Return the tag keys that have a value in any row, the most frequent first."""
     counts: Counter[str] = Counter()
     for tags, count in tag_values(rows):
         counts.update({key: count for key, value in tags.items() if value not in ("", "NULL")})
@@ -328,7 +329,7 @@ def _tag_keys(rows: pl.DataFrame) -> list[str]:
 
 
 def _date_bounds(rows: pl.DataFrame) -> tuple[datetime, datetime]:
-    """Return the first day of the rows and the day after the last, at midnight."""
+    """Return midnight of the first day in *rows*, and midnight after the last day."""
     first: Any = rows["ChargePeriodStart"].min()
     last: Any = rows["ChargePeriodStart"].max()
     start = first.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -336,7 +337,7 @@ def _date_bounds(rows: pl.DataFrame) -> tuple[datetime, datetime]:
 
 
 def _most_expensive_categories(rows: pl.DataFrame) -> tuple[str, ...]:
-    """Return the five service categories that cost most, of those that cost anything."""
+    """Return the names of the five service categories with the highest positive cost."""
     sums = rows.drop_nulls("ServiceCategory").group_by("ServiceCategory").agg(pl.col("BilledCost").sum())
     paid = sums.filter(pl.col("BilledCost") > 0).sort("BilledCost", "ServiceCategory", descending=True)
     return tuple(paid["ServiceCategory"].to_list()[:5])

@@ -18,7 +18,7 @@ _OF_NO_SERVICE = {"ServiceName": "Other", "ServiceCategory": "Other", "ServiceSu
 
 
 def window(account: SubAccount) -> dict[str, str | None]:
-    """Return the columns that say whose charge a row is."""
+    """Return the FOCUS columns that identify the provider, billing account and sub-account of *account*."""
     provider = account.provider
     return {
         "ProviderName": provider.name, "PublisherName": provider.publisher, "InvoiceIssuerName": provider.publisher,
@@ -31,7 +31,10 @@ def window(account: SubAccount) -> dict[str, str | None]:
 def extra_rows(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> list[dict[str, Any]]:
-    """Return the further rows of *world*, money in micro-units of the billing currency."""
+    """Return all charges of *world* but hourly usage: commitments, taxes, credits.
+
+    Money is in micro-units of the billing currency.
+    """
     draws = Draws(world.seed, "extras")
     rows = [
         *_commitment_rows(world),
@@ -44,7 +47,7 @@ def extra_rows(
 
 
 def budgets(world: World) -> pl.DataFrame:
-    """Return budget and forecast of each sub-account (but the closed one) and month, in whole micro-USD."""
+    """Return a row per sub-account (but the closed one) and month with its budget and forecast in micro-USD."""
     draws = Draws(world.seed, "budgets")
     rows = [
         (one.sub_id, f"{start:%Y-%m}", 100 * MICRO * draws.integer(5, 120), 100 * MICRO * draws.integer(5, 120))
@@ -60,7 +63,7 @@ def budgets(world: World) -> pl.DataFrame:
 def _cost_row(
     account: SubAccount, category: str, start: datetime, end: datetime, cost: int, **overrides: Any
 ) -> dict[str, Any]:
-    """Return a row with all four costs *cost*, and the columns *overrides* replaced."""
+    """Return a charge from *start* to *end*, all four FOCUS costs set to *cost* (micro-units), *overrides* replaced."""
     return {
         **window(account),
         "InvoiceId": f"INV-{account.billing_id}-{start:%Y%m}",
@@ -73,6 +76,7 @@ def _cost_row(
 
 
 def _service_columns(resource: Resource) -> dict[str, Any]:
+    """Return the FOCUS columns that name the service of *resource*."""
     return {
         "ServiceName": resource.service,
         "ServiceCategory": resource.category,
@@ -86,7 +90,7 @@ def _billing_month(world: World, moment: datetime) -> tuple[datetime, datetime]:
 
 
 def _commitment_rows(world: World) -> Iterator[dict[str, Any]]:
-    """Yield the rows of commitments: a purchase for each month, and the unused part of each hour."""
+    """Yield the charges of commitments: one purchase per month, and the unused part of each day."""
     for one in world.commitments:
         rate = world.rates[one.account.currency]
         hourly = one.hourly_micros * MICRO // rate
@@ -109,7 +113,7 @@ def _commitment_rows(world: World) -> Iterator[dict[str, Any]]:
 
 
 def _priced(commitment: Commitment, hourly: int, quantity: int, cost: int) -> dict[str, Any]:
-    """Return the price columns of a commitment: *hourly*, *cost* in micro-units of money, *quantity* in micro-hours."""
+    """Return a commitment's price columns: *hourly* price and *cost* in micro-units, *quantity* in micro-hours."""
     by_money = commitment.category == "Spend"
     return {
         "SkuId": commitment.kind, "SkuPriceId": f"{commitment.kind}-{commitment.account.provider.name}",
@@ -121,6 +125,7 @@ def _priced(commitment: Commitment, hourly: int, quantity: int, cost: int) -> di
 
 
 def _discount_columns(commitment: Commitment) -> dict[str, Any]:
+    """Return the FOCUS columns that name the commitment discount."""
     return {
         "CommitmentDiscountId": commitment.id, "CommitmentDiscountName": commitment.kind,
         "CommitmentDiscountCategory": commitment.category,
@@ -129,7 +134,7 @@ def _discount_columns(commitment: Commitment) -> dict[str, Any]:
 
 
 def _tax_rows(world: World, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the tax rows of each sub-account and month, in the currency of its billing account."""
+    """Yield one tax charge per sub-account and month, in the currency of its billing account."""
     billed = _billed_usage(usage)
     for account in world.accounts:
         for start, end in ((world.start, world.middle), (world.middle, world.end)):
@@ -140,7 +145,7 @@ def _tax_rows(world: World, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _billed_usage(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
-    """Return the billed usage by (sub-account, month), in micro-units."""
+    """Return BilledCost summed by (sub-account, month start), in micro-units."""
     sums = usage.group_by("SubAccountId", "BillingPeriodStart").agg(pl.col("BilledCost").sum())
     return {(sub, start): cost for sub, start, cost in sums.rows()}
 
@@ -148,7 +153,7 @@ def _billed_usage(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
 def _anomaly_credits(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield hourly credit rows: some hide an anomaly in the sum, others look like one."""
+    """Yield hourly credits: some cancel a planted anomaly in the sum, others alone look like an anomaly."""
     for one in distractions:
         if "credit" not in one.kind:
             continue
@@ -169,7 +174,7 @@ def _anomaly_credits(
 
 
 def _other_credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield credits of sub-accounts, corrections, a refund of a closed account, and a negative bill."""
+    """Yield credits of sub-accounts, corrections, the refund of a closed account, and a negative bill."""
     billed = _billed_usage(usage)
     tags = {one.account.sub_id: one.tags for one in world.resources if one.tags and '"application"' in one.tags}
     for account in world.accounts:

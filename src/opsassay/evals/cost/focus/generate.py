@@ -35,7 +35,7 @@ class CostTables:
 
     @cached_property
     def connection(self) -> Any:
-        """A DuckDB connection to the tables, for the grader's own statements; use a cursor of it in each thread."""
+        """A DuckDB connection to the tables for the grader's statements; each thread needs its own cursor of it."""
         import duckdb
 
         connection = duckdb.connect(":memory:", config={"threads": 1})
@@ -56,7 +56,7 @@ class CostData(CostTables):
 
 @lru_cache(maxsize=4)
 def cost_data(seed: int) -> CostData:
-    """Return the cost data of *seed*: more than 100,000 rows over two whole months."""
+    """Return the generated cost data of *seed*: more than 100,000 FOCUS rows over two whole months, and their truth."""
     world = make_world(seed)
     planted, distractions = plant(world)
     usage = pl.concat(
@@ -79,7 +79,10 @@ def cost_data(seed: int) -> CostData:
 
 
 def write_tables(data: CostTables, folder: Path) -> dict[str, Path]:
-    """Write the tables of *data* as parquet files into *folder* and return them by name; the same bytes every time."""
+    """Write the tables of *data* as Parquet files into *folder*; return the path by table name.
+
+    The bytes are reproducible.
+    """
     files = {name: folder / f"{name}.parquet" for name in data.tables}
     for name, frame in data.tables.items():
         write_table(files[name], frame)
@@ -87,17 +90,17 @@ def write_tables(data: CostTables, folder: Path) -> dict[str, Path]:
 
 
 def _raw_schema() -> dict[str, Any]:
-    """Return the polars types of the FOCUS columns, with money and quantities as whole micro-units."""
+    """Return the polars type by FOCUS column while generating: money and quantities are integers in micro-units."""
     return {name: pl.Int64() if isinstance(kind, pl.Decimal) else kind for name, kind in frame_schema(COSTS).items()}
 
 
 def _decimal_of_micro(name: str) -> pl.Expr:
-    """Return the column *name* of whole micro-units as an exact decimal."""
+    """Return the expression that turns the micro-unit integers of column *name* into exact decimals."""
     return (pl.col(name).cast(pl.Decimal(38, 0)) * pl.lit("0.000001").cast(pl.Decimal(7, 6))).cast(pl.Decimal(18, 6))
 
 
 def _sort_and_convert(raw: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows in their order, costs in whole currency units."""
+    """Return *raw* sorted by time, account and resource, its amounts converted from micro-units to decimals."""
     order = ["ChargePeriodStart", "SubAccountId", "ResourceId", "ChargeDescription", "BilledCost", "EffectiveCost"]
     return _convert_micro(raw.sort(order, nulls_last=True, maintain_order=True), COSTS)
 
@@ -111,7 +114,7 @@ def _convert_micro(raw: pl.DataFrame, table: str) -> pl.DataFrame:
 def _usage_rows(
     world: World, number: int, resource: Resource, planted: list[Planted], distractions: list[Distraction]
 ) -> pl.DataFrame:
-    """Return the hourly rows of resource *number*, money in micro-units of the billing currency."""
+    """Return a row per hour of resource *number* of *world*; money is in micro-units of the billing currency."""
     draws = Draws(world.seed, "noise", str(number))
     hours = world.hours
     noise = 1000 - NOISE + draws.integers(hours, 0, NOISE) + draws.integers(hours, 0, NOISE)
@@ -159,7 +162,7 @@ def _usage_rows(
 
 
 def season(world: World, resource: Resource) -> Ints:
-    """Return the load profile of *resource* for every hour of the world, permille, by the clock of its zone."""
+    """Return the load of *resource* for every hour of *world* in permille of its base, by local time."""
     zone = ZoneInfo(resource.zone)
     found = []
     for hour in range(world.hours):
@@ -171,7 +174,7 @@ def season(world: World, resource: Resource) -> Ints:
 def _distraction_masks(
     hours: int, number: int, distractions: list[Distraction]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return in which hours resource *number* is billed in another currency, and in which in another unit."""
+    """Return two masks over hours: billed in another currency, billed in another unit (resource *number*)."""
     spans = {kind: np.zeros(hours, dtype=bool) for kind in ("currency", "unit")}
     for one in distractions:
         if one.resource == number and one.kind in spans:
@@ -185,7 +188,7 @@ def _unit_price(resource: Resource) -> int:
 
 
 def _period_columns(world: World) -> list[pl.Expr]:
-    """Return the billing and charge period columns that follow from the start of an hourly charge."""
+    """Return the expressions for the billing and charge period columns of hourly charges."""
     first = pl.col("ChargePeriodStart") < pl.lit(world.middle)
     return [
         (pl.col("ChargePeriodStart") + pl.duration(hours=1)).alias("ChargePeriodEnd"),
@@ -198,7 +201,7 @@ def _period_columns(world: World) -> list[pl.Expr]:
 
 
 def _constant_columns(resource: Resource) -> dict[str, str | None]:
-    """Return the columns that are the same in every hour of the resource."""
+    """Return the FOCUS columns whose value is the same in every hour of *resource*."""
     provider, account, commitment = resource.account.provider, resource.account, resource.commitment
     return {
         **window(account),

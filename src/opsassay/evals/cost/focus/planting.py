@@ -64,7 +64,7 @@ class Distraction:
 
 
 def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
-    """Return the anomalies planted into *world*, and the distractions that only look like them."""
+    """Return the anomalies to plant into *world*, and distractions that look like anomalies but are none."""
     planted: list[Planted] = []
     distractions: list[Distraction] = []
     for area in AREAS.values():
@@ -85,7 +85,10 @@ def _plant_event(
     resources: Sequence[int],
     taken: list[tuple[int, int, int]],
 ) -> Planted:
-    """Return an anomaly of *kind* at a time not in *taken*, (resource, start, end), and its hourly factors (1/1000)."""
+    """Return a random anomaly of *kind* in one of *resources*, at hours that are not in *taken*.
+
+    *taken* has (resource, first hour, hour after the last) and gains the new one; factors are in permille of cost.
+    """
     low, high = _LENGTHS[kind]
     length = draws.integer(low, high)
     if AREAS[area].daily:
@@ -109,9 +112,10 @@ def _draw_event_slot(
     length: int,
     step: int = 1,
 ) -> tuple[int, int]:
-    """Return one of *resources* and the hour, a multiple of *step*, at which an event of *length* hours starts.
+    """Return a random one of *resources* and the hour, a multiple of *step*, where an event of *length* hours starts.
 
-    It is added to *used_slots* (resource, from, to). Events of a resource lie APART_H apart and take at most MOST_H hours.
+    It is added to *used_slots* (resource, from, to). Events of a resource lie APART_H apart and take at most MOST_H
+    hours.
     """
     while True:
         resource = draws.choice(resources)
@@ -127,7 +131,7 @@ def _plant_distractions(
     draws: Draws, world: World, area: str, resources: Sequence[int], used_slots: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
-    """Return what looks like an anomaly in the area and is none: credits, or changes of currency and unit."""
+    """Return charges in *area* that look like anomalies but are none: credits, changes of currency or unit."""
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
@@ -150,6 +154,6 @@ def _plant_distractions(
 
 
 def _hours_taken(slot: tuple[int, int], length: int) -> tuple[int, int, int]:
-    """Return (resource, first hour, hour after the last)."""
+    """Return (resource, first hour, hour after the last) of an event at *slot* (resource, first hour)."""
     resource, start = slot
     return resource, start, start + length

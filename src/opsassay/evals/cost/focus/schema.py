@@ -28,7 +28,7 @@ COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budg
 
 
 def _read_known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
-    """Return by table and column its (kind, meaning), from columns.yaml."""
+    """Return (kind, meaning) by table and column, as columns.yaml declares them."""
     tables = packaged_yaml(__package__, "columns.yaml")
     return {table: {name: (kind, meaning) for name, (kind, meaning) in rows.items()} for table, rows in tables.items()}
 
@@ -38,18 +38,18 @@ TABLES = _read_known_tables()
 
 
 def frame_schema(table: str) -> pl.Schema:
-    """Return the polars types of *table* by column, in order."""
+    """Return the polars type by column of *table*, in column order."""
     return pl.Schema({name: DTYPES[kind] for name, (kind, _) in TABLES[table].items()})
 
 
 def own_schema() -> pl.Schema:
-    """Return the polars types of a team's own costs table: those of `COSTS`, amounts with 12 decimals."""
+    """Return the polars types of the table of a team's own costs: as `COSTS`, amounts with 12 decimals."""
     decimal = pl.Decimal(38, 12)
     return pl.Schema({n: decimal if isinstance(t, pl.Decimal) else t for n, t in frame_schema(COSTS).items()})
 
 
 def describe_columns(table: str, schema: pl.Schema) -> str:
-    """Return a line of text for each column of *table*, whose types are in *schema*: name, type in DuckDB, meaning."""
+    """Return a line of text for each column in *schema*: name, DuckDB type, meaning in *table*."""
     types = {"text": "VARCHAR", "time": "TIMESTAMPTZ", "integer": "BIGINT"}
     decimals = {name: f"DECIMAL({t.precision},{t.scale})" for name, t in schema.items() if isinstance(t, pl.Decimal)}
     return "\n".join(
@@ -63,14 +63,14 @@ IDLE_ONE_IN = 6
 
 
 def resource_days(world: World) -> pl.DataFrame:
-    """Return a row for each resource and day (UTC); quantities are whole micro-units."""
+    """Return a row per resource and UTC day with capacity, use and forecast, in whole micro-units."""
     return pl.concat(_daily_utilization(world, number, one) for number, one in enumerate(world.resources)).sort(
         "Day", "ResourceId"
     )
 
 
 def _daily_utilization(world: World, number: int, resource: Resource) -> pl.DataFrame:
-    """Return capacity, use and forecast of resource *number* for every day."""
+    """Return a row per day with capacity, use and forecast of resource *number*, in whole micro-units."""
     draws, days = Draws(world.seed, "days", str(number)), world.hours // 24
     hourly = draws.integer(4, 64) * MICRO
     capacity = hourly * 24 * draws.integers(days, 500, 1000) // 1000

@@ -30,7 +30,7 @@ class Provider:
 
 
 def _read_provider(row: dict[str, Any]) -> Provider:
-    """Return the provider of a row of YAML."""
+    """Return the cloud provider that one entry of the YAML file describes."""
     tables = {name: tuple(map(tuple, row[name])) for name in ("regions", "services")}
     return Provider(**{**row, "currencies": tuple(row["currencies"]), **tables})
 
@@ -108,7 +108,7 @@ AREAS = {row["name"]: Area(**row) for row in packaged_yaml(__package__, "areas.y
 
 
 def profile(name: str, weekday: int, hour: int) -> int:
-    """Return the share of a resource's base cost that falls on one hour of a weekday (Monday is 0), permille."""
+    """Return the load of profile *name* at a local *hour* and *weekday* (Monday is 0), in permille of the base load."""
     weekend = weekday >= 5
     if name == "office":
         return (600 if weekend else 1000) + (0 if weekend else max(0, 500 - 80 * abs(hour - 13)))
@@ -151,17 +151,17 @@ class World:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The service categories that every world has costs in."""
+        """The service categories that occur in the costs of every seed."""
         return CATEGORIES
 
     @property
     def hours(self) -> int:
-        """The number of hours from start to end."""
+        """The number of hours that the cost data spans."""
         return int((self.end - self.start).total_seconds()) // 3600
 
 
 def make_world(seed: int) -> World:
-    """Return the synthetic company of *seed*, whose costs are generated; the same in every process."""
+    """Return the synthetic company of *seed*: its accounts, resources and commitments, whose costs are generated."""
     draws = Draws(seed, "world")
     year, month = draws.integer(2023, 2025), draws.choice((2, 3, 9, 10))  # clocks are changed in one of the two months
     start, middle, end = (datetime(year, month + n, 1, tzinfo=UTC) for n in range(3))
@@ -187,7 +187,7 @@ def make_world(seed: int) -> World:
 
 
 def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
-    """Return drawn accounts of every provider, and two that should not be counted (refunded, closed)."""
+    """Return random sub-accounts of every provider, then two that questions exclude (refunded, closed)."""
     names = iter(draws.sample(NAMES, len(NAMES)))
     found = []
     for provider in PROVIDERS:
@@ -205,12 +205,12 @@ def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
 
 
 def _open_accounts(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
-    """Return the provider's accounts without the closed and the refunded one."""
+    """Return the sub-accounts of *provider* without the refunded and the closed one."""
     return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
 
 
 def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
-    """Return a drawn savings plan or reserved instance of the account."""
+    """Return a random savings plan or reserved instance of *account*."""
     spend = draws.integer(0, 1) == 1
     kind = "Savings Plan" if spend else "Reserved Instance"
     return Commitment(
@@ -220,7 +220,7 @@ def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
 
 
 def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
-    """Return a drawn resource of *area*, where an anomaly may be planted."""
+    """Return a random resource of *area*, in which anomalies may be planted."""
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
@@ -230,7 +230,7 @@ def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
 
 
 def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
-    """Return a drawn resource of any service, paid under *commitment* if given."""
+    """Return a random resource of any service, which is paid under *commitment* unless that is None."""
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),
@@ -241,7 +241,7 @@ def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment |
 
 
 def _draw_tags(draws: Draws) -> str | None:
-    """Return a resource's tags as bills show them: complete, incomplete, with empty values, missing, or the text NULL."""
+    """Return random tags as JSON text: complete, incomplete, with empty values, the text NULL, or None."""
     kind = draws.integer(0, 11)
     if kind in (0, 1):
         return None if kind else "NULL"

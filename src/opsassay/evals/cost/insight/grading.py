@@ -17,7 +17,7 @@ SLACK = Fraction(1, 10**9)
 
 
 def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
-    """Return the metrics ``passed`` and ``cells_right`` of an answer's *rows*."""
+    """Return the metrics ``passed`` (0 or 1) and ``cells_right`` (F1) of an answer's *rows* to *question*."""
     problem = difference(question.template, question.key, rows)
     return {
         "passed": pass_metric(problem is None, "" if problem is None else _find_misreading(question, rows) or problem),
@@ -26,12 +26,12 @@ def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
 
 
 def pass_metric(passed: bool, reason: str = "") -> Metric:
-    """Return the metric 1 or 0, with the *reason* for a 0."""
+    """Return a metric of value 1 if *passed*, else 0 with the *reason*."""
     return Metric(value=float(passed), status=MetricStatus.SCORED, reason=reason)
 
 
 def _find_misreading(question: Question, rows: Sequence[Row]) -> str | None:
-    """Return the name of the misreading whose answer *rows* are, None when they fit none."""
+    """Return the description of the known misreading whose answer equals *rows*, None without one."""
     for name in question.template.mistakes:
         if difference(question.template, question.misread(name), rows) is None:
             return MISTAKES[name][0]
@@ -39,7 +39,7 @@ def _find_misreading(question: Question, rows: Sequence[Row]) -> str | None:
 
 
 def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
-    """Return the first difference between *rows* and the right answer *key*, None without one."""
+    """Return the sentence on the first difference between *rows* and the right answer *key*, None without one."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     given = {_name_of_row(template, row): row for row in rows}
     if missing := next((name for row in key.required if (name := _name_of_row(template, row)) not in given), None):
@@ -62,7 +62,7 @@ def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str
 
 
 def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
-    """Return the F1 score over cells, 2 * right / (given + asked for); *key* holds the right rows."""
+    """Return the F1 score over cells, 2 * right / (given + expected), of *rows* against the right answer *key*."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     fields = [one.name for one in template.fields if one.kind != "name"]
     right = sum(
@@ -75,12 +75,12 @@ def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> fl
 
 
 def _name_of_row(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
-    """Return the values that identify the row, as text."""
+    """Return the values of the fields that identify *row*, as texts."""
     return tuple(str(row[name]) for name in template.names)
 
 
 def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
-    """Whether field *name* is right: a number within its tolerance, any of several names, or equal."""
+    """Return whether field *name* of *row* is right: a number within tolerance, one of several texts, or equal."""
     value, right = row[name], expected[name]
     if isinstance(right, Fraction):
         tolerance = next(one.tolerance for one in template.fields if one.name == name)
@@ -89,7 +89,7 @@ def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate)
 
 
 def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
-    """Return *key* as an answer, its numbers as floats, the highest first."""
+    """Return the right answer *key* in the form of a submitted answer: floats, highest ranked row first."""
     chosen = [*key.required, *key.tied[: key.open]]
     if template.ranked is not None:
         chosen.sort(key=lambda row: number(row, template.ranked or ""), reverse=True)
@@ -98,7 +98,7 @@ def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
 
 
 def _as_plain_value(value: str | Fraction | frozenset[str]) -> str | float:
-    """Return a value of the key for JSON; of several right ones the first."""
+    """Return a value of the right answer as JSON has it; of several right texts the first."""
     if isinstance(value, Fraction):
         return float(value)
     return min(value) if isinstance(value, frozenset) else value

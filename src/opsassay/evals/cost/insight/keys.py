@@ -83,15 +83,15 @@ class OwnCosts(Billed, Protocol):
 
     @property
     def reading(self) -> OwnReading:
-        """The currency of the costs and the tag key of applications."""
+        """The currency of the costs, and the tag key that names the application."""
 
     @property
     def empty(self) -> tuple[str, ...]:
-        """The amount columns that some rows lack."""
+        """The names of amount columns that are NULL in some rows."""
 
     @property
     def data(self) -> CostTables:
-        """The tables of the costs."""
+        """The DuckDB and polars tables with the costs."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Question:
 
     @cached_property
     def data(self) -> CostTables:
-        """The cost tables that the question is about."""
+        """The DuckDB and polars tables with the costs that the question is about."""
         return cost_data(self.seed) if self.costs is None else self.costs.data
 
     @cached_property
     def terms(self) -> Terms:
-        """The drawn parameters of the question, such as its window."""
+        """The random parameters of the question: window, time zone, which charges count, number of rows."""
         draws = Draws(self.seed, "question", self.template.name)
         if self.costs is None:
             return self.template.terms(draws, make_world(self.seed))
@@ -120,7 +120,7 @@ class Question:
 
     @property
     def about(self) -> str:
-        """The KPI that the question belongs to."""
+        """The name of the KPI that the question asks for."""
         return self.template.kpi
 
     @property
@@ -130,22 +130,22 @@ class Question:
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """The names of its scripted solvers: right, constant, one that queries a missing column, and misreadings."""
+        """The names of its scripted solvers: right, constant, one with a missing column, and misreadings."""
         return ("right", "constant", "hallucinated_column", *self.template.mistakes)
 
     @property
     def goal(self) -> str:
-        """The text of the question with its conventions and the fields of its answer."""
+        """The text for the agent: question, conventions (such as which charges count) and answer fields."""
         return self._with_fields(self.template.prompt(self.terms))
 
     @property
     def terse_goal(self) -> str:
-        """The text of the question without its conventions, with the fields of its answer."""
+        """The text for the agent without conventions: the question and the fields of the answer."""
         question, mark, _ = self.template.prompt(self.terms).rpartition("?")
         return self._with_fields(question + mark)
 
     def _with_fields(self, question: str) -> str:
-        """Return *question* with the fields that each row of its answer has."""
+        """Return the text *question* followed by the fields that each row of the answer must have."""
         fields = "\n".join(f"- {one.name}: {_describe_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
         return (
             f"{question}\n\n"
@@ -154,7 +154,7 @@ class Question:
 
     @cached_property
     def key(self) -> Key:
-        """The right answer; raises OperationError when the two implementations disagree."""
+        """The right answer; raises OperationError when DuckDB and polars compute different rows."""
         by_sql = sorted_rows(self.by_sql(self.terms), self.template)
         by_frame = sorted_rows(self.by_frame(), self.template)
         plain = [{name: row[name] for name in (f.name for f in self.template.fields)} for row in by_sql]
@@ -163,26 +163,26 @@ class Question:
         return cut(by_sql, self.template, self.terms)
 
     def by_sql(self, terms: Terms) -> list[KeyRow]:
-        """Return all candidate rows as DuckDB computes them."""
+        """Return the rows of all groups (before the top ones are chosen) for *terms*, as DuckDB computes them."""
         return rows_of(statement_rows(self.data, self.template.sql(terms)), self.template.fields)
 
     def by_frame(self) -> list[KeyRow]:
-        """Return all candidate rows as polars computes them."""
+        """Return the rows of all groups (before the top ones are chosen), as polars computes them."""
         return list(self.template.frame(self.data.tables, self.terms))
 
     def misread(self, mistake: str) -> Key:
-        """Return the answer that the misreading *mistake* leads to."""
+        """Return the wrong answer that the misreading called *mistake* leads to."""
         terms = MISTAKES[mistake][1](self.terms)
         return cut(self.by_sql(terms), self.template, terms)
 
 
 def _describe_kind(kind: str) -> str:
-    """Return the kind of a field in words for the question: "text", "text YYYY-MM-DD" or "number"."""
+    """Return how the goal describes a field of *kind*: "text", "text YYYY-MM-DD" or "number"."""
     return {"name": "text", "date": "text YYYY-MM-DD", "number": "number"}[kind]
 
 
 def statement_rows(data: CostTables, sql: str) -> list[dict[str, Any]]:
-    """Return the rows of the grader's own SQL statement over the tables of *data*."""
+    """Return the rows of the statement *sql* over the tables of *data*, by column name."""
     cursor = data.connection.cursor().execute(sql)
     columns = [column[0] for column in cursor.description]
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

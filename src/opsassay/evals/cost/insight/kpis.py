@@ -20,18 +20,18 @@ from opsassay.evals.runner.draws import Draws
 
 
 def _effective_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time, whose EffectiveCost is read."""
+    """Draw a window of 12 to 26 days; the cost is EffectiveCost."""
     _, terms = part_of(draws, billed)
     return Terms("EffectiveCost", terms.first, terms.last)
 
 
 def _usage_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
-    """Return the rows of usage that are no corrections."""
+    """Return the charges in the window of *terms* that are usage and no corrections."""
     return frame_rows(tables, terms).filter((pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null())
 
 
 def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider the share of usage under commitments, and the wasted share of these, in percent."""
+    """Return per provider the percent of usage cost under commitments, and of commitments left unused."""
     status = pl.col("CommitmentDiscountStatus")
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(
         pl.col("pico").filter(status == "Used").sum().alias("used"),
@@ -48,7 +48,7 @@ COMMITMENTS = template("commitments", _effective_terms, _commitment_frame)
 
 
 def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider what was paid as a percentage of list prices."""
+    """Return per provider the cost of usage as a percentage of its list price."""
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(pl.col("pico", "ListCost_pico").sum())
     return [
         {"provider": name, "effective_rate_percent": share(paid, at_list)}
@@ -61,7 +61,7 @@ EFFECTIVE_RATE = template("effective-rate", _effective_terms, _savings_frame)
 
 
 def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the share of cost whose rows have all tags, in percent."""
+    """Return per sub-account the percent of cost in rows that have all required tags."""
     complete = pl.all_horizontal(pl.col(tag).is_not_null() for tag in TAGS)
     sums = frame_rows(tables, terms).group_by("SubAccountId").agg(
         pl.col("pico").filter(complete).sum().alias("part"), pl.col("pico").sum().alias("whole")
@@ -72,7 +72,7 @@ def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _tag_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time and a time zone; rows with a negative cost are left out."""
+    """Draw a window of 12 to 26 days and a time zone; rows with a negative cost are left out."""
     _, terms = part_of(draws, billed)
     return Terms(
         "BilledCost", terms.first, terms.last, draws.choice(("Europe/Berlin", "America/New_York")), "leave_out"
@@ -83,17 +83,18 @@ TAG_POLICY = template("tag-policy", _tag_terms, _tag_frame)
 
 
 def _budget_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a time zone for the second month; the five largest rows are asked for."""
+    """Draw a time zone; the window is the second month, the answer its five largest rows."""
     last = (billed.end - timedelta(days=1)).date()
     return Terms("BilledCost", billed.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
 
 
 def _format_month(day: date) -> str:
+    """Return *day* as YYYY-MM."""
     return f"{day:%Y-%m}"
 
 
 def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account what was spent in USD, and how far that is from its budget in percent."""
+    """Return per sub-account its cost in USD, and how much that exceeds its budget, in percent of it."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     granted = tables[BUDGETS].filter(pl.col("Month") == _format_month(terms.first)).with_columns(
         (pl.col("BudgetUsd").to_physical().cast(pl.Int64) * MICRO).alias("pico")

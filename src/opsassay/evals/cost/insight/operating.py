@@ -21,18 +21,18 @@ _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category"
 
 
 def _draw_window(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time."""
+    """Draw a window of 12 to 26 days."""
     return part_of(draws, billed)[1]
 
 
 def _rows_of_window(tables: Tables, terms: Terms) -> pl.DataFrame:
-    """Return the rows within the window of *terms*, quantities in whole micro-units."""
+    """Return a row per resource and day within the window of *terms*, quantities in whole micro-units."""
     days = tables[RESOURCE_DAYS].filter(pl.col("Day").is_between(pl.lit(str(terms.first)), pl.lit(str(terms.last))))
     return days.with_columns(pl.col(pl.Decimal).to_physical().cast(pl.Int64))
 
 
 def _per_group(name: str, part: pl.Expr, total: pl.Expr, *, row_filter: pl.Expr | None = None) -> QuestionTemplate:
-    """Return the question *name* on a share per group: the sum of *part* over the sum of *total*."""
+    """Return the template of question *name*: per group, *part* in percent of *total*, over rows of *row_filter*."""
 
     def rows(tables: Tables, terms: Terms) -> list[KeyRow]:
         """Return per group the part as a percentage of the total."""
@@ -70,12 +70,12 @@ FORECAST_USAGE = _per_group(
 
 
 def _hours_in(terms: Terms) -> int:
-    """Return the hours of all days of the terms."""
+    """Return the number of hours in the window of *terms*."""
     return 24 * ((terms.last - terms.first).days + 1)
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the capacity if always at its peak, as a percentage of the capacity that there was."""
+    """Return per sub-account the capacity if always at its peak, in percent of its actual capacity."""
     each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
         (pl.col("PeakCapacityUnits").max() * _hours_in(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip
@@ -89,14 +89,14 @@ AUTOSCALING = template("autoscaling-rate", _draw_window, _scaling_frame)
 
 
 def _spend_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw one of the two months and a time zone."""
+    """Draw one of the two months as the window, and a time zone."""
     start, end = draws.choice(((billed.start, billed.middle), (billed.middle, billed.end)))
     zone = draws.choice(("Europe/Berlin", "Asia/Kolkata"))
     return Terms("BilledCost", start.date(), (end - timedelta(days=1)).date(), zone)
 
 
 def _spend_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account how close forecast and spending are, and forecast and budget, in percent."""
+    """Return per sub-account 100% less the forecast's error, and forecast above budget, both in percent."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     month = tables[BUDGETS].filter(pl.col("Month") == f"{terms.first:%Y-%m}").with_columns(
         pl.col("BudgetUsd", "ForecastUsd").to_physical().cast(pl.Int64) * MICRO

@@ -42,7 +42,7 @@ class OwnQuestion:
 
 
 def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> QuestionTemplate:
-    """Return the question template *name* with answer fields in *currency* and the given *mistakes*."""
+    """Return the question template *name* with amounts in *currency* and the distinguishable *mistakes*."""
     given, end = QUESTIONS[name], f"_{currency.lower()}"
     named = {one.name: one.name.replace("_usd", end) for one in given.fields}
     fields = (replace(f, name=named[f.name], meaning=f.meaning.replace("USD", currency)) for f in given.fields)
@@ -62,7 +62,10 @@ def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> Qu
 
 
 def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestion]:
-    """Yield *count* questions of each kind that *costs* can answer, seeded from *seed* on, and why a kind is left out."""
+    """Yield *count* questions of each kind that *costs* can answer, with seeds from *seed* on.
+
+    A kind that cannot be asked is yielded once, with the reason in `why_not`.
+    """
     for name in QUESTIONS:
         tried = (_make_question(name, one, costs) for one in range(seed, seed + count * _TRIES))
         if why := _why_left_out(name, costs):
@@ -80,7 +83,7 @@ def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestio
 
 
 def _why_left_out(name: str, costs: OwnCosts) -> str:
-    """Return why the question cannot be asked about these costs, "" when it can."""
+    """Return why questions of kind *name* cannot be asked about *costs*, "" when they can."""
     if name in LEFT_OUT:
         return LEFT_OUT[name]
     if name in BY_APPLICATION and costs.reading.tag is None:
@@ -93,7 +96,7 @@ def _why_left_out(name: str, costs: OwnCosts) -> str:
 
 
 def _make_question(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
-    """Return the question *name* of *seed* with those mistakes that change its answer, and its terms."""
+    """Return the question *name* of *seed*, with the misreadings that change its answer, and its parameters."""
     question = Question(own_template(name, costs.reading.currency), seed, costs)
     why = _why_unusable(question)
     mistakes = (one for one in QUESTIONS[name].mistakes if not why and _changes_answer(question, one, costs.empty))
@@ -101,7 +104,7 @@ def _make_question(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, 
 
 
 def _why_unusable(question: Question) -> str:
-    """Return why *question* cannot be asked, '' when it can."""
+    """Return why *question* has no sure answer or none at all, '' when it can be asked."""
     import duckdb
 
     try:
@@ -119,7 +122,7 @@ def _why_unusable(question: Question) -> str:
 
 
 def _changes_answer(question: Question, mistake: str, empty: Collection[str]) -> bool:
-    """Whether *mistake* gives an answer that the grader tells from the right one."""
+    """Return whether the misreading *mistake* has an answer that the grader tells from the right one."""
     if MISTAKES[mistake][1](question.terms).cost in empty:
         return False
     answer = answer_of(question.template, question.misread(mistake))

@@ -40,30 +40,30 @@ class OwnData(Noun):
 
     @property
     def middle(self) -> datetime:
-        """The start of the last month that was billed."""
+        """The midnight at which the last billed month starts, or the first billed day if that is later."""
         return max(self.start, self.end.replace(day=1))
 
     @property
     def reading(self) -> OwnReading:
-        """The currency of the costs and the tag key of applications."""
+        """The currency of the costs, and the tag key that names the application."""
         return OwnReading(self.currency, self.tag)
 
     @property
     def path(self) -> Path:
-        """The path of the table."""
+        """The path of the Parquet file, whose name is the SHA-256 of its content."""
         return self.root / TABLE_FOLDER / f"{self.sha256}.parquet"
 
     @cached_property
     def data(self) -> CostTables:
-        """The table; raises DatapackError when its content does not match its name, a hash."""
+        """The tables read from `path`; raises DatapackError when the content does not match its SHA-256."""
         return _read_tables(self.path)
 
     def located(self, root: Path) -> OwnData:
-        """Return a copy whose table is below *root*."""
+        """Return a copy that expects its Parquet file in the store at *root*."""
         return self.model_copy(update={"root": root})
 
     def keep(self, root: Path) -> None:
-        """Write the table below *root*, unless it is there."""
+        """Copy the Parquet file into the store at *root*, unless it is there."""
         kept = self.located(root).path
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class OwnData(Noun):
 
 @lru_cache(maxsize=2)
 def _read_tables(path: Path) -> CostTables:
-    """Return the costs in *path*, whose name is their digest; raises DatapackError when they differ."""
+    """Return the tables of the Parquet file *path*; raises DatapackError when its SHA-256 is not its name."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -86,7 +86,10 @@ def _read_tables(path: Path) -> CostTables:
 
 
 def keep_export(export: CostExport, root: Path) -> OwnData:
-    """Write the table of *export* below *root*; return its description for tasks. Raises UserError for too few days."""
+    """Write the charges of *export* as Parquet below *root*; return their description.
+
+    Raises UserError for too few days.
+    """
     days = (export.end - export.start).days
     if days < FEWEST_DAYS:
         raise UserError(f"The export covers {days} days; questions need {FEWEST_DAYS} or more.")

@@ -18,7 +18,7 @@ ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 
 def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tuple[int, Terms]:
-    """Draw a window of *low* to *high* days within what was billed; return its length and terms over BilledCost."""
+    """Draw a window of *low* to *high* days within the billed time; return (its days, terms over BilledCost)."""
     days = (billed.end - billed.start).days
     length = draws.integer(min(low, days - BEFORE - AFTER), min(high, days - BEFORE - AFTER))
     first = (billed.start + timedelta(days=draws.integer(BEFORE, days - length - AFTER))).date()
@@ -26,13 +26,13 @@ def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tupl
 
 
 def _category_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time and two service categories."""
+    """Draw a window of 12 to 26 days and two service categories."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(billed.categories, 2))))
 
 
 def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per chosen category its cost in USD."""
+    """Return per drawn service category its cost in USD."""
     rows = frame_rows(tables, terms).filter(pl.col("ServiceCategory").is_in(terms.chosen))
     return [
         {"category": name, "cost_usd": dollars(pico)}
@@ -44,13 +44,13 @@ CATEGORY_COST = template("category-cost", _category_terms, _category_frame)
 
 
 def _top_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time, and how many of the largest rows are asked for."""
+    """Draw a window of 12 to 26 days, and the number of largest rows to answer with."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, top=draws.integer(3, 5))
 
 
 def _top_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per application its cost in USD."""
+    """Return per application its cost in USD, before the largest are chosen."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     return [
         {"application": name, "cost_usd": dollars(pico)}
@@ -62,13 +62,13 @@ TOP_APPLICATIONS = template("top-applications", _top_terms, _top_frame)
 
 
 def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days of the billed time; rows with a negative cost are left out."""
+    """Draw a window of 12 to 26 days; rows with a negative cost are left out."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, negative="leave_out")
 
 
 def _allocation_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider the share of cost that an application is named for, in percent."""
+    """Return per provider the percent of cost in rows with an application tag."""
     rows = frame_rows(tables, terms).with_columns(
         pl.when(pl.col("application").is_null()).then(0).otherwise("pico").alias("allocated")
     )
@@ -80,13 +80,13 @@ ALLOCATION = template("allocation", _allocation_terms, _allocation_frame)
 
 
 def _peak_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 12 to 26 days and a time zone; negative costs are left out, the five largest rows are asked for."""
+    """Draw a window of 12 to 26 days and a time zone; negative costs are left out, five rows are asked for."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
 
 def _cost_by_day(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
-    """Return the cost in picodollars by application and day."""
+    """Return the cost in picodollars by application, then by day."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     sums = rows.group_by("application", "day").agg(pl.col("pico").sum())
     found: dict[str, dict[str, int]] = {}
@@ -96,7 +96,7 @@ def _cost_by_day(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
 
 
 def _peak_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per application its dearest day against its average day, with all days of that cost."""
+    """Return per application its highest daily cost, its mean daily cost, their ratio, and the days of the highest."""
     days = (terms.last - terms.first).days + 1
     rows: list[KeyRow] = []
     for name, costs in _cost_by_day(tables, terms).items():
@@ -125,7 +125,7 @@ def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _variance_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw 8 to 10 days and a time zone; negative costs are left out, the five largest rows are asked for."""
+    """Draw a window of 8 to 10 days and a time zone; negative costs are left out, five rows are asked for."""
     _, terms = part_of(draws, billed, 8, 10)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
@@ -134,13 +134,13 @@ DAILY_VARIANCE = template("daily-variance", _variance_terms, _variance_frame)
 
 
 def _credit_terms(draws: Draws, billed: Billed) -> Terms:
-    """Return the whole billed time; the five largest rows are asked for."""
+    """Return the whole billed time as the window; five rows are asked for."""
     del draws
     return Terms("BilledCost", billed.start.date(), (billed.end - timedelta(days=1)).date(), top=5)
 
 
 def _credit_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the credits as a percentage of its charges."""
+    """Return per sub-account the credits in percent of its charges."""
     rows = frame_rows(tables, terms)
     sums = rows.group_by("SubAccountId").agg(
         pl.col("pico").filter(pl.col("pico") < 0).sum().alias("back"),

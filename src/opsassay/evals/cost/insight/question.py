@@ -43,7 +43,7 @@ class Billed(Protocol):
 
     @property
     def middle(self) -> datetime:
-        """A midnight within the billed time, at the start of a month if there is one."""
+        """A midnight within the billed time, at the start of a month if it contains one."""
 
     @property
     def end(self) -> datetime:
@@ -51,7 +51,7 @@ class Billed(Protocol):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The values of ServiceCategory."""
+        """The service categories that have costs."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Terms:
     own: OwnReading | None = None
 
     def moved(self, days: int) -> Terms:
-        """Return the terms with the window *days* days later."""
+        """Return a copy whose window starts and ends *days* days later."""
         return replace(self, first=self.first + timedelta(days=days), last=self.last + timedelta(days=days))
 
 
@@ -110,7 +110,7 @@ class QuestionTemplate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that identify a row."""
+        """The names of the answer fields that identify a row."""
         return tuple(one.name for one in self.fields if one.kind == "name")
 
 
@@ -124,9 +124,9 @@ class Key:
 
 
 def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key:
-    """Return the right answer made of the candidate *rows*: the highest ones; ties at the cut may be chosen freely.
+    """Return the right answer from all groups' *rows*: the `top` highest; of tied ones at the limit any will do.
 
-    Values that are within the tolerance of one another are tied: who rounds as allowed cannot tell them apart.
+    Values within the tolerance of one another are tied, since allowed rounding cannot tell them apart.
     """
     top = terms.top
     if template.ranked is None or top is None or len(rows) <= top:
@@ -140,14 +140,14 @@ def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key
 
 
 def number(row: KeyRow, name: str) -> Fraction:
-    """Return the number in field *name* of a row of a right answer."""
+    """Return the number in field *name* of a row of a right answer, exactly."""
     value = row[name]
     assert isinstance(value, Fraction)
     return value
 
 
 def rows_of(results: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list[KeyRow]:
-    """Return the rows of a right answer from the *results* of its SQL; a row with a denominator of 0 is dropped."""
+    """Return answer rows from a statement's *results*: NAME is NAME_num / NAME_den; rows with NAME_den 0 drop out."""
     rows: list[KeyRow] = []
     for one in results:
         if any(not one[f"{f.name}_den"] for f in fields if f.kind == "number"):
@@ -167,5 +167,5 @@ def rows_of(results: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> li
 
 
 def sorted_rows(rows: Sequence[KeyRow], template: QuestionTemplate) -> list[KeyRow]:
-    """Return *rows* sorted by their names, so that two answers can be compared."""
+    """Return *rows* sorted by the fields that identify them, to compare two computations."""
     return sorted(rows, key=lambda row: tuple(str(row[name]) for name in template.names))

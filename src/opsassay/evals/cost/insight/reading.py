@@ -20,8 +20,9 @@ _MONEY = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 def sql_rows(terms: Terms) -> str:
     """Return the WITH clause of a statement: ``charges`` are the rows in the window, with picodollars, day and tags.
 
-    ``chosen`` are those of them that count; their column pico is the cost that is asked for. Picodollars are whole:
-    micro-units of the currency times micro-USD for one unit. A team's own amounts have 12 decimals and are not converted.
+    ``chosen`` are the charges that count; their column pico is the requested cost. Picodollars (1e-12 USD) are whole:
+    micro-units of the currency times micro-USD for one unit. A team's own amounts have 12 decimals and are not
+    converted.
     """
     tags = ", ".join(
         f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), {_pointer(key)}), ''), 'NULL') AS {tag}"
@@ -44,7 +45,7 @@ def sql_rows(terms: Terms) -> str:
 
 
 def _tag_keys(terms: Terms) -> dict[str, str]:
-    """Return the JSON key of each of TAGS."""
+    """Return the tag key in the data by each name of TAGS; a team's own key stands for "application"."""
     own = {"application": terms.own.tag} if terms.own is not None and terms.own.tag is not None else {}
     return dict(zip(TAGS, TAGS, strict=True)) | own
 
@@ -57,7 +58,7 @@ def _pointer(key: str) -> str:
 def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
     """Return the rows of `sql_rows` computed independently with polars.
 
-    Further columns: day, the TAGS, and of each cost NAME_pico; pico is the cost that is asked for.
+    Further columns: day, the TAGS, and of each cost NAME_pico; pico is the requested cost.
     """
     zone = ZoneInfo(terms.zone)
     start = datetime.combine(terms.first, datetime.min.time(), zone).astimezone(UTC)
@@ -80,7 +81,7 @@ def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
 
 
 def _with_rates(costs: pl.LazyFrame, tables: Tables, terms: Terms) -> pl.LazyFrame:
-    """Join the rate to USD in millionths, 1 for all currencies when they are not to be converted."""
+    """Return *costs* with a column rate, micro-USD per currency unit; 1,000,000 if amounts are not to be converted."""
     rates = tables[EXCHANGE_RATES].lazy().select(
         pl.col("Currency").alias("BillingCurrency"),
         pl.col("UsdPerUnit").to_physical().cast(pl.Int64).alias("rate") if terms.convert else pl.lit(10**6).alias("rate"),
@@ -89,13 +90,13 @@ def _with_rates(costs: pl.LazyFrame, tables: Tables, terms: Terms) -> pl.LazyFra
 
 
 def _pico(name: str, terms: Terms) -> pl.Expr:
-    """Return the expression for column *name* in whole picodollars, beyond 64 bits for a team's own costs."""
+    """Return the expression of column *name* in whole picodollars (1e-12); 128-bit for a team's own costs."""
     amount = pl.col(name).to_physical()
     return amount.cast(pl.Int128) if terms.own else amount.cast(pl.Int64) * pl.col("rate")
 
 
 def _tag_values(text: str, keys: Sequence[str]) -> list[str | None]:
-    """Return the values of the tags *keys* in JSON *text*; None for missing, empty or the text NULL."""
+    """Return the values of the tags *keys* in the JSON *text*, None where missing, empty or the text NULL."""
     try:
         given = json.loads(text)
     except ValueError:
@@ -105,12 +106,12 @@ def _tag_values(text: str, keys: Sequence[str]) -> list[str | None]:
 
 
 def dollars(pico: int) -> Fraction:
-    """Return picodollars in USD."""
+    """Return *pico* picodollars (1e-12 USD) in USD, exactly."""
     return Fraction(pico, PICO)
 
 
 def share(part: int, total: int) -> Fraction:
-    """Return *part* as a percentage of *total*."""
+    """Return *part* as a percentage of *total*, exactly."""
     return Fraction(100 * part, total)
 
 

@@ -22,7 +22,7 @@ _DAILY = (
 def template(
     name: str, terms: Callable[[Draws, Billed], Terms], frame: Callable[[Tables, Terms], list[KeyRow]]
 ) -> QuestionTemplate:
-    """Return the question template *name*: *terms* draws its parameters, *frame* computes its answer with polars."""
+    """Return question *name* of questions.yaml; *terms* draws its parameters, *frame* computes its rows with polars."""
     row = _TEXTS["questions"][name]
     return QuestionTemplate(
         name=name,
@@ -40,12 +40,12 @@ def template(
 
 
 def _read_field(row: dict[str, Any]) -> Field:
-    """Return the field of a row of YAML; its tolerance is exact."""
+    """Return the answer field that a map of the YAML file describes."""
     return Field(**{**row, "tolerance": Fraction(row.get("tolerance", Field.tolerance))})
 
 
 def _fill_placeholders(text: str, terms: Terms) -> str:
-    """Return *text* with the names in braces replaced by parts of *terms* and by shared phrases."""
+    """Return *text* with the names in braces replaced by values of *terms* or by shared phrases."""
     days, rows = (terms.last - terms.first).days + 1, sql_rows(terms).rstrip()
     window = f"from {terms.first} to {terms.last}, both days included"
     return text.format(
@@ -65,7 +65,7 @@ def _fill_placeholders(text: str, terms: Terms) -> str:
 
 
 def _shared_phrases(own_reading: OwnReading | None) -> dict[str, str]:
-    """Return the phrases that questions share, by placeholder; adapted to a team's own costs when given."""
+    """Return the phrases that several questions use, by placeholder; worded for a team's own costs if given."""
     words: dict[str, str] = _TEXTS["words"]
     if own_reading is None:
         return words

@@ -39,7 +39,10 @@ def perform_cost(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run one trial of a live cost task, recorded into *run_dir*, with *probes* or without. Raises OpsAssayError."""
+    """Run one trial of a live cost task and record it into *run_dir*; *probes*: measure as users meanwhile.
+
+    Raises OpsAssayError.
+    """
     block = live_task(scenario.id).cost
     operations = scenario.trigger.operations
     changes = tuple(one for one in operations if tool_of(one) in COST_TOOLS)
@@ -52,7 +55,7 @@ def perform_cost(
 
 
 def tool_of(call: OpsCall) -> str:
-    """Return the name of the tool that carries out the verb of *call*."""
+    """Return the name of the tool for *call*: its verb with underscores."""
     return call.verb.replace(" ", "_")
 
 
@@ -68,7 +71,7 @@ class CostEnvironment(TrialEnvironment):
         self._watch: CostWatch | None = None
 
     def open_tools(self) -> OperatorToolSession:
-        """Return the tools of the system and its cost, once the usual cost is known; raises OperationError."""
+        """Start the cost watch and autoscaler, set the usual cost; return the agent's tools. Raises OperationError."""
         inner = self.live.session()
         if inner.view is None:
             raise OperationError("Live cost tasks need a system that sends telemetry.")
@@ -82,7 +85,7 @@ class CostEnvironment(TrialEnvironment):
         return LiveCostToolSession(inner, self._watch, self._run_dir)
 
     def trigger(self) -> None:
-        """Apply the trigger, and wait until the cost alert fires and nothing is scaled any more; raises OperationError."""
+        """Apply the trigger, then wait until the cost alert fires and replicas are stable. Raises OperationError."""
         assert self._watch is not None
         super().trigger()
         for change in self._changes:
@@ -96,14 +99,14 @@ class CostEnvironment(TrialEnvironment):
         self._await_settled()
 
     def remove(self) -> None:
-        """Stop watching the cost, and remove the system."""
+        """Stop the cost watch and autoscaler, then remove the system."""
         try:
             self._stack.close()
         finally:
             super().remove()
 
     def _await_settled(self) -> None:
-        """Wait until the last readings agree in the number of replicas, or time is up."""
+        """Wait until the last readings have equal replica counts, or until the timeout."""
         assert self._watch is not None
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         begun = len(self._watch.readings)
@@ -115,7 +118,7 @@ class CostEnvironment(TrialEnvironment):
             time.sleep(0.2)
 
     def _set_usual_cost(self, watch: CostWatch) -> None:
-        """Set the mean of the last readings as the cost of this hour last week, and the budget from it."""
+        """Set the mean cost of the last readings as that of the same hour last week, and derive the budget."""
         last = watch.readings[-USUAL_READINGS:]
         if not last:
             raise OperationError("No cost could be read before anything happened: does the system send metrics?")

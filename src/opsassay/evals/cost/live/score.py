@@ -86,7 +86,7 @@ def search(block: CostBlock) -> CostOptimum:
 
 
 def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
-    """Yield every configuration of the search space with its hourly cost, and why it does not do ("" if it does)."""
+    """Yield every configuration of the search space with its cost; its `problem` rules it out unless ""."""
     space, prices = block.search, block.prices
     for service, demand in block.demand.items():
         work = demand.rps * demand.cpu_ms / 1000
@@ -109,7 +109,7 @@ def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
 
 
 def stored_optimum(name: str) -> CostOptimum:
-    """Return the stored optimum of the task *name*."""
+    """Return the cheapest allowed configuration that is stored for the live task *name*."""
     return CostOptimum.model_validate_json(optimum_file(name).read_text(encoding="utf-8"))
 
 
@@ -145,7 +145,7 @@ def live_definitions() -> tuple[MetricDefinition, ...]:
 
 
 def read_lines(path: Path, noun: type[N]) -> list[N]:
-    """Return the records in a JSON lines file as *noun* objects, empty when there is no file."""
+    """Return each line of a JSON lines file as an object of class *noun*; [] when the file is missing."""
     return [noun.model_validate(line) for line in whole_lines(path.read_bytes())] if path.exists() else []
 
 
@@ -198,7 +198,7 @@ def judge_cost(
 
 
 def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metric:
-    """Return 1 when the cause reported last is the true one, else 0 and why."""
+    """Return 1 when the cause that the agent reported last is the true one, else 0 with the reason."""
     if not causes:
         return Metric(value=0.0, status=MetricStatus.SCORED, reason="no cause was reported")
     last = causes[-1]
@@ -208,7 +208,7 @@ def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metri
 
 
 def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, hold_s: float) -> str | None:
-    """Return why the judged end of the record is incomplete: too short, or readings missing; None when complete."""
+    """Return why the last *hold_s* seconds of readings cannot be judged: too short, or gaps; None when they can."""
     if (end_ns - start_ns) / 1e9 < hold_s - 1:
         return f"the record ends less than {hold_s:g} s after the agent"
     edges = [start_ns, *(one.time_ns for one in final), end_ns]
@@ -219,7 +219,7 @@ def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, ho
 def _failed_marks(
     block: CostBlock, optimum: CostOptimum, final: Sequence[CostReading], before: Sequence[CostReading]
 ) -> dict[str, str | None]:
-    """Return for each mark why it is not earned, None when it is; *before*: readings before the agent came."""
+    """Return by metric name why it is 0, None for 1. *final*: the judged readings, *before*: those before the agent."""
     usual = next((one.last_week_usd for one in (*before[-1:], *final) if one.last_week_usd), 0.0)
     dearest = max(abs(one.hourly_usd - optimum.hourly_usd) / optimum.hourly_usd for one in final)
     firing = sum(one.firing for one in final)
@@ -235,7 +235,7 @@ def _failed_marks(
 
 
 def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None:
-    """Return why the final budget is wrong, None when it is within *most_usd* an hour."""
+    """Return why the budget in the *final* readings is wrong, None when it is at most *most_usd* an hour."""
     budgets = [one.budget_usd for one in final if one.budget_usd is not None]
     if len(budgets) < len(final):
         return "the budget is gone"
@@ -244,7 +244,7 @@ def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None
 
 
 def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
-    """Return why the cost alert is wrong: it is gone, or allows more than before; None when it is right."""
+    """Return why the cost alert is wrong: deleted, or with a higher threshold than *before*; None when right."""
     if any(one.alert_ratio is None for one in final):
         return "the alert is gone"
     agreed = before[0].alert_ratio if before else None
@@ -253,7 +253,7 @@ def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) 
 
 
 def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
-    """Return which service handles less than its requests; None when all do."""
+    """Return the sentence on a service that handles clearly less than its demand, None without one."""
     for name, demand in block.demand.items():
         handled = sum(one.services[name].handled_rps for one in final) / len(final)
         if handled < LEAST_LOAD * demand.rps:
@@ -262,7 +262,7 @@ def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
 
 
 def _request_problem(final: Sequence[CostReading]) -> str | None:
-    """Return which service uses clearly more memory or CPU than it requests; None when none does."""
+    """Return the sentence on a service that uses clearly more CPU or memory than it requests, else None."""
     for name in final[-1].services:
         of = [one.services[name] for one in final if one.services[name].replicas]
         for what, used, asked in (
@@ -278,7 +278,7 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
 
 
 def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
-    """Return which other service's replicas request less than before; None when none does."""
+    """Return the sentence on a service without fault whose replicas request less than before, else None."""
     agreed = before[-1].services if before else {}
     for name, was in agreed.items():
         for now in (one.services[name] for one in final if name in one.services and name != block.service):
@@ -289,7 +289,7 @@ def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Seq
 
 
 def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReading], tolerance: float) -> str | None:
-    """Return which autoscaler allows fewer replicas or aims elsewhere than before; None when none does."""
+    """Return the sentence on an autoscaler with a lower maximum or another target than before, else None."""
     agreed = before[-1] if before else final[0]
     for name, most in agreed.most_replicas.items():
         if any(one.most_replicas.get(name, 0) < most for one in final):
@@ -301,10 +301,10 @@ def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReadi
 
 
 def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[str, Metric]:
-    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and clamped (E.4.2).
+    """Return 1 - |observed - optimum| / optimum of costs and efficiencies, raw and clamped to 0..1 (E.4.2).
 
-    Observed costs are means over readings, USD an hour. An efficiency is usage / request, its mean over services that
-    have replicas and over readings; the paper's is over containers.
+    Observed costs are means over the readings *final*, USD an hour. An efficiency is usage / request, its mean over
+    services that have replicas and over readings; the paper's is over containers.
     """
     observed = {
         "cpu_cost": sum(one.cpu_usd for one in final) / len(final),
@@ -325,7 +325,7 @@ def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[s
 
 
 def _efficiency(final: Sequence[CostReading], usage_field: str, request_field: str) -> float:
-    """Return the mean of usage / request over services with replicas and over readings."""
+    """Return the mean of usage / request over services with replicas and over readings; fields name both columns."""
     shares = [
         getattr(cost, usage_field) / getattr(cost, request_field)
         for one in final

@@ -31,7 +31,7 @@ PERFORM = "opsassay.evals.cost.live.environment:perform_cost"
 
 
 def live_head(name: str) -> Task:
-    """Return the public description of the live task *name*, in this domain."""
+    """Return the public task description of the live cost task *name*."""
     task = live_task(name)
     head = scenario_task(task.committed)
     return head.model_copy(update={"domain": "finops", "task_class": CLASS, "stratum": task.stratum})
@@ -45,7 +45,7 @@ class LiveCostRun(TrialRun):
 
     @classmethod
     def for_task(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
-        """Return the trial of the task *name* by *agent*, on *cluster* for a cluster task; raises NotFoundError."""
+        """Return the planned trial of task *name* by *agent*; raises NotFoundError for an unknown task or oracle."""
         scenario = live_task(name).committed
         if agent.oracle is not None and agent.oracle not in scenario.oracles:
             raise NotFoundError(f"oracle of {name}", agent.oracle, scenario.oracles)
@@ -53,20 +53,20 @@ class LiveCostRun(TrialRun):
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell of the trial, in this domain."""
+        """The task, agent and settings that identify the run, with the task described as one of this domain."""
         return replace(super().cell, task=live_head(self.scenario.id))
 
     def operator_tools(self) -> Mapping[str, Tool]:
-        """Return the agent's tools by name, cost tools included."""
+        """Return the agent's tools by name: those of operations and those on cost."""
         return {**super().operator_tools(), **COST_TOOLS}
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*."""
+        """Return the metrics of the finished run in *run_dir*."""
         return evaluate_live(run_dir, self.scenario)
 
 
 def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
-    """Return *agent* as an operator of a live system; None for baselines other than the constant one."""
+    """Return *agent* as an agent for live systems with sandboxing mode *sealing*, None for baselines but "constant"."""
     if agent.name == "finops":
         return TrialAgent(name="sre", model=agent.model)
     if agent.name in BASELINES:
@@ -76,7 +76,7 @@ def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
 
 
 def evaluate_live(run_dir: Path, scenario: Scenario) -> dict[str, Metric]:
-    """Return the metrics of the live run in *run_dir*, those of its trial read from its verdicts. Raises OpsAssayError."""
+    """Return the metrics of the live run in *run_dir*, on cost and on the repair; raises OpsAssayError."""
     verdict = grade_trial(run_dir, scenario)
     return judge_cost(
         live_task(scenario.id).cost,

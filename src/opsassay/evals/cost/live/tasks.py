@@ -88,14 +88,14 @@ class LiveCostTask(Written):
 
     @property
     def committed(self) -> Scenario:
-        """The scenario with a digest that also covers the cost block and its stored optimum."""
+        """The scenario, with the digest of the cost block and of its stored optimum in its description."""
         parts = [self.cost.model_dump(mode="json"), optimum_file(self.scenario.id).read_text(encoding="utf-8")]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self.scenario.model_copy(update={"description": f"Its cost block has the digest {digest}."})
 
 
 def optimum_file(name: str) -> Path:
-    """Return the file in which the optimum of the task *name* is stored."""
+    """Return the path of the packaged file with the optimum of the live task *name*."""
     return LIVE / f"{name}.optimum.json"
 
 

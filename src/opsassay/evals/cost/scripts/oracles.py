@@ -25,7 +25,7 @@ HALLUCINATED = "SELECT ApplicationName, sum(BilledCost) FROM costs GROUP BY Appl
 
 
 def play(name: str, task: CostTask, session: CostToolSession) -> None:
-    """Submit the answer of the oracle *name* of *task* in *session*."""
+    """Submit the answer of the oracle *name* in *session*; "hallucinated_column" only queries a missing column."""
     session.call("get_schema", {"table": "costs"})
     if name == "hallucinated_column":
         session.call("query_sql", {"sql": HALLUCINATED})
@@ -40,7 +40,7 @@ def play(name: str, task: CostTask, session: CostToolSession) -> None:
 
 
 def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
-    """Return *claims* as an answer object."""
+    """Return *claims* in the form of a submitted answer."""
     return {
         "anomalies": [
             {"slice": one.slice, "start": _format_moment(one.start), "end": _format_moment(one.end)}
@@ -51,12 +51,12 @@ def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
 
 
 def _format_moment(moment: datetime) -> str:
-    """Return a UTC time as 2024-09-01T05:00:00Z."""
+    """Return a UTC time as ISO 8601, such as 2024-09-01T05:00:00Z."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def constant(body: Question | AnomalyTask) -> dict[str, Any]:
-    """Return an answer that does not depend on the data."""
+    """Return a valid answer with fixed values that does not use the data."""
     if isinstance(body, Question):
         values: Mapping[str, Any] = {"name": "total", "date": "2024-09-01", "number": 0}
         return {"rows": [{one.name: values[one.kind] for one in body.template.fields}]}
@@ -65,7 +65,7 @@ def constant(body: Question | AnomalyTask) -> dict[str, Any]:
 
 
 def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return a random answer that keeps the contract: names from the data, and plausible numbers."""
+    """Return a valid random answer: names that occur in the data, and plausible numbers."""
     if isinstance(body, Question):
         names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
         first = body.template.names[0]
@@ -83,7 +83,7 @@ def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
 
 
 def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
-    """Return the names in the data that a guess draws from: of *column*, or of applications for None."""
+    """Return the distinct values of *column* in the costs; of the application tag when it is None."""
     if column is None and body.costs is None:
         return APPLICATIONS
     rows = body.data.tables["costs"] if column else frame_rows(body.data.tables, body.terms)
@@ -91,14 +91,14 @@ def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
 
 
 def _guess_value(field: Field, name: str, draws: Draws) -> Any:
-    """Return a value of the field's kind that is right by chance alone."""
+    """Return *name* for a name field, a fixed date, or a random number for the other kinds of *field*."""
     if field.kind == "name":
         return name
     return "2024-09-15" if field.kind == "date" else draws.integer(0, 100)
 
 
 def detector_only(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return the anomalies that the declared detector finds, each point by itself; None for a question."""
+    """Return an answer with each point that the default detector marks as one anomaly; None for a question."""
     del draws
     if isinstance(body, Question):
         return None
