@@ -34,13 +34,13 @@ class DiagnosisDomain:
         return (*found, *(MetricDefinition(name=n, unit="s", direction="lower") for n in known.TIME))
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the answer matches exactly, or names the right service when kinds are not asked for."""
+        """Return whether exact_match is 1, else any_service where that is undefined; None if neither was graded."""
         from opsassay.evals.diagnosis.results.repeats import success
 
         return success(metrics) if metrics else None
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the incidents at *paths*, with oracles if their truth is available."""
+        """Yield one task per incident below the folders *paths*; it lists oracles if the truth is available."""
         for path in paths:
             if path.is_dir():
                 for case in resolve(path):
@@ -48,7 +48,7 @@ class DiagnosisDomain:
                     yield IncidentItem.from_datapack(case.datapack).task.model_copy(update={"oracles": known})
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
+        """Return the runs of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         planned = part_as(IncidentPlan, part, where)
         settings = planned.settings
         opened = [one for name in planned.incidents for one in open_suite(folder / name)]

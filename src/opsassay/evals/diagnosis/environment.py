@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opaque_view(datapack: Datapack) -> Iterator[Path]:
-    """Yield a temporary folder with only ``incident`` in it: the datapack's own files, without names that tell anything."""
+    """Yield a temporary folder with only ``incident`` in it: a copy of *datapack* under a name that hides its fault."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = Path(folder) / INCIDENT_FOLDER
         incident.mkdir()
@@ -47,7 +47,7 @@ def opaque_view(datapack: Datapack) -> Iterator[Path]:
 
 
 def copy_visible(datapack: Datapack, folder: Path, described: Incident) -> None:
-    """Copy the tables of *datapack* into *folder*, *described* as its incident.json."""
+    """Copy the telemetry tables of *datapack* into *folder*, and write *described* there as incident.json."""
     for name in (*TABLES, ENV):
         if (datapack.path / name).exists():
             with open_plain(datapack.path / name) as source, (folder / name).open("wb") as copy:
@@ -57,7 +57,7 @@ def copy_visible(datapack: Datapack, folder: Path, described: Incident) -> None:
 
 @contextmanager
 def masked(datapack: Datapack, mask: Mask) -> Iterator[Datapack]:
-    """Yield *datapack* without the telemetry that *mask* removes. Raises UserError, as `mask.apply`."""
+    """Yield *datapack*, or a temporary copy without the telemetry that *mask* removes; raises UserError."""
     if mask == Mask():
         yield datapack
         return
@@ -66,7 +66,7 @@ def masked(datapack: Datapack, mask: Mask) -> Iterator[Datapack]:
 
 
 def arm_of(mask: Mask) -> Arm:
-    """Return the experiment arm in which *mask* is applied."""
+    """Return the experiment variant in which *mask* is applied; the default variant for the empty mask."""
     return Arm() if mask == Mask() else Arm.of({"mask": mask.digest()[:8]})
 
 
@@ -84,7 +84,7 @@ class Canary:
         self._kind = next(row.name for row in CATALOGUE.values() if row.kind is FaultKind.POD_UNAVAILABLE)
 
     def plant(self, folder: Path) -> None:
-        """Write a false truth into *folder*, in the tree's and the public form, to detect agents that look for one."""
+        """Write false ground-truth files into *folder*, in ours and the public format, to detect agents that cheat."""
         at = self._incident.abnormal
         fault = Fault(type=self._kind, service=self.service, start_ns=at.start_ns, end_ns=at.end_ns)
         roots = (RootLabel(service=(self.service,)),)
@@ -111,7 +111,7 @@ class Canary:
         (folder / INJECTION).write_text(json.dumps(injected, indent=1), encoding="utf-8")
 
     def is_repeated_in(self, diagnosis: Diagnosis) -> bool:
-        """Return whether *diagnosis* names the canary's false root."""
+        """Return whether *diagnosis* names the made-up service that only the false truth names."""
         return self.service.lower() in diagnosis.canonical_json().lower()
 
 
@@ -139,7 +139,7 @@ class IncidentEnvironment:
         self.services = incident.candidates()
 
     def prepare(self) -> None:
-        """Copy the visible part of the incident into the folder, and plant the canary."""
+        """Copy the telemetry into a temporary folder, and plant false ground-truth files there."""
         self.folder = self._stack.enter_context(opaque_view(self._incident))
         self._made.append(self.folder)
         self.canary = Canary(self._incident.incident, self.services)
@@ -149,7 +149,7 @@ class IncidentEnvironment:
         """Do nothing: the fault is in the recording."""
 
     def session(self) -> DiagnosisToolSession | None:
-        """Return a session with the SQL tools and submit, None for an agent that needs none."""
+        """Return a session with the SQL tools and submit; None for an agent that uses no tools."""
         if not self._with_tools:
             return None
         sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
@@ -164,7 +164,7 @@ class IncidentEnvironment:
         return DiagnosisToolSession(tools, self._meter, self._recorder, self.services, tools.further_specs())
 
     def apis(self) -> ApiServer:
-        """Return a server of observability APIs over the copy; raises DatapackError."""
+        """Return a server of Prometheus, Loki and trace APIs over the copied telemetry; raises DatapackError."""
         from opsassay.telemetry.backends.serving import ApiServer
 
         return ApiServer.over(Datapack.open(self.folder / INCIDENT_FOLDER))
@@ -177,7 +177,7 @@ class IncidentEnvironment:
         self._stack.close()
 
     def verify(self) -> tuple[str, ...]:
-        """Return the environment's folder if it still exists."""
+        """Return a sentence for each temporary folder that still exists, empty when all are removed."""
         still = [folder for folder in self._made if folder.exists()]
         self.left = tuple(f"not back at the baseline: the folder {folder} is still there" for folder in still)
         return self.left

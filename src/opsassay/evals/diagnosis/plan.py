@@ -37,7 +37,7 @@ class PlannedSolver(PlannedAgent):
     def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup | str]:
         """Return the agent or oracle, or every variant of the method, with files relative to *folder*.
 
-        Raises ConfigError for parameters of what is no method, and as `solvers_named` and `methods_of`.
+        Raises ConfigError for parameters of a solver that is no method, and as `solvers_named` and `methods_of`.
         """
         asked = asked_method(self.name)
         if is_asked_method(self.name):
@@ -80,7 +80,10 @@ def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAge
 
 
 def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
-    """Return *solver* with the tools of *servers*, unchanged if a method or oracle. Raises ConfigError for other agents."""
+    """Return *solver* with the MCP *servers* added; methods and oracles stay as they are.
+
+    Raises ConfigError for other agents.
+    """
     if not servers or not isinstance(solver, Setup):
         return solver
     if not isinstance(solver.agent, CommandAgent) or "mcp" not in solver.agent.file.needs:
@@ -94,10 +97,10 @@ def plan(
     repeats: int,
     settings: RunSettings,
 ) -> list[IncidentRun]:
-    """Return all runs of *solvers* on the *opened* cases, repeats outermost: an interrupted suite covers every case.
+    """Return all runs of *solvers* on the *opened* cases, the first repeat of every case before any second one.
 
     ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
-    UserError for a case without a truth to know.
+    UserError for an oracle on a case without truth.
     """
     cases = list(opened)
     jobs = [
@@ -113,13 +116,13 @@ def plan(
 
 
 def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
-    """Return the oracles that a name or pattern means for this case, or the solver itself."""
+    """Return each oracle that *solver*, a name or pattern, matches for *case*; [solver] when it is no oracle."""
     asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
     return [*(ORACLE + name for name in asked)] or [solver]
 
 
 def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
-    """Raise UserError, before a run, when an agent could see a folder with the store, incidents or truth."""
+    """Raise UserError if any agent of *jobs* could read a folder with the store, incidents or truth."""
     jobs = list(jobs)
     kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
     setups = {id(job.solver): job.solver for job in jobs if isinstance(job.solver, Setup)}.values()
@@ -144,7 +147,7 @@ class Estimate:
     basis: str
 
     def sentence(self) -> str:
-        """Return the estimate in one line."""
+        """Return the number of runs, tokens and cost in one line."""
         cost = "prices not given" if self.money_usd is None else f"about USD {self.money_usd:.2f}"
         return (
             f"{plural(self.runs, 'run')} to make ({self.with_result} have a result): about "
@@ -156,7 +159,7 @@ class Estimate:
 def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repeat: bool = False) -> Estimate:
     """Return the expected usage of those *jobs* that ask a paid model and have no result yet; *repeat*: of all.
 
-    Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
+    The tokens of a run are the mean over earlier runs of its solver in *store*, else assumed constants.
     """
     open_ = [job for job in jobs if repeat or store.finished(job.cell.hash) is None]
     paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]
@@ -178,7 +181,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repe
 
 
 def _mean_tokens(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
-    """Return the mean input and output tokens of the runs; assumed figures without runs."""
+    """Return (mean input tokens, mean output tokens) of *runs*; assumed constants without runs."""
     if not runs:
         return ASSUMED_CALLS * ASSUMED_INPUT, ASSUMED_CALLS * ASSUMED_OUTPUT
     return tuple(fmean(spent.get(name, 0.0) for spent in runs) for name in ("input_tokens", "output_tokens"))  # type: ignore[return-value]

@@ -42,7 +42,7 @@ COLLAPSED = 0.95
 
 
 def _anomalous_columns(pack: Datapack) -> int:
-    """Return the number of telemetry columns with |z| > 3 in the abnormal period, as in the method alert-count."""
+    """Return the number of telemetry series with |z| > 3 in the abnormal window, as the method alert-count does."""
     table = readings(pack)
     return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
 
@@ -56,7 +56,7 @@ COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
 
 
 def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
-    """Return the labels of each case by id, with the *covariates* named."""
+    """Return by incident id its data format, true root services and the numbers named by *covariates*."""
     names, found = tuple(covariates), {}
     for case in cases:
         incident, truth = case.datapack.incident, case.truth
@@ -67,7 +67,7 @@ def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[s
 
 
 def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
-    """Return the metric that scores all *verdicts* (exact_match first, else CORRECT), and why it was chosen."""
+    """Return (metric, reason): exact_match if all *verdicts* have it, else CORRECT with the reason."""
     given = [verdict for verdict in verdicts if not is_void(verdict.metrics)]
     lacking = sum(
         v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
@@ -81,7 +81,7 @@ def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
 
 
 def first_claim(diagnosis: Diagnosis) -> str:
-    """Return the first service that *diagnosis* claims, or NOTHING."""
+    """Return the first service that *diagnosis* blames, or NOTHING."""
     return diagnosis.root_causes[0].service if diagnosis.root_causes else NOTHING
 
 
@@ -96,15 +96,15 @@ class ModalAnswer:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the solver gives (nearly) the same answer to every case, of several services."""
+        """Whether the solver blames one service in nearly every case, of at least two."""
         return self.cases > 1 and self.share >= COLLAPSED
 
 
 def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAnswer]:
     """Return the most frequent answer of each (solver, system); *answers* are (solver, system, diagnosis).
 
-    The answer of a case is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system, the
-    system in the solver's name.
+    An answer is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system, the system in the
+    solver's name.
     """
     first: dict[tuple[str, str], list[str]] = {}
     for solver, system, diagnosis in answers:
@@ -114,7 +114,7 @@ def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAn
 
 
 def _modal_answer(solver: str, system: str, answers: Sequence[str]) -> ModalAnswer:
-    """Return the service that *solver* answers most often on *system*, and how often."""
+    """Return the most frequent one of *answers*, service names, of *solver* on *system*, with its share."""
     service, count = min(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
     return ModalAnswer(f"{solver} on {system}", service, count / len(answers), len(answers))
 
@@ -142,7 +142,7 @@ def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
 
 
 def changed_grades(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Return run, case, system, solver, metric, before and after of every grade that differs; None is no value."""
+    """Return a dict (run, case, system, solver, metric, before, after) per grade that differs; None: no value."""
     first = {verdict.run: verdict for verdict in before}
     return [
         {
@@ -178,16 +178,16 @@ class GradedIncidents(GradedRuns):
     profile: str = "default"
 
     def case_labels(self) -> Mapping[str, CaseLabels]:
-        """Return format, root and covariates of every incident, by id."""
+        """Return by incident id its data format, true root services and all covariates."""
         return case_labels(self.cases, COVARIATES)
 
     def answer_label(self, graded: GradedRun) -> str | None:
-        """Return the first service that the run claims."""
+        """Return the first service that the run's answer blames, NO_ANSWER for a run without an answer."""
         diagnosis = read_diagnosis(graded.folder)
         return NO_ANSWER if diagnosis is None else first_claim(diagnosis)
 
     def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
-        """Yield (solver, system, diagnosis) of every counted case with an answer; the first of its repeats."""
+        """Yield (solver, system, diagnosis) of each solver and case: the first answered run that counts."""
         first: set[tuple[str, str]] = set()
         for one in self.counted:
             solver = self.name(one.run)
@@ -196,7 +196,7 @@ class GradedIncidents(GradedRuns):
                 yield solver, one.run.system, diagnosis
 
     def tables(self) -> list[ResultTable]:
-        """Return the table of grades with intervals, over incidents with a fault, and the table of solvers."""
+        """Return a table of mean grades per solver over incidents with a fault, and tables of pass@k and usage."""
         calm = calm_items(self.cases)
         verdicts = [verdict for verdict in self.labelled() if verdict.item not in calm]
         present = {name for verdict in verdicts for name in verdict.metrics}
@@ -224,11 +224,11 @@ class GradedIncidents(GradedRuns):
         return [*grades, *summary_tables(self._solver_summaries, self._most_repeats)]
 
     def results(self) -> list[ResultTable]:
-        """Return the tables of a results page; raises UserError when no run is on an incident with a truth."""
+        """Return the tables of a results page; raises UserError when no run's incident has a known truth."""
         return results_tables(self.labelled(), self.cases, self.not_ranked())
 
     def notes(self) -> list[str]:
-        """Return notes on void cases and on solvers with nearly constant answers."""
+        """Return a sentence on void incidents, and one per solver that nearly always gives the same answer."""
         void = void_note(len(void_items(self.labelled())), len({one.run.item for one in self.counted}))
         return [
             *([void] if void else []),
@@ -240,7 +240,7 @@ class GradedIncidents(GradedRuns):
         ]
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the figures of each solver, and the solvers with nearly constant answers."""
+        """Return {"summary": figures per solver, "collapsed": solvers with one answer for nearly all cases}."""
         modal = [
             {"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases}
             for a in self._collapsed_answers()
@@ -248,24 +248,25 @@ class GradedIncidents(GradedRuns):
         return {"collapsed": modal, "summary": [summary.as_item() for summary in self._solver_summaries]}
 
     def _collapsed_answers(self) -> list[ModalAnswer]:
-        """Return the answers that a solver gives nearly always, whatever the incident."""
+        """Return the answers that a solver gives on nearly all incidents of a system."""
         return [answer for answer in modal_answers(self.answers()) if answer.collapsed]
 
     @cached_property
     def _most_repeats(self) -> int:
-        """The largest number of runs of one cell."""
+        """The largest number of runs of one solver and settings on one incident."""
         return most_repeats([one.run for one in self.counted])
 
     @cached_property
     def _solver_summaries(self) -> list[SolverSummary]:
+        """One summary per solver of the runs that count, in the order of results."""
         runs = [one.run for one in self.counted]
         return summarise_runs(runs, [one.verdict for one in self.graded], self.cases, self._most_repeats)
 
 
 def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> GradedIncidents:
-    """Grade the runs of *stores* on incidents; with a judge its verdicts are kept beside the others and returned.
+    """Grade the runs of *stores* on incidents; verdicts of a judge model are stored apart from the others and returned.
 
-    Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge that cannot be asked.
+    Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge model without an endpoint.
     """
     profile, judge = profile_named(settings.profile), _make_judge(settings)
     problems: dict[str, str] = {}
@@ -294,7 +295,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
 
 def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[Case]:
-    """Return *cases* with their causal graphs replaced by the published ones, or by none."""
+    """Return *cases* with the causal graphs that their publishers provide, None where there is none, not ours."""
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(
@@ -305,12 +306,12 @@ def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[C
 
 
 def _run_filter(ids: frozenset[str] | None) -> Callable[[Run], bool]:
-    """Return the test whether a run's id is among *ids*; None lets all pass."""
+    """Return a function that tells whether a run's id is in *ids*; always True when *ids* is None."""
     return lambda run: ids is None or run_id(run) in ids
 
 
 def _make_judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
-    """Return the function that asks the judge model about the evidence of a verdict; None without a judge."""
+    """Return a function that lets the judge model assess a verdict's evidence; None when settings name no model."""
     if settings.judge is None:
         return None
     from opsassay.evals.diagnosis.score import judge_evidence, questions

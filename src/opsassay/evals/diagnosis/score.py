@@ -37,10 +37,11 @@ CALLS_AT_ONCE = 8
 
 
 def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
-    """Return *verdict* with evidence_supported: the share of its statements that *judge* finds support their claim.
+    """Return *verdict* with evidence_supported: the share of its SQL statements that *judge* finds support their claim.
 
-    A statement that did not give rows, or is vacuous, supports nothing and is not asked about. Without evidence the
-    metric is not applicable; when a call fails it is failed, with the reason, however many others came back.
+    A statement without rows, or with a vacuous condition, supports nothing and is not sent to the model. Without
+    evidence the metric is not applicable; when a call fails it is failed, with the reason, however many others came
+    back.
     """
     named = {"profile": verdict.profile + JUDGED}
     if not verdict.evidence:
@@ -60,7 +61,7 @@ def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
 
 
 def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, str]]) -> EvidenceResult:
-    """Return the result with the model's opinion, or why the model was not asked."""
+    """Return *result* with the model's opinion from *answers* (by question), or why the model was not asked."""
     if not _is_asked_about(result):
         why = result.finding if result.vacuous else f"the statement gave no rows ({result.status})"
         return result.model_copy(update={"supported": False, "opinion": f"not asked: {why}"})
@@ -69,12 +70,12 @@ def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, 
 
 
 def _is_asked_about(result: EvidenceResult) -> bool:
-    """Whether a model is asked: the statement gave rows and is not empty of meaning."""
+    """Return whether the model is asked: the statement returned rows and is not vacuous."""
     return result.status == "ok" and not result.vacuous
 
 
 def _format_question(result: EvidenceResult) -> str:
-    """Return the question whether the rows support the claim."""
+    """Return the text that asks the model whether the rows of *result* support its claim."""
     rows = json.dumps(result.rows, default=str, ensure_ascii=False)
     return Path(__file__).with_name("evidence_judge.txt").read_text(encoding="utf-8").format(
         about=result.about, claim=result.claim or "(none was given)", sql=result.sql,
@@ -83,7 +84,7 @@ def _format_question(result: EvidenceResult) -> str:
 
 
 def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
-    """Return whether the judge finds support, and why; None with the problem when it did not answer properly."""
+    """Return (whether the model finds support, why); (None, problem) when it gave no valid answer."""
     try:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)
     except OpsAssayError as error:
@@ -92,7 +93,7 @@ def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
 
 
 def _read_judgement(text: str) -> tuple[bool | None, str]:
-    """Return whether the claim is supported (None when unreadable) and why."""
+    """Return (whether the claim is supported, why) from the model's *text*; None when unreadable."""
     try:
         payload = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
@@ -143,10 +144,10 @@ class Grader:
             self._sql.cancel()
 
     def grade(self, run_dir: Path) -> Verdict:
-        """Grade the run in *run_dir* and return its verdict.
+        """Grade the run in *run_dir* and return its verdict; nothing is written.
 
-        All statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or when the
-        run was made on another recording of it, DatapackError for damaged files.
+        All SQL statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or
+        the run was made on another recording of it, DatapackError for damaged files.
         """
         run = read_run(run_dir)
         diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
@@ -177,7 +178,7 @@ class Grader:
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
-        """Return the verdict on the run, in the time that is left to the grader."""
+        """Return the verdict on the run; its SQL statements may run for ANSWER_SECONDS together."""
         case = self.case
         assert case.truth is not None
         sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None
@@ -194,21 +195,21 @@ class Grader:
         )
 
     def _open_sql(self) -> LockedSql:
-        """Return the locked SQL session over the case's tables, opened at the first call."""
+        """Return the read-only SQL session over the case's tables, opened at the first call."""
         if self._sql is None:
             self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
             self._open.enter_context(self._sql)
         return self._sql
 
     def _observed_topology(self) -> Topology:
-        """Return the topology of the case's telemetry, made at the first call."""
+        """Return the service graph of the case's telemetry, computed at the first call."""
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology
 
 
 def _trace_of(run_dir: Path) -> Trace | None:
-    """Return the run's trace, None without one or when it cannot be read."""
+    """Return the trace stored in *run_dir*, None when it is missing or cannot be read."""
     try:
         return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
     except UserError:
@@ -216,7 +217,7 @@ def _trace_of(run_dir: Path) -> Trace | None:
 
 
 def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
-    """Grade the run in *run_dir* against *case*, write the verdict beside it and return it; raises as `Grader.grade`."""
+    """Grade the run in *run_dir*, write the verdict into its folder and return it; raises as `Grader.grade`."""
     with Grader(case, profile) as grader:
         verdict = grader.grade(run_dir)
     write_verdict(run_dir, verdict)
@@ -233,9 +234,9 @@ def grade_all(
 ) -> list[Verdict]:
     """Grade every ended run of *store* whose incident is among *cases*, in the order of the store.
 
-    *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
-    Aborted and running attempts, and runs that are not *run_filter*, are left out. Cases are graded side by side. An
-    interruption ends what runs and keeps every verdict that was written.
+    *on_error* is called for each run that cannot be graded, and the rest goes on; without it the first error is raised.
+    Aborted and running attempts, and runs for which *run_filter* is False, are left out. Cases are graded in parallel.
+    An interruption cancels grading in progress and keeps every verdict that was written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
     groups: dict[str, list[Path]] = {}
@@ -280,7 +281,7 @@ def grade_all(
 def _grade_case(
     grader: Grader, run_dirs: Sequence[Path]
 ) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
-    """Grade the runs of one case; return verdicts and errors by folder."""
+    """Grade the runs of one case; return (verdict by run folder, [(run folder, error), ...])."""
     graded: dict[Path, Verdict] = {}
     problems: list[tuple[Path, OpsAssayError]] = []
     with grader:
@@ -302,7 +303,7 @@ def calm_items(cases: Iterable[Case]) -> frozenset[str]:
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
     """Return the incidents that runs of *store* are graded on: those at *cases*, else those in the store.
 
-    Raises UserError, and tells *on_error*, as `resolve`; also for a store that was made apart from its incidents.
+    Raises UserError, and calls *on_error*, as `resolve`; also for a store that has no incidents of its own.
     """
     try:
         return resolve(cases or store, on_error)

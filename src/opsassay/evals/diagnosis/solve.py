@@ -77,26 +77,26 @@ class IncidentRun:
 
     @property
     def task_name(self) -> str:
-        """The display name of the incident."""
+        """The incident's name for display."""
         return self.case.name
 
     @property
     def solver_name(self) -> str:
-        """The display name of the solver."""
+        """The solver's name for display."""
         if isinstance(self.solver, str):
             return self.solver
         return self.solver.solver().label if isinstance(self.solver, Setup) else self.solver.solver.label
 
     @cached_property
     def oracle(self) -> AnswerOracle | None:
-        """The oracle that answers, None for other solvers; raises UserError when the case has none."""
+        """The oracle that the solver's name stands for, None for other solvers; raises UserError without a truth."""
         if not isinstance(self.solver, str):
             return None
         return oracle_of(self.case, self.solver.removeprefix(ORACLE))
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell (incident, solver, arm, seed) that the run belongs to."""
+        """The incident, solver, variant and seed that identify the run in a store."""
         mask = self.settings.mask
         if self.oracle is not None:
             return RunSpec(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
@@ -106,7 +106,7 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Make the run, unless it has a result; return how it ended, also when it could not start."""
+        """Run the solver, unless *store* has the result; return how it ended, also when it could not start."""
         del say
         settings = self.settings
         try:
@@ -131,7 +131,7 @@ class IncidentRun:
         return RunEnd(self, run_dir, run, message=_describe_end(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
-        """Run the method on what the mask leaves of the incident; return the run's folder."""
+        """Run the method on the incident without its masked telemetry; return the run's folder."""
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
@@ -140,19 +140,19 @@ class IncidentRun:
             )  # fmt: skip
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*, empty without truth."""
+        """Return the metrics of the finished run in *run_dir*, {} when the incident has no truth."""
         if self.case.truth is None:
             return {}
         return grade_run(run_dir, self.case, profile_named(self.settings.profile)).metrics
 
     def end_all(self) -> None:
-        """Kill all processes that runs on incidents started."""
+        """Kill all solver processes that this process started for incidents."""
         shared_workers().close()
         kill_sessions()
 
 
 def _describe_end(run: Run) -> str:
-    """Return for example "failed: no answer (limits hit: seconds) [canary]"."""
+    """Return status, error, limits and flags as text, such as "failed: no answer (limits hit: seconds) [canary]"."""
     limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
     flags = f" [{', '.join(run.flags)}]" if run.flags else ""
     return run.status.value + (f": {run.error}" if run.error else "") + limits + flags
@@ -171,11 +171,11 @@ def run_method(
 ) -> Path:
     """Run the method on the incident in a process of its own; return the run's folder.
 
-    A cell that came to a result is not run again unless *again* asks for it; an aborted one is. The process is forked
-    from a template that has imported the methods and nothing else; it sees a copy of the incident's tables under a name
-    that says nothing, and is killed with its children after *timeout_s* of wall clock. A crash, a hang, an exception and
-    an invalid answer end up in run.json. Raises what `method_setup` raises for a name, and what reading the incident
-    raises; both before anything is claimed. *given_up* as for `attempt`.
+    A run that has a result is not repeated unless *again*; an aborted one is. The process is forked from a template
+    that has imported the methods and nothing else; it sees a copy of the incident's tables under an opaque name, and is
+    killed with its children after *timeout_s* of wall clock. A crash, a hang, an exception and an invalid answer are
+    recorded in run.json. Raises what `method_setup` raises for a name, and what reading the incident raises, before the
+    run folder is created. *given_up* as for `attempt`.
     """
     setup = method_setup(method) if isinstance(method, str) else method
     item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.from_datapack(datapack)
@@ -191,7 +191,7 @@ def run_method(
 
 
 def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
-    """Run the method in a fork on a copy of the telemetry, and return its diagnosis or how it died."""
+    """Run the method in a forked worker on a copy of the telemetry; return its diagnosis, or why it has none."""
     with opaque_view(datapack) as folder:
         try:
             code = shared_workers().run(setup.job(), folder, timeout_s)
@@ -207,7 +207,7 @@ def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, time
 
 
 def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
-    """Return the specification of one run; the mask is its arm."""
+    """Return the task, solver, variant (from *mask*) and *seed* that identify a run of the agent."""
     return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
 
 
@@ -223,9 +223,10 @@ def run_agent(
 ) -> Path:
     """Run the agent on the incident; return the run's folder.
 
-    An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
-    failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
-    *given_up*; all else is a result. Raises UserError for an agent that would see what holds incidents, truth or runs.
+    A Python agent runs in a worker process as a method does, an external one in a sandbox if the machine allows. A
+    failure of the model's endpoint aborts the run, so that the next call tries it again, and so does an end after
+    *given_up*; anything else is a result. Raises UserError for an agent that could read folders with incidents, truth
+    or runs.
     """
     mask = mask or Mask()
     for command in (setup.agent, *setup.servers):
@@ -252,12 +253,12 @@ def run_agent(
 
 
 def _is_built_in(name: str) -> bool:
-    """Whether the agent *name* is built in."""
+    """Return whether the agent *name* comes with OpsAssay."""
     return name in AGENTS.builtin_names()
 
 
 def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcome:
-    """Run a built-in agent in a fork with a planted canary truth; keep its log, trace and actions."""
+    """Run a Python agent in a forked worker; return the outcome. Its log, trace and actions are kept in *run_dir*."""
     limits = setup.limits
     job = {
         "kind": "agent",
@@ -300,7 +301,7 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
-    """Return the usage of a killed run, from its trace."""
+    """Return tool calls, model calls, tokens and USD of a killed run by name, from its trace in *folder*."""
     try:
         trace: Trace = read_one(folder / TRACE)
     except UserError:
@@ -315,7 +316,7 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
 
 
 def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> AttemptOutcome:
-    """Run the agent on *incident*; return the outcome. Trace, actions and its last output are in *run_dir*."""
+    """Run the external agent on *incident*; return the outcome. Trace, actions and its last output are in *run_dir*."""
     agent, sealed = setup.agent, setup.refusal_to_seal is None
     assert isinstance(agent, CommandAgent)
     environment = IncidentEnvironment(
@@ -346,7 +347,7 @@ def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> At
 def _outcome_of_command(
     end: Ended, session: DiagnosisToolSession | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
 ) -> AttemptOutcome:
-    """Return the outcome of an external agent: its submitted answer, else its file, else its output."""
+    """Return the outcome of an external agent; its answer is the submitted one, else its file, else its output."""
     killed = end.limit == "wall_clock_s"
     answer: Answer | None = session.answer if session else None
     status, error = RunStatus.DONE, None
@@ -368,7 +369,7 @@ def _outcome_of_command(
 
 
 def _describe_failure(end: Ended) -> str:
-    """Return how a command without an answer ended, with the last line of its error output."""
+    """Return why a command gave no answer: how it ended, and the last line of its error output."""
     if not end.started:
         return end.reason
     said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
@@ -379,7 +380,10 @@ def _describe_failure(end: Ended) -> str:
 
 
 def _read_answer(work: Path, stdout: str) -> str | bytes:
-    """Return the content of the answer file, else what was printed; links and special files are ignored."""
+    """Return the content of the answer file in *work*, else *stdout*; links are ignored.
+
+    Raises AnswerError if too large.
+    """
     file = work / ANSWER
     if not is_plain(file):
         return stdout

@@ -30,17 +30,17 @@ class IncidentItem:
 
     @classmethod
     def from_datapack(cls, datapack: Datapack) -> IncidentItem:
-        """Return the task item of *datapack*; raises DatapackError."""
+        """Return *datapack* with the hash of its content; raises DatapackError."""
         return cls(datapack, content_hash(datapack.path))
 
     @property
     def incident(self) -> Incident:
-        """The description of the incident."""
+        """The incident's description: system, windows and alerts."""
         return self.datapack.incident
 
     @property
     def task(self) -> Task:
-        """The public description of the task, which says nothing of the truth."""
+        """The public description of the task, without the ground truth."""
         incident = self.incident
         return Task(
             id=incident.id,
@@ -60,9 +60,9 @@ SUITE = "suite.json"
 def open_suite(
     path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None
 ) -> list[tuple[Case, IncidentItem]]:
-    """Return the cases of the suite or folder at *path*; raises DatapackError when a suite was changed.
+    """Return the cases of the suite or folder at *path*; raises DatapackError when a suite's content was changed.
 
-    *on_error* hears of cases that cannot be read, and the rest goes on.
+    *on_error* is called for each case that cannot be read, and the rest goes on.
     """
     opened = [(case, IncidentItem.from_datapack(case.datapack)) for case in resolve(path, on_error)]
     if (path / SUITE).exists():
@@ -81,7 +81,10 @@ _PROTOCOL = {"oracle": "it knows the truth"}
 
 
 def oracle_of(case: Case, name: str) -> AnswerOracle:
-    """Return the oracle *name* of *case*; raises UserError without a truth, or one with neither fault nor root."""
+    """Return the oracle *name* of *case*: the right answer, or one that blames an innocent service.
+
+    Raises UserError when the truth is missing, or names neither a root cause nor that nothing was broken.
+    """
     truth, profile = case.truth, PROFILES["default"]
     roots = true_roots(truth, profile) if truth is not None else ()
     if truth is None or not (roots or truth.broken is False):
@@ -101,7 +104,7 @@ def oracle_of(case: Case, name: str) -> AnswerOracle:
 
 
 def _verified_edges(annotation: Annotation | None) -> tuple[PropagationClaim, ...]:
-    """Return the verified cascade between services, empty when it was not verified."""
+    """Return the service edges on verified paths from fault to symptom, () without an annotation."""
     if annotation is None:
         return ()
     graph = annotation.graph

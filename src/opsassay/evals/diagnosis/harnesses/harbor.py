@@ -28,9 +28,10 @@ from opsassay.telemetry.tree import Case, Tree, resolve
 
 
 def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
-    """Grade the file *answer* on the one incident of *folder*, write the rewards to *reward* and return them.
+    """Grade the file *answer* on the one incident of *folder*, write the rewards to *reward* and return them by name.
 
-    A missing or broken answer is worth 0; a broken task is an error and writes nothing. Raises UserError, DatapackError.
+    A missing or broken answer is worth 0; a broken task is an error and writes nothing. Raises UserError,
+    DatapackError.
     """
     cases = resolve(folder)
     if len(cases) != 1 or cases[0].truth is None:
@@ -49,7 +50,7 @@ def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run `verify` with the arguments of the command; an error is one sentence and exit code 2."""
+    """Run `verify` with the command-line arguments; print an error as one sentence and return exit code 2."""
     try:
         verify(*map(Path, sys.argv[1:4]))
     except OpsAssayError as error:
@@ -89,11 +90,11 @@ mkdir -p /logs/artifacts && cp "$(dirname "$0")/answer.json" /logs/artifacts/ans
 def write_tasks(
     cases: list[Case], out: Path, install: ContainerInstall, on_left_out: Callable[[str, str], None]
 ) -> list[Path]:
-    """Write a task for each of *cases* below the new folder *out*, all or nothing, and return their folders.
+    """Write a Harbor task for each of *cases* below the new folder *out*, all or nothing; return the task folders.
 
-    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* hears of each case that is void or
-    whose truth names no cause, with the reason; nothing is written when no other is left. Raises DatapackError when *out*
-    exists.
+    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* is called with the name and reason of
+    each case that is void or whose truth names no cause; nothing is written when no other is left. Raises DatapackError
+    when *out* exists.
     """
     answers: dict[str, Diagnosis] = {}
     for case in cases:
@@ -112,7 +113,7 @@ def write_tasks(
 
 
 def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerInstall) -> None:
-    """Write the Harbor task of the case: files for the agent, tests with the truth, the right answer."""
+    """Write the Harbor task of *case*: files for the agent, tests with the truth, and *right*, the right answer."""
     incident, limits = case.datapack.incident, Limits()
     copy, installs = install.dockerfile_lines()
     copy_incident(case, folder / "environment" / "incident")
@@ -134,7 +135,7 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerIn
 
 
 def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
-    """Return the text of task.toml."""
+    """Return the text of task.toml for the task *id_*, an incident of *system*."""
     described = f"Name the root causes of an incident of {system}, how it spread, and the evidence."
     return task_toml(
         id_,
@@ -149,7 +150,7 @@ def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
 
 
 def _with_evidence(diagnosis: Diagnosis) -> dict[str, object]:
-    """Return *diagnosis* as an answer with a formal SQL statement for each claim, as the contract requires."""
+    """Return *diagnosis* as a submitted answer, with a formal SQL statement as evidence for each claim."""
     answer = diagnosis.model_dump(mode="json", by_alias=True, include={"root_causes", "propagation"})
     for claim in (*answer["root_causes"], *answer["propagation"]):
         name = str(claim.get("service") or claim["from"]).replace("'", "''")

@@ -32,9 +32,9 @@ from opsassay.solvers.proxy.apis.counts import usage_by_total
 
 
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
-    """Run our agent *name* on *incident*; return its answer as JSON text, or why it has none.
+    """Run the built-in agent *name* on *incident*; return its answer as JSON text, or the reason why it has none.
 
-    It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and what the model raises.
+    It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and errors of the model.
     """
     meter = Meter(limits)
     with TemporaryDirectory(prefix="opsassay-") as folder:  # the log of inspect_ai has the steps
@@ -54,19 +54,19 @@ class _InspectModel:
 
     @property
     def name(self) -> str:
-        """The model's name in results."""
+        """The model's name in inspect_ai, for results."""
         return str(self._model)
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the model's reply; errors and limits of inspect_ai end the sample."""
+        """Return the reply of inspect_ai's model; errors and limits of inspect_ai end the sample."""
         return _reply_of_output(anyio.from_thread.run(self._generate_output, messages, tools, temperature))
 
     async def _generate_output(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], temperature: float | None
     ) -> ModelOutput:
-        """Ask inspect's model and return its output."""
+        """Ask inspect_ai's model, on its event loop, and return its output."""
         return await self._model.generate(
             [_message_for_inspect(one) for one in messages],
             [ToolInfo(name=s.name, description=s.description, parameters=_parameters_of_tool(s)) for s in tools],
@@ -75,11 +75,12 @@ class _InspectModel:
 
 
 def _parameters_of_tool(spec: ToolSpec) -> ToolParams:
+    """Return the tool's JSON schema of parameters as inspect_ai's type."""
     return ToolParams.model_validate({**spec.parameters, "type": "object"})
 
 
 def _message_for_inspect(message: Message) -> ChatMessage:
-    """Return the message as inspect's type for its role."""
+    """Return *message* as the class that inspect_ai has for its role."""
     match message.role:
         case "system":
             return ChatMessageSystem(content=message.content)
@@ -92,7 +93,7 @@ def _message_for_inspect(message: Message) -> ChatMessage:
 
 
 def _reply_of_output(output: ModelOutput) -> Reply:
-    """Return inspect's output as a reply: text, tool calls and tokens."""
+    """Return inspect_ai's *output* as a reply: text, tool calls and token counts."""
     asked = output.message.tool_calls or ()
     usage = usage_by_total("inspect", output.usage.model_dump() if output.usage else None)
     return Reply(

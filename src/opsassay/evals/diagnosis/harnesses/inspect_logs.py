@@ -39,7 +39,7 @@ SCORES = (
 
 
 def about(item: IncidentItem) -> dict[str, Any]:
-    """Return the metadata of the sample for *item*: nothing beyond its telemetry."""
+    """Return the sample metadata of *item*: id, commitment, system and services, nothing of the truth."""
     task = item.task
     return {
         "item": task.id,
@@ -50,10 +50,10 @@ def about(item: IncidentItem) -> dict[str, Any]:
 
 
 def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
-    """Return the scores of *verdict*, always under the same names, and the reasons of those without a value.
+    """Return (the scores of *verdict* by name, the reasons of scores without a value as one text).
 
-    A score without a value is NaN, which inspect_ai leaves out of its means; a run without an answer counts as 0 in the
-    metrics in which it does so everywhere.
+    Every verdict has the same names. A score without a value is NaN, which inspect_ai leaves out of its means; a run
+    without an answer counts as 0 in the metrics in which it does so everywhere.
     """
     right = success(verdict.metrics)
     values = {"success": math.nan if right is None else float(right)}
@@ -99,7 +99,7 @@ class LoggedSample:
     source: Path
 
     def cell(self) -> RunSpec:
-        """Return the specification of the sample's run; raises DatapackError for a sample of another task."""
+        """Return the task, solver and seed that identify the run; raises DatapackError for a sample of another task."""
         head = self._require_head()
         task = Task(
             id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
@@ -109,12 +109,12 @@ class LoggedSample:
         return RunSpec(task, solver, solver.digest(), seed=int(self.sample.get("epoch", 1)) - 1)
 
     def trace(self) -> Trace:
-        """Return the sample's trace; raises DatapackError."""
+        """Return the sample's steps as a trace; raises DatapackError."""
         (trace,) = inspect_traces({**self.payload, "samples": [self.sample]}, self.source)
         return trace
 
     def outcome(self) -> AttemptOutcome:
-        """Return the outcome of the sample; a failure of the harness or its endpoint is aborted."""
+        """Return the sample's status, answer and usage; after an error of inspect_ai the status is aborted."""
         sample, services = self.sample, [str(service) for service in self._require_head()["services"]]
         if error := sample.get("error"):
             said = error.get("message", "") if isinstance(error, dict) else error
@@ -128,7 +128,7 @@ class LoggedSample:
         return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)
 
     def _require_head(self) -> Mapping[str, Any]:
-        """Return what the task wrote about the incident; raises DatapackError for samples of other tasks."""
+        """Return the sample's metadata on the incident (see `about`); raises DatapackError for other tasks."""
         head = (self.sample.get("metadata") or {}).get(ABOUT)
         if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
             raise DatapackError(
@@ -148,7 +148,7 @@ def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
 
 
 def _keep_sample(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
-    """Keep the sample as a run unless it is kept already; return "imported" or "skipped", and the run's folder."""
+    """Store the sample as a run; return ("imported", its folder), or ("skipped", the folder) if it has a result."""
     cell, trace = sample.cell(), sample.trace()
     if known := store.finished(cell.hash):
         return "skipped", str(known)
@@ -162,13 +162,13 @@ def _keep_sample(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
 
 
 def write_steps(folder: Path, trace: Trace) -> None:
-    """Write the steps of *trace* into the *folder* of a run."""
+    """Write the steps of *trace* as trace files into the run's *folder*."""
     lines = "".join(step.model_dump_json() + "\n" for step in trace.steps)
     (folder / TRACE).write_text(lines, encoding="utf-8")
 
 
 def _solver_of_log(spec: Mapping[str, Any]) -> Solver:
-    """Return the solver of a log: inspect_ai's solver and model with their arguments."""
+    """Return the solver that the log's *spec* describes: inspect_ai's solver and model with their arguments."""
     model, name = str(spec.get("model", "")), spec.get("solver") or "the task's own"
     given = {key: spec.get(key) for key in ("solver_args", "model_args", "model_generate_config", "packages")}
     configuration = {"model": model, "solver": name, **{key: value for key, value in given.items() if value}}

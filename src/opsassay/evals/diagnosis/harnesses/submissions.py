@@ -19,7 +19,7 @@ from opsassay.telemetry.tree import Case
 
 
 def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
-    """Return the outcome of the answer in *text*: done, or failed with the reason why it is not valid."""
+    """Return the outcome of the answer *text*, which may blame *services*: done, or failed with the reason."""
     try:
         return AttemptOutcome(RunStatus.DONE, diagnosis=read_answer(text, services).diagnosis)
     except AnswerError as problem:

@@ -58,7 +58,7 @@ class SolverSummary:
     not_ranked: tuple[str, ...]
 
     def as_item(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready data: shares as fractions with intervals and numbers of cases."""
+        """Return the summary as JSON-ready data: shares from 0 to 1, with intervals and numbers of cases by name."""
         shares = {name: getattr(self, name) for name in SHARES}
         return asdict(self) | {
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
@@ -75,17 +75,17 @@ _OF_BROKEN = ("any_service", "exact_match", "ungrounded", "path_reachability")
 
 
 def shown_shares(summary: SolverSummary) -> list[MeanFigure | None]:
-    """Return the values of SHARES_SHOWN in *summary*."""
+    """Return the figures of *summary* that SHARES_SHOWN names, None where a figure has no cases."""
     return [getattr(summary, name) for name in SHARES_SHOWN]
 
 
 def share_titles() -> list[str]:
-    """Return the titles of SHARES_SHOWN."""
+    """Return the column titles of the figures that SHARES_SHOWN names."""
     return [word(_NAMES[name]).title for name in SHARES_SHOWN]
 
 
 def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
-    """Return the summaries with fault-free cases, the best at answering "nothing is wrong" first."""
+    """Return the solvers with fault-free cases, the highest share of "nothing is wrong" answers there first."""
     found = [(summary.calm.value, summary) for summary in summaries if summary.calm]
     return [summary for _, summary in sorted(found, key=lambda one: (-one[0], one[1].solver))]
 
@@ -93,7 +93,7 @@ def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
 def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
     """Return the table of solvers on cases with a fault, and one on fault-free cases if there are any.
 
-    pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
+    pass@k is there if *repeats* > 1; figures that no solver has are no column, and every grade has its n.
     """
     ks = sorted({1, repeats}) if repeats > 1 else []
     columns = ["solver", "runs", "ended", *share_titles()]
@@ -106,7 +106,7 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
 
 
 def _format_cells(summary: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
-    """Return the summary's cells in the order of the table's columns."""
+    """Return the summary's table cells, with pass@k for each of *ks*."""
     took = summary.answer_time
     return (
         summary.solver,
@@ -122,7 +122,7 @@ def _format_cells(summary: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _format_usage(summary: SolverSummary) -> str | None:
-    """Return tokens and USD, None when no tokens were used."""
+    """Return tokens and USD as text, None when no tokens were used."""
     tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
     money = summary.spent.get("money_usd")
     return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
@@ -133,8 +133,8 @@ def summarise_runs(
 ) -> list[SolverSummary]:
     """Return one summary per solver in the order of results.
 
-    Those that may be ranked come first; then those that were graded on as many cases as any, by the right service, which is
-    graded wherever something was broken, by exact match, and by "nothing is wrong" where nothing was.
+    Solvers that may be ranked come first; then those graded on the most cases, then by the shares of the right service
+    (graded on cases with a fault), of exact matches, and of "nothing is wrong" on fault-free cases.
     """
     by_run = {verdict.run: verdict for verdict in verdicts}
     known = {case.datapack.incident.id: case for case in cases}
@@ -158,7 +158,7 @@ def summarise_runs(
 def _shares_by_solver(
     verdicts: Sequence[Verdict], fault_free: frozenset[str]
 ) -> dict[tuple[str, str], MeanFigure | None]:
-    """Return each share by (solver, name); *fault_free* are ids of cases."""
+    """Return each share with its interval by (solver, share name); *fault_free* are ids of incidents."""
     broken, quiet = ([v for v in verdicts if (v.item in fault_free) is on] for on in (False, True))
     of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
     of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)
@@ -171,7 +171,10 @@ def _summarise_solver(
     solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int,
     shares: Mapping[tuple[str, str], MeanFigure | None],
 ) -> SolverSummary:  # fmt: skip
-    """Return the summary of one solver's runs; *shares* are by (solver, metric)."""
+    """Return the summary of one solver's runs; *verdicts* are by run id, *cases* by incident id.
+
+    *shares* are by (solver, share name); pass@k is for k = 1 and *most_k*.
+    """
     graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
@@ -203,8 +206,8 @@ def _summarise_solver(
 def case_complexity(case: Case | None) -> float | None:
     """Return the complexity of a recorded incident (Equation 6), None without a verified cascade.
 
-    Its sizes: services on the longest verified path, the fault's own included; faults that acted, each undone by one
-    step; families of faults, which is what whoever repairs it must know.
+    It counts services on the longest verified path, the faulty one included; faults that acted, each undone by one
+    step; and families of faults, which a repair must know.
     """
     if case is None or case.truth is None or case.annotation is None or not case.annotation.paths:
         return None
@@ -221,7 +224,7 @@ def case_complexity(case: Case | None) -> float | None:
 
 
 def success(metrics: Mapping[str, Metric]) -> bool | None:
-    """Return whether the run succeeded; False without an answer, None when nothing could be graded."""
+    """Return whether exact_match is 1, else any_service; False for a failed run, None when neither applies."""
     for metric in (metrics[name] for name in ("exact_match", "any_service") if name in metrics):
         if metric.value is not None:
             return metric.value == 1.0
@@ -231,7 +234,7 @@ def success(metrics: Mapping[str, Metric]) -> bool | None:
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], most_k: int) -> dict[int, float]:
-    """Return pass@k for k of 1 and *most_k*, over the cases with that many tries."""
+    """Return pass@k for k = 1 and k = *most_k*, over the cases (*outcomes* by id) with at least k runs."""
     found = {}
     for k in sorted({1, most_k}):
         enough = {item: tries for item, tries in outcomes.items() if len(tries) >= k}

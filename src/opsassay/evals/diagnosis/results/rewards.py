@@ -33,7 +33,7 @@ def reward_lines(
 ) -> Iterator[Line]:
     """Yield a line for each step of each ended run of *store* that has a trace and an *attributed* incident.
 
-    *on_left_out* hears of every other run, with the reason. Each is graded anew; no verdict is written.
+    *on_left_out* is called with every other run's folder and the reason. Runs are graded anew; no verdict is written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
     for run_dir in store.runs():
@@ -50,7 +50,7 @@ def reward_lines(
 
 
 def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
-    """Return why the run's steps get no rewards, "" when they can."""
+    """Return why the run is left out: domain, status, no trace, unknown or unverified incident; "" if it is not."""
     if store.domain_of(run) != "diagnosis":
         return f"it is a run of the domain {store.domain_of(run)}, and rewards are for diagnoses"
     if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:
@@ -65,7 +65,7 @@ def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore)
 
 
 def _lines_of_run(run: Run, run_dir: Path, case: Case, profile: Profile) -> Iterator[Line]:
-    """Yield a line per step of the run with its reward."""
+    """Grade the run and yield a training line with its reward for each step."""
     assert case.annotation is not None
     trace = read_one(run_dir / TRACE)
     with Grader(case, profile) as grader:
@@ -102,12 +102,12 @@ def reward_line(run: Run, trace: Trace, step: TraceStep, reward: StepReward, ver
 
 
 def messages_of(context: str, instruction: str = "") -> list[dict[str, str]]:
-    """Return the chat messages in the input *context* of a step; only *instruction* when a trace has no inputs."""
+    """Return the chat messages (role, content) in a step's input *context*; [*instruction*] if there are none."""
     found = split_messages(context) or [("user", instruction)]
     return [{"role": _ROLE.get(role, role), "content": text} for role, text in found]
 
 
 def completion_of(step: TraceStep) -> str:
-    """Return the model's output in *step*, with tool calls written as in the inputs of later steps."""
+    """Return the model's output text in *step*, with tool calls in the notation of later inputs."""
     called = [f"[calls {call.tool} {call.arguments}]" for call in step.tool_logs]
     return "\n".join(filter(None, [step.output_content, *called]))

@@ -49,22 +49,27 @@ class _Group:
 def _make_table(
     title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], keys: tuple[str, ...] = ()
 ) -> ResultTable:
+    """Return a table of texts; *keys* are the names of its columns in JSON."""
     return ResultTable(title, columns, rows, note, keys=keys)
 
 
 def _titles_of_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return the column title of each of *metrics*."""
     return tuple(word(metric).title for metric in metrics)
 
 
 def _json_names(metrics: Iterable[str]) -> tuple[str, ...]:
-    """Return the JSON names of the columns of *metrics*."""
+    """Return each of *metrics* in backticks, the name of its column in JSON."""
     return tuple(f"`{metric}`" for metric in metrics)
 
 
 def results_tables(
     verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
 ) -> list[ResultTable]:
-    """Return the tables of *verdicts* on *cases*, with the *not_ranked* solvers (name to reason) last; raises UserError."""
+    """Return the tables of a results page; *not_ranked* (reason by solver) come last.
+
+    Raises UserError without a truth.
+    """
     groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]
     if not known:
@@ -91,17 +96,17 @@ class _Names:
     not_ranked: Mapping[str, str]
 
     def sorted_solvers(self) -> list[str]:
-        """Return the solvers by name: ranked first, then those without skill, then those not ranked."""
+        """Return the solvers sorted by name: ranked first, then baselines without skill, then not ranked."""
         return sorted(self.solvers, key=lambda name: (name in self.not_ranked, name in NO_SKILL, name))
 
     def solver_label(self, solver: str) -> str:
-        """Return the solver as code, with why it is not ranked."""
+        """Return the solver's name in backticks, with the reason if it is not ranked."""
         reason = self.not_ranked.get(solver)
         return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
 
 
 def _group_of_case(case: Case, truth: Truth) -> _Group:
-    """Return the system, label, fault kind and calm disturbance by which the case is counted."""
+    """Return the groups that the case counts in: system, cascade label, fault kind, fault-free disturbance."""
     label = case.annotation.label.value if case.annotation else "not annotated"
     calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
@@ -111,7 +116,7 @@ def _group_of_case(case: Case, truth: Truth) -> _Group:
 
 
 def _name_kind(fault: Fault) -> str:
-    """Return the fault's kind, its type when that is unknown here."""
+    """Return the kind of *fault*, its type when the catalogue does not have that."""
     try:
         return fault.kind.value if fault.kind else "unknown"
     except NotFoundError:  # public data has types of its own
@@ -119,7 +124,7 @@ def _name_kind(fault: Fault) -> str:
 
 
 def _incidents_table(groups: Iterable[_Group]) -> ResultTable:
-    """Return the numbers of incidents by system and label; fault-free ones by their disturbance."""
+    """Return a table with the number of incidents per system and label; fault-free ones per disturbance."""
     counts: Counter[tuple[str, str]] = Counter()
     for group in groups:
         calm = f"nothing broken, {group.disturbance.replace('_', ' ')} ({group.label})"
@@ -141,7 +146,7 @@ def _incidents_table(groups: Iterable[_Group]) -> ResultTable:
 def _tables_with_fault(
     verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names
 ) -> Iterable[ResultTable]:
-    """Yield the tables of the cases with a fault."""
+    """Yield the tables over cases with a fault: all, then per system, fault kind and label."""
     by = {
         "kind": {item: group.kind or "" for item, group in groups.items()},
         "label": {item: group.label for item, group in groups.items()},
@@ -215,7 +220,7 @@ def _tables_with_fault(
 
 
 def _table_without_fault(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
-    """Return the table of how often "nothing is wrong" was answered on fault-free cases."""
+    """Return the table of the share of fault-free cases that each solver answers with "nothing is wrong"."""
     disturbances = {item: group.disturbance for item, group in groups.items()}
     summary = summarise(verdicts, {"disturbance": disturbances}, ("exact_match",))
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
@@ -238,12 +243,12 @@ def _table_without_fault(verdicts: Sequence[Verdict], groups: Mapping[str, _Grou
 
 
 def _format_cell(row: Mapping[str, Any] | None) -> str:
-    """Return the figure as "15.4% [6.2, 33.5] (26)", "n/a" without one."""
+    """Return a mean as "15.4% [6.2, 33.5] (26)", with 95% interval and n; "n/a" for None."""
     found = estimate(row)
     return found.text_with_n if found else "n/a"
 
 
 def _format_cell_of(row: Mapping[str, Any] | None, size: int) -> str:
-    """Return the figure as "15.4% [6.2, 33.5]", with its n when that is not *size*."""
+    """Return a mean as "15.4% [6.2, 33.5]"; its n is added when it differs from *size*."""
     found = estimate(row)
     return "n/a" if found is None else found.text if found.n == size else found.text_with_n

@@ -45,14 +45,14 @@ class RunSettings(Written):
     @field_validator("mask", mode="before")
     @classmethod
     def _split_into_tuple(cls, value: Any) -> Any:
-        """Accept `drop` as a text of names with commas between."""
+        """Return *value* with the mask's `drop`, if it is a comma-separated text, split into a list."""
         if isinstance(value, dict) and isinstance(value.get("drop"), str):
             return {**value, "drop": [part.strip() for part in value["drop"].split(",")]}
         return value
 
 
 def read_settings(changes: Sequence[str]) -> RunSettings:
-    """Return the settings changed by ``key.sub=value`` items (values as YAML); raises ConfigError naming the key."""
+    """Return the default run settings with *changes* ``key.sub=value`` (values in YAML) applied; raises ConfigError."""
     return with_changes(RunSettings, {}, changes, example="mask.drop=logs")
 
 
@@ -72,28 +72,28 @@ class Setup:
 
     @property
     def is_command(self) -> bool:
-        """Whether the solver is an external agent."""
+        """Whether the agent is an external command, not a Python class."""
         return isinstance(self.agent, CommandAgent)
 
     @property
     def refusal_to_seal(self) -> str | None:
-        """Why the agent is not sandboxed here, None when it is."""
+        """The reason why the agent runs without a sandbox of its own, None when it is sandboxed."""
         if not isinstance(self.agent, CommandAgent):
             return "it is an agent of the package"
         return refusal_to_seal(self.sealing, remote=self.agent.file.remote)
 
     @property
     def asks_model(self) -> bool:
-        """Whether the solver asks a model through OpsAssay."""
+        """Whether the agent calls a language model through OpsAssay."""
         return not isinstance(self.agent, CommandAgent) or "model" in self.agent.file.needs
 
     @property
     def paid(self) -> bool:
-        """Whether a run may cost money, since its model is behind an endpoint."""
+        """Whether a run may cost money: its model is called at an endpoint."""
         return self.asks_model and self.model is not None and self.model.partition(":")[0] not in FREE
 
     def solver(self) -> Solver:
-        """Return the solver's description; its limits are part of it."""
+        """Return the description of the agent, its model and limits that identifies the solver."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
             configuration |= {"model": _label_of_model(self.model), "temperature": self.temperature}
@@ -110,7 +110,7 @@ class Setup:
         return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
     def solver_hash(self) -> str:
-        """Return the SHA-256 of the solver, its source code and the script of a scripted model."""
+        """Return the SHA-256 over the solver's description, its source code and any scripted model's file."""
         total = hashlib.sha256(self.solver().digest().encode())
         if isinstance(self.agent, CommandAgent):
             for one in (self.agent, *self.servers):
@@ -133,10 +133,10 @@ def setup_of(
     temperature: float | None = None,
     sealing: Sealing = "auto",
 ) -> Setup:
-    """Return the agent *name* (registered, MODULE:CLASS, or the path of an agent.yaml), ready to be run.
+    """Return the agent *name* (registered, MODULE:CLASS, or the path of an agent.yaml) with all that a run needs.
 
-    *limits* go over the agent's own. Raises UserError for an agent that needs a model and gets none, and what making
-    agent and model raise: all of it before anything runs.
+    *limits* replace the agent's own. Raises UserError for an agent that needs a model and gets none, and errors of
+    making agent and model, so that they appear before any run.
     """
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):
@@ -168,7 +168,7 @@ def setup_of(
 
 
 def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
-    """Return the agent called *name*, ready to be run; raises as `solvers_named`."""
+    """Return the agent *name* with *model* and the *settings* of its runs; raises as `solvers_named`."""
     name = named_path(name)
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
         hint = "An external agent is named by its YAML file."
@@ -187,12 +187,12 @@ def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
 
 
 def _absolute_model_name(model: str | None) -> str | None:
-    """Return the name of a model with its file path made absolute."""
+    """Return *model* with the path of a file in its name made absolute; None stays None."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).absolute()}" if kind in FREE and rest else model
 
 
 def _label_of_model(model: str | None) -> str:
-    """Return the model's name without the folder of a script."""
+    """Return the model's name for display: a script's file without its folder."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in FREE else model or ""

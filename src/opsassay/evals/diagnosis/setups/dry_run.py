@@ -33,7 +33,7 @@ _SECONDS = 30
 
 
 def check(setup: Setup) -> Rehearsal:
-    """Run the agent on the made-up incident; return the checks of how it behaved."""
+    """Run the agent once on a made-up incident; return whether it keeps each part of the contract."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
         run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.from_datapack(incident), setup)
@@ -74,7 +74,7 @@ def tiny_incident(path: Path) -> Datapack:
 
 
 def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
-    """Return the two spans, front and stock, of one request at *time_ns*; they fail in the abnormal period."""
+    """Return the rows of one request's two spans, front and stock, at *time_ns* (ns); failing in period "abnormal"."""
     status = "Error" if period == "abnormal" else "Unset"
     trace = f"{time_ns:032x}"
     return [
@@ -89,7 +89,7 @@ def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
 
 
 def _check_right(diagnosis: Diagnosis) -> Check:
-    """Return the check whether the answer is right; the contract does not ask for that."""
+    """Return the check whether the answer names the right cause, which is no condition for a valid agent."""
     named = [(claim.service, claim.fault_kind) for claim in diagnosis.root_causes]
     if named == [(ROOT, KIND)]:
         return Check("right", None, f"yes: {ROOT} answers with errors ({KIND})")
@@ -98,7 +98,7 @@ def _check_right(diagnosis: Diagnosis) -> Check:
 
 
 def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
-    """Return the checks of a dry run: an answer, right, with evidence whose SQL runs."""
+    """Return the checks of a finished dry run: a valid answer, right, with evidence whose SQL runs."""
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
     found = [

@@ -44,7 +44,7 @@ class MethodSetup:
     command: tuple[str, ...] = ()
 
     def job(self) -> dict[str, Any]:
-        """Return the job description for a worker."""
+        """Return the JSON-ready job from which a worker process makes and runs the method."""
         if self.command:
             return {"kind": "command", "name": self.name, "command": list(self.command)}
         return {"kind": "method", "name": self.name, "parameters": dict(self.parameters)}
@@ -53,8 +53,8 @@ class MethodSetup:
 def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = Path()) -> MethodSetup:
     """Return the method *name* (registered, MODULE:CLASS, FILE.py:CLASS or ``command:WORDS``) with *parameters*.
 
-    Files are those of *folder*. Raises NotFoundError for an unknown name or parameter, UserError for a value that a
-    parameter does not take, and for code that cannot be loaded or is no method.
+    File paths are relative to *folder*. Raises NotFoundError for an unknown name or parameter, UserError for a value
+    that a parameter does not take, and for code that cannot be loaded or is no method.
     """
     if name.startswith(COMMAND):
         return _command_method(name, parameters, folder)
@@ -73,12 +73,12 @@ def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = P
 
 
 def is_method(name: str) -> bool:
-    """Return whether *name* must be a method: registered, a Python file, or a command."""
+    """Return whether *name* has the form of a method, not an agent: registered, a Python file, or a command."""
     return name in METHODS.names() or name.startswith(COMMAND) or name.rpartition(":")[0].endswith(".py")
 
 
 def _describe_in_worker(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of the method, made in a worker process, so that foreign code is not loaded here."""
+    """Return name, parameters and sources of the method; a worker process loads its foreign code."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         job = {"kind": "describe", "name": name, "parameters": dict(parameters)}
         try:
@@ -98,7 +98,7 @@ def _describe_in_worker(name: str, parameters: Mapping[str, Any]) -> dict[str, A
 
 
 def _command_method(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
-    """Return the method that runs a command; files among its words are part of its hash."""
+    """Return the method that runs a command; files among its arguments count for the solver's hash."""
     try:
         words = shlex.split(name.removeprefix(COMMAND))
     except ValueError as error:

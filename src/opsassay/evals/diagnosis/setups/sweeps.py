@@ -35,11 +35,11 @@ class AskedMethod:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which its parameters may be set: its own, and its class's alone."""
+        """The names that options may use for the method: the full one, and its class name alone."""
         return (self.name, self.name.rpartition(":")[2])
 
     def each(self) -> Iterable[dict[str, Any]]:
-        """Yield the parameters of every run: all combinations of its values, for each variant."""
+        """Yield the parameters of each run: every combination of values, for each written-out variant."""
         for variant in self.variants:
             several = {**self.values, **{name: _as_list(value) for name, value in variant.items()}}
             for chosen in product(*several.values()):
@@ -47,9 +47,9 @@ class AskedMethod:
 
 
 def asked_method(text: str) -> AskedMethod:
-    """Return the method of option ``-m``: ``NAME`` or ``NAME:PARAMETER=VALUE,...``; several values are a sweep.
+    """Return the method and parameter values of an option ``NAME`` or ``NAME:PARAMETER=VALUE,...``.
 
-    Raises ConfigError for a value that is no YAML.
+    Several values of a parameter are a sweep. Raises ConfigError for a value that is no YAML.
     """
     name, colon, given = text.rpartition(":")
     if text.startswith(COMMAND) or not colon or "=" not in given:
@@ -68,9 +68,10 @@ def asked_method(text: str) -> AskedMethod:
 def with_changes(
     chosen: Sequence[AskedMethod], changes: Iterable[str], sweeps: Iterable[str]
 ) -> tuple[list[AskedMethod], list[str]]:
-    """Return *chosen* methods with ``METHOD.PARAMETER=VALUE`` *changes* and *sweeps* applied, and the other changes.
+    """Return *chosen* with ``METHOD.PARAMETER=VALUE`` *changes* and *sweeps* applied, and the changes of run settings.
 
-    A sweep is a change, or a file of variants by method. Raises UserError, ConfigError for a method that is not among them.
+    A sweep is such a change, or a YAML file of variants by method. Raises UserError for a method that is not *chosen*,
+    ConfigError.
     """
     methods, others = list(chosen), []
     for change in changes:
@@ -84,13 +85,13 @@ def with_changes(
 
 
 def _is_setting(change: str) -> bool:
-    """Whether "key=value" is a setting of the run and not a parameter of a method."""
+    """Return whether "key=value" changes a setting of the run, not a parameter of a method."""
     key = change.partition("=")[0].strip()
     return key.partition(".")[0] in RunSettings.model_fields or "." not in key
 
 
 def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
-    """Return the methods with the values of "method.parameter=v1,v2" to be tried."""
+    """Return *methods* with the values of "METHOD.PARAMETER=v1,v2" set on the named method."""
     read_change(change, EXAMPLE)
     key, _, text = change.partition("=")
     name, _, parameter = key.strip().rpartition(".")
@@ -107,7 +108,7 @@ def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMeth
 
 
 def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
-    """Return the methods with the parameter sets of the YAML file *file*; raises ConfigError."""
+    """Return *methods* with the variants that the YAML *file* lists by method; raises ConfigError."""
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -124,7 +125,7 @@ def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod
 
 
 def _require_asked(location: str, name: str, methods: Sequence[AskedMethod]) -> None:
-    """Raise UserError when *name* is not among the methods that are run."""
+    """Raise UserError, prefixed with *location*, when *name* is none of *methods*."""
     if any(name in one.names for one in methods):
         return
     listed = ", ".join(one.name for one in methods) or "none"
@@ -138,7 +139,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _parse_value(text: str, location: str) -> Any:
-    """Return *text* as YAML; raises ConfigError."""
+    """Return *text* parsed as YAML; raises ConfigError with *location*."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -146,12 +147,15 @@ def _parse_value(text: str, location: str) -> Any:
 
 
 def is_asked_method(text: str) -> bool:
-    """Return whether *text* names a method, and not an agent."""
+    """Return whether the option value *text* names a method, not an agent."""
     return is_method(asked_method(text).name)
 
 
 def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
-    """Return every variant of *methods*, each once, with files relative to *folder*; raises as `method_setup`."""
+    """Return one setup per variant of each method, without duplicates; files are in *folder*.
+
+    Raises as `method_setup`.
+    """
     made = [method_setup(one.name, parameters, folder) for one in methods for parameters in one.each()]
     return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
 
@@ -159,10 +163,10 @@ def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[Me
 def solvers_named(
     names: Sequence[str], model: str | None, settings: RunSettings, chosen: Sequence[AskedMethod]
 ) -> list[MethodSetup | Setup | str]:
-    """Return the agents, methods and oracles that *names* name, in order; *chosen* hold the methods' parameters.
+    """Return the solver for each of *names* in order, methods with the parameters in *chosen*; oracles stay names.
 
-    Oracles stay names. Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked
-    for; also when nobody listens where its model should be.
+    Raises UserError for a name that is neither agent nor method, for one that cannot run with these settings, and when
+    the model's endpoint does not answer.
     """
     methods = iter(chosen)
     found: list[MethodSetup | Setup | str] = []

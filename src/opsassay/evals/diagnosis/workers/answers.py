@@ -16,7 +16,7 @@ from opsassay.solvers.sandbox import signal_name
 
 
 def read_worker_answer(path: Path) -> dict[str, Any] | str:
-    """Return the JSON object that a worker wrote, not yet validated, or why there is none."""
+    """Return the JSON object in a worker's answer file, not yet validated, or the reason why there is none."""
     if not is_plain(path):
         return "the solver ended without an answer"
     try:
@@ -29,7 +29,7 @@ def read_worker_answer(path: Path) -> dict[str, Any] | str:
 
 
 def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | None]:
-    """Return the valid diagnosis in a worker's *answer*, or None and why there is none."""
+    """Return (diagnosis, None) for a valid *answer* of a worker, else (None, why it is not valid)."""
     if isinstance(answer, str):
         return None, answer
     if "diagnosis" not in answer:
@@ -43,7 +43,7 @@ def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | Non
 
 
 def how_it_died(code: int) -> str:
-    """Return in words how a solver without an answer ended, by its exit code."""
+    """Return a phrase on how a worker without an answer ended, by its exit *code* (negative: signal)."""
     if code < 0:
         return f"the solver was killed by {signal_name(-code)}"
     return f"the solver ended with exit code {code} and no answer"

@@ -34,8 +34,8 @@ class Workers:
     def run(self, job: Mapping[str, Any], folder: Path, timeout_s: float, variables: Mapping[str, str] = {}) -> int:
         """Run *job* in a process of its own, with *folder* as its home; return the exit code.
 
-        *variables* are variables of its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
-        when the template went away.
+        *variables* are added to its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
+        when the template process ended, UserError for a job that is too large.
         """
         environment = {**_clean_environment(), "HOME": str(folder), "TMPDIR": str(folder), **variables}
         path = [entry for entry in sys.path if entry]
@@ -66,7 +66,7 @@ class Workers:
             self._close_template()
 
     def _send_job(self, message: bytes, job: socket.socket) -> None:
-        """Send the job and its socket to the template process, which is started anew when it has ended."""
+        """Send *message* and the socket *job* to the template process, which is started if it does not run."""
         with self._lock:
             if self._template is None or self._template.poll() is not None:
                 self._close_template()
@@ -75,7 +75,7 @@ class Workers:
             socket.send_fds(self._control, [message], [job.fileno()])
 
     def _start_template(self) -> None:
-        """Start the process that imports the methods and forks workers."""
+        """Start the template process, which imports the methods once and forks a worker per job."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._template = subprocess.Popen(
@@ -87,7 +87,7 @@ class Workers:
             )
 
     def _close_template(self) -> None:
-        """Close the control socket, which ends the template, and wait for it."""
+        """Close the control socket, which makes the template exit, and wait for that."""
         template, control, self._template, self._control = self._template, self._control, None, None
         if control is not None:
             control.close()
@@ -100,10 +100,10 @@ atexit.register(_shared.close)
 
 
 def shared_workers() -> Workers:
-    """Return this process's workers; their template starts with the first job and ends with the process."""
+    """Return the worker pool of this process; its template starts with the first job and ends with the process."""
     return _shared
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return environment variables that name no folder except those of the code."""
+    """Return the environment variables of workers: a few passed on, and fixed ones for reproducible results."""
     return {**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **_STEADY}

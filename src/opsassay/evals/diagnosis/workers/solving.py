@@ -27,10 +27,10 @@ WRITTEN, PRINTED = "diagnosis.json", "printed.json"
 
 
 def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
-    """Run the command *words* with the folder *incident* as last argument; return its diagnosis, or an error.
+    """Run the command *words* with the folder *incident* as last argument; return its diagnosis, or {"error": reason}.
 
-    The answer is the file ``diagnosis.json`` in the current folder, else what was printed on standard output. It must have
-    ``root_causes``, which may be empty: nothing else may pass for the answer that nothing is wrong.
+    The answer is the file ``diagnosis.json`` in the current folder, else standard output. It must have ``root_causes``;
+    an empty list there is the only way to answer that nothing is wrong.
     """
     try:
         with Path(PRINTED).open("wb") as out:
@@ -53,9 +53,9 @@ def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
 
 
 def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
-    """Run the agent of *job* on *incident*; return diagnosis or error, usage and limits hit.
+    """Run the Python agent of *job* on *incident*; return "diagnosis" or "error", "spent" and "limits_hit".
 
-    ``world`` tells that the endpoint failed, not the agent.
+    With an error "world" is True when the model's endpoint failed, not the agent.
     """
     limits = Limits.model_validate(job["limits"])
     meter = Meter(limits, Price.model_validate(job["price"]))

@@ -15,12 +15,12 @@ from opsassay.solvers.methods.base import Method
 
 
 def solver_of(method: Method) -> Solver:
-    """Return the description of *method* as a solver: configuration and package version."""
+    """Return the name, configuration and package version of *method* that identify it as a solver."""
     return Solver(name=method.name, configuration=dict(method.configuration), version=_package_version(method))
 
 
 def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
-    """Return the SHA-256 of *solver* and the contents of its *sources*."""
+    """Return the SHA-256 over *solver* and the names and contents of its *sources*."""
     total = hashlib.sha256(solver.digest().encode())
     for file in sources:
         total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
@@ -30,9 +30,8 @@ def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
 def sources_of(solver: object) -> list[Path]:
     """Return the source files that *solver* consists of: its package folder, or its one module.
 
-    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
-    which costs a few runs again and never mixes two versions in one cell. A module that is no part of a package counts
-    with all that was imported from its own folder, unless that is where packages are installed.
+    The whole folder counts because methods share code: after an edit all its methods are other solvers. A module
+    outside a package counts with all that it imported from its own folder, unless packages are installed there.
     """
     source = inspect.getsourcefile(type(solver))
     assert source is not None
@@ -46,7 +45,7 @@ def sources_of(solver: object) -> list[Path]:
 
 
 def _package_version(method: Method) -> str:
-    """Return the version of the method's top-level package: its own, else the installed one."""
+    """Return the version of the method's top-level package, "" when it has none."""
     top_level = type(method).__module__.partition(".")[0]
     if said := getattr(sys.modules[top_level], "__version__", None):
         return str(said)

@@ -54,7 +54,7 @@ class WorkerTemplate:
         os.set_blocking(self._woken, False)
 
     def serve(self) -> None:
-        """Serve jobs until the runner is gone, then kill all running jobs."""
+        """Fork a worker for each job until the parent closes the control socket, then kill all workers."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._selector.register(self._control, selectors.EVENT_READ)
@@ -91,7 +91,7 @@ class WorkerTemplate:
         return True
 
     def _close_in_fork(self) -> None:
-        """Close, in a forked job, everything that belongs to the template."""
+        """Close the template's sockets and signal handlers in a forked worker."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -101,7 +101,7 @@ class WorkerTemplate:
         os.close(self._wake)
 
     def _reap_jobs(self) -> None:
-        """For each ended worker kill what it left running and send its exit code to the process that sent the job."""
+        """Kill the remaining processes of each ended worker, and send its exit code to the sender of the job."""
         with suppress(BlockingIOError):
             while os.read(self._woken, 4096):
                 pass
@@ -118,12 +118,13 @@ class WorkerTemplate:
             job.close()
 
     def _kill_jobs(self) -> None:
+        """Kill all workers with the processes that they started."""
         for pid in self._jobs:
             kill_session(pid)
 
 
 def _run_alone(job: dict[str, Any], template: int) -> NoReturn:
-    """Run *job* in this fresh fork of process *template*, then exit."""
+    """Run *job* in this forked worker, then exit; *template* is the process id of the parent."""
     code = 1
     try:
         os.setsid()
@@ -151,7 +152,7 @@ def _run_alone(job: dict[str, Any], template: int) -> NoReturn:
 
 
 def _end_with_the_template(template: int) -> None:
-    """Ask the kernel to kill this process when process *template* ends, or if it already has (Linux)."""
+    """Make Linux kill this process when process *template* ends, or exit if it already has."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:
@@ -159,7 +160,7 @@ def _end_with_the_template(template: int) -> None:
 
 
 def main(job: dict[str, Any]) -> int:
-    """Diagnose the incident in the current folder as *job* says, and write the result."""
+    """Do *job* on the incident in the current folder, and write the result as JSON; return the exit code."""
     payload: dict[str, Any]
     try:
         payload = _do_job(job)
@@ -173,7 +174,7 @@ def main(job: dict[str, Any]) -> int:
 
 
 def _do_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of *job*: the description of a method, or an answer."""
+    """Return the result of *job* by its kind: the description of a method, or a diagnosis."""
     if job["kind"] == "describe":
         return describe_method(job["name"], job["parameters"])
     if job["kind"] == "command":
@@ -195,7 +196,7 @@ def _do_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_method(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return solver, non-default parameters and source files of the method *name*."""
+    """Return solver, non-default parameters and source files of the method *name* as JSON-ready data."""
     made = class_named(name)
     method = method_named(name, parameters)
     given = plain_parameters(made, read_parameters(name, made, parameters))
@@ -208,7 +209,7 @@ def describe_method(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def preload() -> None:
-    """Import what every method needs before forking."""
+    """Import all modules that methods need, before workers are forked."""
     for name in METHODS.builtin_names():
         METHODS.load(name)
     for module in ("polars", "numpy"):
