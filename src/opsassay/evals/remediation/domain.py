@@ -40,31 +40,31 @@ class SreDomain:
     name: str = "sre"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of the metrics: those of leaderboards, the other predicates, and costs."""
+        """Return the metric definitions: those of leaderboards first, then other predicates and costs."""
         found = {name: MetricDefinition(name=name) for name in MARKS}
         found |= {name: MetricDefinition(name=name, unit=unit, direction="lower") for name, unit in COSTS.items()}
         return tuple(found[name] for name in dict.fromkeys((*FIRST, *found)))
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the run was certified."""
+        """Return whether the metric "certificate" is 1, None when *metrics* lacks it."""
         certificate = metrics.get("certificate")
         return None if certificate is None else certificate.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the packaged scenarios of every substrate, the generated ones, and those in YAML files at *paths*."""
+        """Yield the tasks of packaged and generated scenarios, then of scenario files (YAML) at *paths*."""
         yield from map(scenario_task, map(load_scenario, [*names(), *generated_names()]))
         for path in paths:
             if path.suffix in (".yaml", ".yml"):
                 yield scenario_task(load_yaml(path, Scenario))
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialRun]:
-        """Return the trials that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
+        """Return the trials of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the trials that count by what each had committed before; *settings* have no effect."""
+        """Grade the counted trials of *stores* by the criteria that each committed before; *settings* are ignored."""
         from opsassay.evals.remediation.report import grade_trials
 
         del settings

@@ -48,7 +48,7 @@ class Trials:
                 self.problems[str(run_dir)] = str(error)
 
     def _add_trial(self, run_dir: Path, run: Run) -> None:
-        """Grade the run and add its row; one that got too little of the machine counts as void."""
+        """Grade the run in *run_dir* and add its table row; a run that got too little CPU time counts as void."""
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
@@ -78,21 +78,21 @@ class GradedTrials(GradedRuns):
     trials: tuple[Trials, ...] = ()
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 9, 10, 11 and 13 of the paper "side-effects"."""
+        """Return the result tables: Tables 9, 10, 11 and 13 of the paper "side-effects"."""
         found = tables([row for trials in self.trials for row in trials.rows])
         void = [run for trials in self.trials for run in trials.void]
         return [*found, *([void_table(void)] if void else [])]
 
 
 def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
-    """Grade the counted trials of *stores* by what they committed; raises UserError for a store without any."""
+    """Grade the counted trials of *stores* by the criteria committed before each; raises UserError without any."""
     found = tuple(Trials(root, ids) for root, ids in stores.items())
     problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
     return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
 
 
 def void_table(runs: Iterable[Run]) -> ResultTable:
-    """Return the table of trials without a result, with the reasons."""
+    """Return a table of the trials without a result: scenario, agent, variant, seed, attempt and reason."""
     rows = tuple((run.item, run.solver.name, run.arm, run.seed, run.attempt, run.error) for run in runs)
     columns = ("scenario", "agent", "arms", "seed", "attempt", "why")
     return ResultTable(
@@ -101,7 +101,7 @@ def void_table(runs: Iterable[Run]) -> ResultTable:
 
 
 def _without_result(store: RunStore) -> Iterator[Run]:
-    """Yield the last attempt of every cell of *store* whose attempts were all aborted."""
+    """Yield the last attempt of each planned run in *store* whose attempts were all aborted."""
     last: dict[str, Run] = {}
     for folder in store.runs():
         with suppress(OpsAssayError):  # one that cannot be read is a problem already
@@ -112,7 +112,7 @@ def _without_result(store: RunStore) -> Iterator[Run]:
 
 
 def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements: dict[str, Judgement]) -> TrialRow:
-    """Return the run's row; *judgements* are by predicate."""
+    """Return the run's table row; *judgements* are the predicates' results by name."""
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:
@@ -139,7 +139,7 @@ def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements:
 
 
 def _count_hosts(scenario: Scenario, recording: RunRecording) -> int | None:
-    """Return the number of hosts, at the end, of the service whose spread the scenario commits; None without one."""
+    """Return how many hosts the service whose spread is verified runs on at the end; None if none is verified."""
     committed = scenario.verification.placement
     ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)
     final = entities_at(recording.timeline.ticks, until_ns=ended)

@@ -51,7 +51,7 @@ def read_recording(run_dir: Path) -> RunRecording:
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
-    """Return what is recorded so far of a trial with probes on or off; raises as `read_recording`."""
+    """Return the recording so far of a running trial, with probes on or off; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     return RunRecording(
         timeline=read_timeline(timeline),
@@ -68,12 +68,12 @@ def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
 
 
 def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
-    """Return the outcomes noted in *run_dir* besides the verdict; raises DatapackError."""
+    """Return the outcomes recorded in *run_dir* apart from the verdict; raises DatapackError."""
     return _read_lines(run_dir / OUTCOMES, TrialOutcome)
 
 
 def _names_of_nodes(path: Path) -> dict[str, str]:
-    """Return the cluster's nodes by their names in scenarios, empty without a cluster."""
+    """Return the cluster's node names by their names in scenarios, {} without a cluster."""
     if not path.exists():
         return {}
     try:
@@ -84,12 +84,12 @@ def _names_of_nodes(path: Path) -> dict[str, str]:
 
 
 def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
-    """Return the steps in the agent's trace, empty without one; raises DatapackError."""
+    """Return the steps of the agent's trace, () without a trace; raises DatapackError."""
     return _read_lines(run_dir / TRACE, TraceStep)
 
 
 def _read_lines(path: Path, noun: type[N]) -> tuple[N, ...]:
-    """Return the whole lines of a JSON lines file as *noun*s; a torn last line is left out."""
+    """Return each line of a JSON lines file as an object of class *noun*; an incomplete last line is dropped."""
     if not path.exists():
         return ()
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
@@ -104,9 +104,8 @@ def grade_trial(
 ) -> TrajectoryVerdict:
     """Grade the trial in *run_dir*, write the verdict and return it.
 
-    Another scenario than the one that the run was begun with is refused (UserError) unless it is a *what_if*; a what-if
-    is written under a profile name of its own and never ranked.
-    Raises DatapackError for a run folder that is damaged.
+    Another scenario than the one that the run was started with is refused (UserError) unless *what_if*; such a verdict
+    is written under a profile name of its own and never ranked. Raises DatapackError for a run folder that is damaged.
     """
     run = read_run(run_dir)
     if run.item_hash != scenario.digest() and not what_if:
@@ -130,7 +129,7 @@ def grade_trial(
 
 
 def _system_of(scenario: Scenario) -> System | None:
-    """Return the system of *scenario*, None when its file no longer exists."""
+    """Return the system of *scenario*, None when the file that defines it no longer exists."""
     try:
         return system_of(scenario)
     except (NotFoundError, ConfigError):
@@ -145,7 +144,7 @@ def require_trials(root: Path) -> Path:
 
 
 def recorded_trials(store: RunStore) -> list[Path]:
-    """Return the run folders of all results in *store*, one for each cell."""
+    """Return the folders of all counted runs in *store* that are trials with a result."""
     folders = {path: read_run(path) for path in store.runs()}
     trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
     done = (run for run in counted_runs(folders.values()) if run.status is RunStatus.DONE)

@@ -48,7 +48,7 @@ LOOK_S = 0.2
 
 
 def wants_machine(scenario: Scenario) -> bool:
-    """Return whether a trial of *scenario* must have this machine to itself."""
+    """Return whether a trial of *scenario* must be the only one that runs on this machine."""
     alerts = scenario.verification.alerts
     if scenario.environment.substrate != "local" or alerts is None:
         return False
@@ -57,7 +57,7 @@ def wants_machine(scenario: Scenario) -> bool:
 
 @contextmanager
 def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[None]:
-    """Hold the machine, shared with other trials or *alone*, while the block runs; waits until it is free."""
+    """Hold this machine's lock in the with block, shared with other trials or *alone*; waits until it is free."""
     root = state_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / "trials.lock").open("a") as room:
@@ -68,7 +68,7 @@ def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[Non
 
 
 def _lock_file(file: IO[str], operation: int, given_up: Callable[[], bool]) -> None:
-    """Wait for the lock on *file*, without it when *given_up*."""
+    """Wait for the lock *operation* (flock) on *file*; return without it when *given_up* returns True."""
     while not given_up():
         try:
             fcntl.flock(file, operation | fcntl.LOCK_NB)
@@ -112,7 +112,7 @@ class TrialRun:
 
     @cached_property
     def agent_digest(self) -> str:
-        """The digest of the agent's content: an oracle's steps, or a command with its files."""
+        """The digest of the agent's content: an oracle's steps, or a command and its files."""
         if self.agent.oracle is not None:
             return script_of(self.scenario, self.agent.oracle).digest()
         if not (files := self.agent.files()):
@@ -124,7 +124,7 @@ class TrialRun:
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell (scenario, agent, arm, seed) that the run belongs to."""
+        """The scenario, agent, variant and seed that identify the run in a store."""
         agent = self.agent
         return RunSpec(
             scenario_task(self.scenario),
@@ -136,7 +136,7 @@ class TrialRun:
         )
 
     def _knobs(self) -> dict[str, str]:
-        """Return the settings that define the arm, without those at their default."""
+        """Return the settings that define the variant, value by name; switches that are off are left out."""
         knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
         if self.mask != Mask():
             knobs["mask"] = self.mask.words
@@ -150,16 +150,16 @@ class TrialRun:
 
     @property
     def task_name(self) -> str:
-        """The id of the scenario."""
+        """The id of the scenario that is the task."""
         return self.scenario.id
 
     @property
     def solver_name(self) -> str:
-        """The display name of the agent with its arms and the seed."""
+        """The agent's name for display, with variant and seed."""
         return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the trial until it has a result or no attempts are left, and grade it; return how it ended."""
+        """Run the trial until it has a result or no retry is left, and grade it; return how it ended."""
         self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)
@@ -172,24 +172,24 @@ class TrialRun:
         return RunEnd(self, None, run, run.error, f"no result: {run.error}")
 
     def operator_tools(self) -> Mapping[str, Tool]:
-        """Return the agent's tools by name."""
+        """Return the tools that the agent may call, by name."""
         from opsassay.evals.remediation.trial.rehearsal import tools_of
 
         tools = {**tools_of(self.scenario), **(UNDO if self.rollback else {})}
         return looking_tools(tools) if self.recommend else tools
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Run the agent with tools that do nothing, for *seconds*; return the checks."""
+        """Run the agent for at most *seconds* with tools that change nothing; return the checks of its behaviour."""
         from opsassay.evals.remediation.trial.rehearsal import rehearse
 
         return rehearse(self.scenario, self.agent, self.prompt_arm, self.operator_tools(), seconds)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*, graded by what it committed."""
+        """Return the metrics of the finished run in *run_dir*, graded by the criteria that it committed before."""
         return grade_trial(run_dir, self.scenario).metrics
 
     def _grade_trial(self, run_dir: Path, run: Run, *, was_done: bool) -> RunEnd:
-        """Return how the run ended with its verdict; *was_done*: it was finished before."""
+        """Grade the run and return how it ended; *was_done*: it had a result before this call."""
         before = "done before, " if was_done else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
@@ -199,7 +199,7 @@ class TrialRun:
         return RunEnd(self, run_dir, run, message=before + said, known=was_done)
 
     def _attempt_in_turn(self, store: RunStore, given_up: Callable[[], bool], *, alone: bool) -> Path:
-        """Make an attempt once the machine is free for it, of other trials too if *alone*; return its folder."""
+        """Wait for this machine's lock (exclusive if *alone*), then make one attempt; return its folder."""
         if self.scenario.environment.substrate != "local":
             return self._run_attempt(store, given_up)
         from opsassay.testbed.substrates.local.warm import warm_process
@@ -208,7 +208,7 @@ class TrialRun:
             return self._run_attempt(store, given_up)
 
     def _run_attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
-        """Make a new attempt of the trial and return its folder."""
+        """Make a new attempt of the trial; return its folder."""
         timeout_s = self._timeout_s()
         return attempt(
             store,
@@ -222,7 +222,7 @@ class TrialRun:
         )
 
     def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
-        """Run the trial in a process group of its own; a failure of the machinery gives an aborted outcome."""
+        """Run the trial in a process group of its own; a failure that is not the agent's gives the status aborted."""
         order: dict[str, Any] = {
             "performer": RECOMMENDED if self.recommend else self.performer,
             "runner": os.getpid(),
@@ -255,7 +255,7 @@ class TrialRun:
 
     @property
     def granted_s(self) -> float:
-        """The longest time in seconds, besides deployment and removal, that the scenario allows."""
+        """The longest time in seconds that the scenario allows, deployment and removal not included."""
         environment = self.scenario.environment
         settling = self.scenario.verification.settling
         granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
@@ -264,18 +264,18 @@ class TrialRun:
 
     @property
     def _systems(self) -> int:
-        """How many systems the trial has, one after the other."""
+        """The number of systems that the trial deploys, one after another."""
         return 2 if self.recommend else 1
 
     def _timeout_s(self) -> float:
-        """Return after how many seconds the trial counts as hung."""
+        """Return the number of seconds after which the trial counts as hung and is killed."""
         substrate = self.scenario.environment.substrate
         waits_s = 0.0 if self.gate is None else GATE_S
         machinery_s = MACHINERY_S.get(substrate, MACHINERY_S["local"]) * self._systems
         return self.timeout_s or machinery_s + self.granted_s + waits_s
 
     def end_all(self) -> None:
-        """Do nothing: each trial's watchdog ends it, so that it removes its system."""
+        """Do nothing: each trial has a watchdog that ends it, so that it can remove its system."""
 
 
 def run_trials(
@@ -288,8 +288,8 @@ def run_trials(
 ) -> list[Path]:
     """Run and grade every job without a result; return the result folders in the order of *jobs*.
 
-    *workers* trials run side by side, each on a system of its own. A job whose attempts all failed has no folder in the
-    answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
+    *workers* trials run in parallel, each on a system of its own. A job whose attempts all failed has no folder in the
+    answer. When the call is interrupted or killed, its trials end and remove their systems.
     """
     store.root.mkdir(parents=True, exist_ok=True)
     performed = [replace(job, performer=performer) for job in jobs]
@@ -297,7 +297,7 @@ def run_trials(
 
 
 def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
-    """Return the outcome of a completed trial: usage, isolation, leftovers."""
+    """Return the outcome of a completed trial: usage, isolation, and what it left behind."""
     report = _read_json_or_empty(run_dir / REPORT)
     sealed = report.get("sealed")
     folders = (run_dir, run_dir / ASKED)

@@ -55,27 +55,27 @@ class TrialRow:
 
     @property
     def hidden(self) -> bool:
-        """Whether the outcome check passes while the certificate fails."""
+        """Whether the trial is a hidden failure: the outcome predicate passes, the certificate fails."""
         return self.outcome and not self.conjunction
 
     @property
     def deeper(self) -> bool:
-        """Whether the committed depth goes beyond readiness."""
+        """Whether the committed verification depth is beyond readiness (D1)."""
         return self.depth != "D1"
 
     @property
     def main(self) -> bool:
-        """Whether the trial is in the main slice."""
+        """Whether the trial is in the main slice: baseline prompt, probes on."""
         return self.arm == BASELINE and self.probes
 
 
 def tables(rows: Sequence[TrialRow]) -> list[ResultTable]:
-    """Return Tables 9, 10, 11 and 13 of *rows*."""
+    """Return Tables 9, 10, 11 and 13 of the paper "side-effects" for *rows*."""
     return [per_cell(rows), per_run_summary(rows), per_agent(rows), per_run(rows)]
 
 
 def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 9: the passes per scenario, agent, prompt arm and probe arm."""
+    """Return Table 9: predicates passed, a row per scenario, agent, prompt variant and probe variant."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_count_cells(members))
         for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row)
@@ -85,7 +85,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 10: per cell which runs pass, their duration, and how often each predicate fails."""
+    """Return Table 10: per scenario, agent and variants, the runs that pass, durations, and failures by predicate."""
     found = []
     for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
@@ -101,10 +101,10 @@ def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 11: each agent on the main slice.
+    """Return Table 11: a row per agent, over the main slice.
 
-    MTTD and MTTR (ITBench, C.6) are means from the moment the agent was let in, with their standard error and with how
-    many of how many they are over: trials whose diagnosis was right, and those whose alerts cleared and stayed so.
+    MTTD and MTTR (ITBench, C.6) are means from the agent's start, with their standard error and the number of trials
+    they are over out of all: trials whose diagnosis was right, and those whose alerts cleared and stayed so.
     """
     main = [row for row in rows if row.main]
     found = [
@@ -128,7 +128,7 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def per_run(rows: Sequence[TrialRow]) -> ResultTable:
-    """Return Table 13: per run the hosts of replicas, least availability, diagnosis and time to repair."""
+    """Return Table 13: a row per run with hosts of replicas, minimum availability, diagnosis and time to repair."""
     found = tuple(
         (
             row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_tick_or_cross, (
@@ -145,7 +145,7 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
 
 
 def _cell_of_row(row: TrialRow) -> tuple[Any, ...]:
-    """Return what rows are grouped by."""
+    """Return (scenario, agent, prompt variant, probe variant), by which rows are grouped."""
     return row.scenario, row.agent, row.arm, row.probes
 
 
@@ -158,7 +158,7 @@ def group_rows(
 
 
 def _count_cells(rows: Sequence[TrialRow]) -> tuple[str, ...]:
-    """Return the shares of rows with outcome, temporal, depth, probe and certificate."""
+    """Return the "hits/total" of rows that pass outcome, temporal, depth, probe and certificate."""
     found = [(r.outcome, r.temporal, r.depth_holds, r.probe, r.conjunction) for r in rows]
     return tuple(share(sum(column), len(rows)) for column in zip(*found, strict=True)) if found else ("0/0",) * 5
 
@@ -169,7 +169,7 @@ def share(hits: int, total: int) -> str:
 
 
 def interval(hits: int, total: int) -> str | None:
-    """Return Wilson's interval at 95% of *hits* out of *total*, as text; None when *total* is 0."""
+    """Return Wilson's 95% interval of the share *hits* / *total* as text; None when *total* is 0."""
     if not total:
         return None
     low, high = wilson(hits, total)
@@ -177,13 +177,13 @@ def interval(hits: int, total: int) -> str | None:
 
 
 def _mean_times(rows: Sequence[TrialRow]) -> tuple[str | None, str | None]:
-    """Return MTTD and MTTR as text, None where there is none."""
+    """Return (MTTD, MTTR) as texts, None where no trial has that time."""
     diagnosed = _mean_time(row.diagnosis_s for row in rows if row.right is not None)
     return diagnosed, _mean_time(row.repair_s for row in rows if row.alerts)
 
 
 def _mean_time(times_s: Iterable[float | None]) -> str | None:
-    """Return the mean time with its standard error, and how many runs have one; None without runs."""
+    """Return the mean of *times_s* as text with standard error and "n of all"; None without times."""
     times_s = list(times_s)
     mean, known = mean_time(times_s), [time_s for time_s in times_s if time_s is not None]
     if not mean.attempts:
@@ -196,8 +196,10 @@ def _mean_time(times_s: Iterable[float | None]) -> str | None:
 
 
 def _format_seconds(time_s: float | None) -> str | None:
+    """Return *time_s* as text in seconds, None for None."""
     return None if time_s is None else f"{time_s:.1f} s"
 
 
 def _tick_or_cross(passed: bool) -> str:
+    """Return a tick for True, a cross for False."""
     return "✓" if passed else "×"

@@ -23,7 +23,7 @@ def scenario_complexity(difficulty: Difficulty) -> float:
 
 
 def scenario_task(scenario: Scenario) -> Task:
-    """Return the public description of the task that *scenario* is."""
+    """Return the public task description of *scenario*: the agent's goal, without cause and verification."""
     environment = scenario.environment
     return Task(
         id=scenario.id,
@@ -42,7 +42,7 @@ def scenario_task(scenario: Scenario) -> Task:
 
 
 def keep_scenario(root: Path, scenario: Scenario) -> Path:
-    """Write *scenario* into the store at *root* under its digest, unless there; return its file."""
+    """Write *scenario* into the store at *root* under its digest, unless there; return the file's path."""
     path = root / SCENARIOS / f"{scenario.digest()}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def keep_scenario(root: Path, scenario: Scenario) -> Path:
 
 
 def kept_scenario(root: Path, digest: str) -> Scenario:
-    """Return the scenario with *digest* that runs of the store at *root* started with; raises DatapackError."""
+    """Return the scenario with *digest*, as stored at *root* when its runs started; raises DatapackError."""
     path = root / SCENARIOS / f"{digest}.json"
     try:
         payload = json.loads(path.read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ WRITTEN, PRINTED = "diagnosis.json", "printed.json"
 
 
 def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
-    """Run the command *words* with the folder *incident* as last argument; return its diagnosis, or {"error": reason}.
+    """Run the command *words* with the folder *incident* as last argument; return "diagnosis" or "error".
 
     The answer is the file ``diagnosis.json`` in the current folder, else standard output. It must have ``root_causes``;
     an empty list there is the only way to answer that nothing is wrong.

@@ -50,12 +50,12 @@ class Calibrated:
 
     @property
     def starved(self) -> bool:
-        """Whether the trial was void because the machine was too busy."""
+        """Whether the trial has no result because the machine gave it too little CPU time."""
         return self.verdict is None and self.reason.startswith("starved")
 
 
 def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[LoadedTrial]:
-    """Return *count* right and *count* wrong trials in turn, with scenario, oracle and load drawn by *seed*."""
+    """Return *count* right and *count* wrong repairs, alternating; scenario, oracle and load are drawn by *seed*."""
     found = []
     for number in range(count):
         for right in (True, False):
@@ -76,12 +76,12 @@ def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[L
 
 
 def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
-    """Return the scenario's oracles that should, or (not *right*) should not, be certified."""
+    """Return the names of the scenario's oracles that must be certified, or, unless *right*, must not."""
     return sorted(name for name, oracle in scenario.oracles.items() if oracle.certified == right)
 
 
 def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
-    """Run every trial without a result under its load, and yield each result."""
+    """Run every trial that has no result in *store* under its load, and yield the result of each."""
     for trial in trials:
         with busy(trial.loops):
             folders = run_trials(store, [trial.run], progress=progress)
@@ -94,7 +94,7 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep *loops* busy processes a core running while the block runs."""
+    """Keep *loops* busy processes per core running inside the with block."""
     words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
     cores = os.cpu_count() or 1
     processes = [subprocess.Popen(words, start_new_session=True) for _ in range(loops * cores)]  # Ctrl-C is not theirs
@@ -107,9 +107,9 @@ def busy(loops: int) -> Iterator[None]:
 
 
 def by_predicate(results: Sequence[Calibrated]) -> ResultTable:
-    """Return the table, per predicate, of right repairs rejected and wrong ones passed, over valid trials.
+    """Return a table per predicate: share of right repairs rejected and of wrong ones passed, over valid trials.
 
-    A predicate lets a wrong repair pass that the scenario says it fails; the certificate any wrong one.
+    For a predicate, only wrong repairs count that the scenario says fail it; for the certificate, all.
     """
     judged = [(one, one.verdict) for one in results if one.verdict is not None]
     names = dict.fromkeys(["certificate", *(j.predicate for _, verdict in judged for j in verdict.judgements)])
@@ -131,7 +131,7 @@ def by_predicate(results: Sequence[Calibrated]) -> ResultTable:
 
 
 def by_load(results: Sequence[Calibrated]) -> ResultTable:
-    """Return the table, per load, of trials, starved and failed ones, and the results of the valid ones."""
+    """Return a table with a row per load: numbers of trials, of starved and failed ones, and certified shares."""
     rows = []
     for loops in sorted({one.trial.loops for one in results}):
         of = [one for one in results if one.trial.loops == loops]
@@ -151,12 +151,12 @@ def by_load(results: Sequence[Calibrated]) -> ResultTable:
 
 
 def _has_judgement(verdict: TrajectoryVerdict, name: str) -> bool:
-    """Whether the verdict judges predicate *name*."""
+    """Return whether *verdict* has a result for the predicate *name*."""
     return any(one.predicate == name for one in verdict.judgements)
 
 
 def _expected_failures(trial: LoadedTrial) -> tuple[str, ...]:
-    """Return the predicates that the scenario says the oracle of *trial* fails."""
+    """Return the names of the predicates that, by the scenario, the oracle of *trial* fails."""
     return trial.run.scenario.oracles[trial.run.agent.name.removeprefix(ORACLE)].fails
 
 
@@ -166,5 +166,5 @@ def _format_share(hits: Sequence[bool]) -> str:
 
 
 def _format_rate(hits: Sequence[bool]) -> tuple[str, str | None]:
-    """Return "hits/runs" and the interval of that share, None without runs."""
+    """Return the text "hits/runs" and its 95% interval, None without runs."""
     return _format_share(hits), interval(sum(hits), len(hits))

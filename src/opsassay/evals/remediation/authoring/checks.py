@@ -63,7 +63,7 @@ LAYER_OF_VERB: dict[str, FaultLayer] = {
 
 
 def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
-    """Return the layers of the system that the trigger acts on: as declared, else from its faults and verbs."""
+    """Return the layers of the system that the trigger changes: as declared, else those of its faults and verbs."""
     if scenario.trigger.layer is not None:
         return (scenario.trigger.layer,)
     parts = [part for plan in scenario.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
@@ -75,7 +75,7 @@ def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
 
 
 def proposed_depth(scenario: Scenario) -> Depth | None:
-    """Return the deepest verification depth that the trigger's layers call for, None without a layer."""
+    """Return the deepest verification depth that the trigger's layers need, None when it has no layer."""
     return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
 
 
@@ -90,12 +90,12 @@ Verbs = Mapping[str, type[Written]]
 
 
 def has_own_stage(scenario: Scenario) -> bool:
-    """Return whether a stage of the author's own brings the system, whose services and verbs are known to it alone."""
+    """Return whether *scenario* runs on a user's Compose file, whose services and verbs are not known here."""
     return scenario.environment.substrate == "compose"
 
 
 def findings_here(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return the problems of *scenario*, checked against its own system and the tools' verbs; raises as `system_of`."""
+    """Return the problems of *scenario*, checked against its own system and tools; raises as `system_of`."""
     system = None if has_own_stage(scenario) else system_of(scenario)
     tools = operator_tools(system) if system is not None else {}
     return findings(scenario, system, {t.verb or name.replace("_", " "): t.arguments for name, t in tools.items()})
@@ -104,7 +104,7 @@ def findings_here(scenario: Scenario) -> list[ScenarioFinding]:
 def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:
     """Return the problems of *scenario*: its depth, names unknown to *system*, calls that are not in *verbs*.
 
-    Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
+    Names and calls are not checked when *system* is None, as for Compose.
     """
     return [
         *_check_depth(scenario),
@@ -117,7 +117,7 @@ def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Sc
 
 
 def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
-    """Compare the committed depth with the one that the broken layer asks for."""
+    """Return a finding if the declared verification depth differs from the one that the broken layer needs."""
     committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
     if scenario.no_fault or proposed == committed:
         return []
@@ -136,7 +136,7 @@ def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
-    """Find names in truth and verification that the system does not have."""
+    """Return a finding per name in truth and verification that *system* does not have."""
     services, entries = set(system.services), system.entries()
     known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
@@ -178,7 +178,7 @@ def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
 
 
 def _check_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding]:
-    """Yield what the scenario expects of the load that the user's own load command does not provide."""
+    """Yield a finding per expectation that the user's own load command does not meet."""
     load = f"the load of {system.system} is {system.load.command_line}"
     if scenario.verification.impact is not None:
         yield ScenarioFinding("verification.impact", f"what users lose is not known: {load}; leave it out")
@@ -190,7 +190,7 @@ def _check_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFind
 
 
 def _check_calls(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
-    """Yield calls of oracles and trigger with an unknown verb or wrong arguments."""
+    """Yield a finding per call, of an oracle or the trigger, with an unknown verb or invalid arguments."""
     verbs = verbs if scenario.cluster is None else VERBS
     calls = [
         (f"oracles.{name}.steps.{number}", step.verb, step.arguments)
@@ -207,7 +207,7 @@ def _check_calls(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
 
 
 def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
-    """Return what is wrong with a call of *verb*, None when it and its arguments are valid."""
+    """Return what is wrong with a call of *verb*, None when verb and arguments are valid."""
     if verb not in verbs:
         return f"there is no verb {verb!r}"
     model = verbs[verb]
@@ -219,7 +219,7 @@ def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) 
 
 
 def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return where the record ends too early to show what is committed, for an agent that stops at once."""
+    """Return a finding per time window that does not fit into the record after an agent that stops at once."""
     committed = scenario.verification
     aftermath_s = max(scenario.environment.aftermath_s, committed.settling.hold_s if committed.settling else 0.0)
     found = []
@@ -242,7 +242,7 @@ def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_oracles(scenario: Scenario) -> list[ScenarioFinding]:
-    """Remark when no oracle restores the outcome and fails otherwise."""
+    """Return a remark if no oracle passes the outcome predicate and fails another, [] otherwise."""
     hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
     if hidden or scenario.no_fault:
         return []

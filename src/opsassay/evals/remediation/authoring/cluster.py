@@ -35,7 +35,7 @@ _WORKER = re.compile(r"\{worker(\d+)\}")
 
 
 def entities_on_cluster(scenario: Scenario) -> set[str]:
-    """Return the names of the objects and nodes that a scenario creates or changes on its cluster."""
+    """Return the names of all objects and nodes that *scenario* creates or changes on its cluster."""
     block = scenario.cluster
     if block is None:
         return set()
@@ -45,13 +45,13 @@ def entities_on_cluster(scenario: Scenario) -> set[str]:
 
 
 def _created_by_oracles(scenario: Scenario) -> set[str]:
-    """Return the names of the objects that repairs create with `kubectl create KIND NAME`."""
+    """Return the names of objects that oracles create with `kubectl create KIND NAME`."""
     steps = [step.arguments.get("args") or [] for oracle in scenario.oracles.values() for step in oracle.steps]
     return {str(words[2]) for words in steps if len(words) > 2 and words[0] == "create"}
 
 
 def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
-    """Yield the problems of the scenario's `cluster` block and of its oracles' use of it."""
+    """Yield a finding per problem of the scenario's `cluster` block and of oracle steps that use it."""
     if (block := scenario.cluster) is None:
         return
     yield from _check_kinds(block)
@@ -74,7 +74,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
 
 
 def _check_kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
-    """Yield a finding per object, change or condition of a kind that is not known."""
+    """Yield a finding per object, change or condition whose Kubernetes kind is not supported."""
     for field in ("objects", "changes", "until"):
         for number, one in enumerate(getattr(block, field)):
             if one.kind not in KINDS:
@@ -82,7 +82,7 @@ def _check_kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
 
 
 def _check_step(step: OracleStep, block: OnCluster) -> str | None:
-    """Return why the cluster would refuse an oracle's step, None when it would not."""
+    """Return why the tools would refuse the oracle's *step* on this cluster, None when they would not."""
     if step.verb == "node" and step.arguments.get("op") not in block.node_tool:
         return f"{step.arguments.get('op')} at nodes is not granted; add it to cluster.node_tool"
     if step.verb in LOOKING and block.silent:

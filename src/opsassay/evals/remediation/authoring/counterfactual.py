@@ -61,7 +61,7 @@ class RecordedTrial:
 
     @classmethod
     def read(cls, run_dir: Path) -> RecordedTrial:
-        """Read the trial in *run_dir*; raises UserError when it cannot be replayed, DatapackError when incomplete."""
+        """Return the trial recorded in *run_dir*; raises UserError if it cannot be replayed, else DatapackError."""
         where = "name the folder of an attempt of a trial, such as STORE/runs/CELL/1"
         if missing := [name for name in (RUN, TIMELINE) if not (run_dir / name).is_file()]:
             raise UserError(f"{run_dir} holds no {missing[0]}; {where}.")
@@ -88,14 +88,14 @@ class RecordedTrial:
         )  # fmt: skip
 
     def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
-        """Return what each replay leaves out: (name, indices of changes), one by action or by tool."""
+        """Return (name, indices of the changes left out) for each replay: one per action, or per tool."""
         if grouping == "action":
             return [(f"{n + 1}. {words_of(action)}", frozenset({n})) for n, action in enumerate(self.changes)]
         tools = dict.fromkeys(action.tool for action in self.changes)
         return [(tool, frozenset(n for n, a in enumerate(self.changes) if a.tool == tool)) for tool in tools]
 
     def without(self, left_out: frozenset[int]) -> TrialRun:
-        """Return the replay that makes all changes except *left_out*, with the recorded delays between them."""
+        """Return a trial that repeats all changes but those at the indices *left_out*, with the recorded delays."""
         steps, until = [], self.started_ns
         for place, action in enumerate(self.changes):
             if place in left_out:
@@ -113,12 +113,12 @@ class RecordedTrial:
 
 
 def replayed_tools(trial: RecordedTrial) -> dict[str, Tool]:
-    """Return the tools that replays of *trial* have, by name."""
+    """Return the tools that a replay of *trial* may call, by name."""
     return {**tools_of(trial.scenario), **(UNDO if trial.rollback else {})}
 
 
 def _require_replayable(action: Action, tool: Tool | None) -> None:
-    """Raise UserError when the record does not have the full arguments of *action*."""
+    """Raise UserError when *tool* is None, or the recorded arguments of *action* are incomplete."""
     try:
         if tool is None:
             raise UserError(f"The recorded tool {action.tool} is none of this scenario's; it cannot be replayed.")
@@ -130,13 +130,13 @@ def _require_replayable(action: Action, tool: Tool | None) -> None:
 
 
 def words_of(action: Action) -> str:
-    """Return the tool and arguments of *action* as a short text."""
+    """Return tool and arguments of *action* as a short text for display."""
     given = " ".join(f"{key}={value}" for key, value in action.arguments.items())
     return f"{action.tool.replace('_', ' ')} {given}"[:80].rstrip()
 
 
 def _wait_steps(nanoseconds: int) -> list[OracleStep]:
-    """Return steps that wait that long together, each at most `LONGEST_WAIT_S`."""
+    """Return wait steps of *nanoseconds* in total, each at most `LONGEST_WAIT_S` seconds."""
     left, steps = nanoseconds / NS, []
     while left > 0.001:
         steps.append(OracleStep(wait_s=round(min(left, LONGEST_WAIT_S), 3)))
@@ -153,16 +153,16 @@ class Replays:
     reasons: tuple[str, ...] = ()
 
     def fails(self, predicate: str) -> bool:
-        """Return whether more than half of the replays fail *predicate*."""
+        """Return whether *predicate* fails in more than half of the replays."""
         return 2 * sum(predicate in failed_of(verdict) for verdict in self.verdicts) > len(self.verdicts)
 
     def numbers(self, name: str) -> list[float]:
-        """Return the values of the metric *name*, one of `NUMBERS`, in the replays that have it."""
+        """Return the values of the metric *name* (one of `NUMBERS`) over all replays in which it is defined."""
         return [value for one in self.verdicts if (value := one.metrics[name].value) is not None]
 
 
 def failed_of(verdict: TrajectoryVerdict) -> frozenset[str]:
-    """Return the predicates that failed, except the certificate, which follows from them."""
+    """Return the names of the predicates that failed, without the certificate, which combines them."""
     return frozenset(one.predicate for one in verdict.judgements if one.failed) - {"certificate"}
 
 
@@ -181,7 +181,7 @@ class Effect:
 
     @property
     def verdict(self) -> str:
-        """The effect as a phrase: repairs, harms, both or nothing; "no result" without a completed replay."""
+        """The action's effect as a phrase: repairs, harms, both or nothing; "no result" if no replay completed."""
         if self.reason:
             return "no result"
         helps = bool(self.repairs) or any(change < 0 for change in self.numbers.values())
@@ -207,7 +207,7 @@ class Counterfactual:
     effects: tuple[Effect, ...]
 
     def table(self) -> ResultTable:
-        """Return the table of effects, with the noise floor as its note."""
+        """Return a table with a row per action: its effect on predicates and metrics; the note has the noise."""
         rows = tuple(
             (
                 one.left_out,
@@ -224,7 +224,7 @@ class Counterfactual:
 
     @property
     def note(self) -> str:
-        """A sentence each on the noise floor and on how similar the replays are to the record."""
+        """One sentence on the noise between replays, and one on how replays differ from the recorded trial."""
         noise = self.noise
         count = len(self.reference.verdicts)
         differ = ", ".join(sorted(noise.unsteady)) or "no predicate"
@@ -238,7 +238,7 @@ class Counterfactual:
 
 
 def _format_changes(numbers: dict[str, float]) -> str:
-    """Return "name +1, name -2"."""
+    """Return metric changes as text: "name +1, name -2"."""
     return ", ".join(f"{name} {change:+g}" for name, change in numbers.items())
 
 
@@ -252,10 +252,10 @@ def replay(
     performer: str = PERFORM,
     progress: Progress = SILENT,
 ) -> Counterfactual:
-    """Replay *trial* as a whole and without each action in turn, into stores below *output*.
+    """Replay *trial* in full and without each action (or tool) in turn, into stores below *output*.
 
-    *repeats* replays are made of each, and at least two of the whole. Raises UserError where none of the whole came to a
-    result, or where the agent changed nothing.
+    Each variant is replayed *repeats* times, the full one at least twice. Raises UserError when no full replay has a
+    result, or when the agent changed nothing.
     """
     if not trial.changes:
         raise UserError("Its agent changed nothing, so that there is nothing to leave out.")
@@ -279,7 +279,7 @@ def replay(
 
 
 def _read_end(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
-    """Return the verdict of the trial if it finished, else why it did not."""
+    """Return the verdict of the trial *job* in *store*, else the reason why it has none."""
     if (folder := store.finished(job.cell.hash)) is not None:
         return grade_trial(folder, job.scenario)
     attempts = store.attempts_of(job.cell.hash)
@@ -287,13 +287,13 @@ def _read_end(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
 
 
 def _collect_replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Replays:
-    """Return the verdicts and, apart from them, why the other replays came to none."""
+    """Return the replays called *label*: the verdicts among *ends*, and the reasons of those without one."""
     verdicts = tuple(one for one in ends if not isinstance(one, str))
     return Replays(label, verdicts, tuple(one for one in ends if isinstance(one, str)))
 
 
 def noise_of(full_replays: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
-    """Return how full replays differ among each other, and from the *recorded* run."""
+    """Return predicates and metrics that differ between full replays, and predicates that differ from *recorded*."""
     sets = [failed_of(verdict) for verdict in full_replays.verdicts]
     unsteady = frozenset[str]().union(*sets) - frozenset.intersection(*sets)
     spreads = {
@@ -307,7 +307,7 @@ def noise_of(full_replays: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
 
 
 def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor) -> Effect:
-    """Return the effect of the action left out of *partial_replays*, beyond the noise."""
+    """Return the effect of the action that *partial_replays* leave out; differences within *noise* do not count."""
     if not partial_replays.verdicts:
         return Effect(partial_replays.left_out, (), (), {}, partial_replays.reasons[-1])
     names = [one.predicate for one in full_replays.verdicts[0].judgements if one.predicate != "certificate"]
@@ -323,11 +323,11 @@ def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor
 
 
 def _list_numbers(replays: Replays) -> list[str]:
-    """Return the names of the figures that every verdict has."""
+    """Return the names of `NUMBERS` that every verdict of *replays* has as a metric."""
     return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
 
 
 def _differ(first: Sequence[float], second: Sequence[float], spread: float) -> bool:
-    """Return whether all values of one lie beyond all of the other, by more than *spread* and a tenth."""
+    """Return whether all of one are above all of the other, by more than 2 * *spread* and 10% of the largest value."""
     gap = max(min(first) - max(second), min(second) - max(first))
     return gap > max(2 * spread, 0.1 * max(map(abs, [*first, *second])))

@@ -23,53 +23,53 @@ class ControlWords(Protocol):
     """The vocabulary of one substrate; every verb is a few steps of an oracle."""
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
-        """Return how many replicas each workload has."""
+        """Return the number of replicas by workload name."""
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Return the steps that run *replicas* replicas of *service*."""
+        """Return the tool calls that scale *service* to *replicas*; empty when no tool can."""
 
     def restart(self, service: str) -> Steps:
-        """Return the steps that restart *service*."""
+        """Return the tool calls that restart *service*."""
 
     def stop_all(self, service: str) -> Steps:
-        """Return the steps that restart all replicas of *service* at once; empty without a tool."""
+        """Return the tool calls that restart all replicas of *service* at once; empty when no tool can."""
 
     def restart_all(self) -> Steps:
-        """Return the steps that restart everything at once."""
+        """Return the tool calls that restart all services at once."""
 
     def delete(self, service: str) -> Steps:
-        """Return the steps that delete the workload *service*; empty without a tool."""
+        """Return the tool calls that delete the workload *service*; empty when no tool can."""
 
     def blink(self, service: str) -> Steps:
-        """Return the steps that change something of *service* and revert it at once."""
+        """Return the tool calls that change a setting of *service* and revert it at once."""
 
     def unprotect(self, system: System) -> Steps:
-        """Return the steps that remove a protective setting; empty when there is none."""
+        """Return the tool calls that remove a protective setting; empty when there is none."""
 
     def weaken_limit(self, system: System) -> Steps:
-        """Return the steps that set a protective limit to one that never applies; empty when there is none."""
+        """Return the tool calls that raise a protective limit until it never applies; empty when there is none."""
 
     def leave_setting(self, service: str) -> Steps:
-        """Return the steps that set a meaningless setting of *service*, and leave it."""
+        """Return the tool calls that give *service* a setting without any effect."""
 
     def empty_store(self, system: System) -> Steps:
-        """Return the steps that restart an in-memory store; empty without one or without a tool."""
+        """Return the tool calls that restart an in-memory store; empty without one or when no tool can."""
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Return *steps* with the secrets they set replaced by invented ones; empty when they set none."""
+        """Return *steps* with every secret that they set replaced by an invented one; empty when they set none."""
 
     def set_trap(self, service: str) -> Steps:
-        """Return the steps that make only the next start of *service* fail."""
+        """Return the tool calls after which the next start of *service* fails; empty when no tool can."""
 
     def stand_in(self, service: str) -> Steps:
-        """Return the steps that replace *service* by a stub that answers 200; empty without a tool."""
+        """Return the tool calls that replace *service* by a stub that answers 200; empty when no tool can."""
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Return the steps that repeat the fault of *scenario*; empty when the tools cannot."""
+        """Return the tool calls that repeat the fault of *scenario*; empty when the tools cannot."""
 
 
 def _make_step(verb: str, **arguments: object) -> OracleStep:
-    """Return the step of a script that calls the operator's *verb* with *arguments*, unchecked."""
+    """Return a script step that calls the tool *verb* with *arguments*; they are not validated."""
     return OracleStep(verb=verb, arguments=arguments)
 
 
@@ -80,40 +80,40 @@ class LocalWords:
         self.mark = {"key": key, "value": value}
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
-        """Return the replicas of the system's services."""
+        """Return the number of replicas by service of *system*."""
         del scenario
         return {name: service.replicas for name, service in system.services.items()}
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Return the step that runs *replicas* replicas of *service*."""
+        """Return the tool call that scales *service* to *replicas*."""
         return (_make_step("scale", service=service, replicas=replicas),)
 
     def restart(self, service: str) -> Steps:
-        """Return the step that restarts *service*, one replica after the other."""
+        """Return the tool call that restarts the replicas of *service* one after another."""
         return (_make_step("restart", target=service, rolling=True),)
 
     def stop_all(self, service: str) -> Steps:
-        """Return the step that restarts all replicas of *service* at once."""
+        """Return the tool call that restarts all replicas of *service* at once."""
         return (_make_step("restart", target=service),)
 
     def restart_all(self) -> Steps:
-        """Return the step that restarts everything at once."""
+        """Return the tool call that restarts all services at once."""
         return (_make_step("restart", target="all"),)
 
     def delete(self, service: str) -> Steps:
-        """Return no steps: there is no verb for it."""
+        """Return no steps: no local tool deletes a service."""
         del service
         return ()
 
     def blink(self, service: str) -> Steps:
-        """Return the steps that set a setting of *service* and unset it."""
+        """Return the tool calls that set a setting of *service* and unset it again."""
         return (
             _make_step("config set", target=service, **self.mark),
             _make_step("config unset", target=service, key=self.mark["key"]),
         )
 
     def unprotect(self, system: System) -> Steps:
-        """Return the step that unsets the first protective setting of a service."""
+        """Return the tool call that unsets the first protective setting of any service; empty without one."""
         for name, service in sorted(system.services.items()):
             for key in sorted(service.config):
                 if is_protected(key):
@@ -121,7 +121,7 @@ class LocalWords:
         return ()
 
     def weaken_limit(self, system: System) -> Steps:
-        """Return the steps that make tokens valid for ever."""
+        """Return the tool calls that make access tokens valid for ever; empty without such a setting."""
         limited = sorted(name for name, service in system.services.items() if TOKEN_AGE in service.config)
         return tuple(
             step
@@ -130,16 +130,16 @@ class LocalWords:
         )
 
     def leave_setting(self, service: str) -> Steps:
-        """Return the steps that set a meaningless setting, and restart *service* with it."""
+        """Return the tool calls that give *service* a setting without any effect, and restart it."""
         return (_make_step("config set", target=service, **self.mark), *self.restart(service))
 
     def empty_store(self, system: System) -> Steps:
-        """Return the step that restarts the first store that writes nothing to disk."""
+        """Return the tool call that restarts the first store without persistence; empty without one."""
         held = sorted(name for name, store in system.stores.items() if store.engine in IN_MEMORY)
         return tuple(_make_step("restart", target=name) for name in held[:1])
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Return *steps* with the secrets that `config set` sets replaced."""
+        """Return *steps* with the secrets in their `config set` calls replaced by invented ones."""
         secrets = [
             one for one in steps if one.verb == "config set" and is_secret(written_down(one.arguments["key"], "x"))
         ]
@@ -154,16 +154,16 @@ class LocalWords:
         )
 
     def set_trap(self, service: str) -> Steps:
-        """Return the step that makes *service* refuse all requests from its next start on."""
+        """Return the tool call after which *service* refuses all requests from its next start on."""
         return (_make_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
 
     def stand_in(self, service: str) -> Steps:
-        """Return no steps: no verb changes the program of a service."""
+        """Return no steps: no local tool replaces the program of a service."""
         del service
         return ()
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Return the steps of the trigger's wrong changes, where agents have all of their verbs."""
+        """Return the trigger's configuration changes as tool calls; empty unless agents have all of its verbs."""
         calls = scenario.trigger.operations
         known = all(call.verb.replace(" ", "_") in TOOLS | ON_PROGRAMS for call in calls)
         if not known or scenario.trigger.faults:
@@ -178,11 +178,11 @@ class ContainerWords(LocalWords):
         super().__init__("memory_limit_mb", str(system.host_memory_limit_mb - 1))
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Return the step that stops *service* for 0 replicas, else none: no tool changes the number of containers."""
+        """Return the tool call that stops *service* for 0 replicas, else no steps: Compose cannot scale here."""
         return () if replicas else (_make_step("stop", target=service),)
 
     def set_trap(self, service: str) -> Steps:
-        """Return no steps: the compose file decides how a container starts."""
+        """Return no steps: the Compose file alone decides how a container starts."""
         del service
         return ()
 
@@ -191,7 +191,7 @@ class ClusterWords:
     """kubectl; names that a scenario leaves open stay open."""
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
-        """Return the replicas of the system's services, and of the deployments that the scenario brings."""
+        """Return the number of replicas by service of *system* and by deployment that *scenario* creates."""
         cluster = scenario.cluster
         assert cluster is not None
         brought = {
@@ -204,11 +204,11 @@ class ClusterWords:
         return {**services, **filler, **brought}
 
     def scale(self, service: str, replicas: int) -> Steps:
-        """Return the step that runs *replicas* replicas of *service*."""
+        """Return the kubectl call that scales *service* to *replicas*."""
         return (_kubectl_step("scale", f"deployment/{service}", f"--replicas={replicas}"),)
 
     def restart(self, service: str) -> Steps:
-        """Return the step that rolls out *service* again."""
+        """Return the kubectl call that restarts the rollout of *service*."""
         return (_kubectl_step("rollout", "restart", f"deployment/{service}"),)
 
     def stop_all(self, service: str) -> Steps:
@@ -217,15 +217,15 @@ class ClusterWords:
         return ()
 
     def restart_all(self) -> Steps:
-        """Return the step that deletes every pod."""
+        """Return the kubectl call that deletes every pod."""
         return (_kubectl_step("delete", "pods", "--all", "--wait=false"),)
 
     def delete(self, service: str) -> Steps:
-        """Return the step that deletes the deployment *service*."""
+        """Return the kubectl call that deletes the deployment *service*."""
         return (_kubectl_step("delete", "deployment", service, "--wait=false"),)
 
     def blink(self, service: str) -> Steps:
-        """Return the steps that set and remove an annotation of *service*."""
+        """Return the kubectl calls that set an annotation of *service* and remove it again."""
         place = ("annotate", f"deployment/{service}")
         return (
             _kubectl_step(*place, f"{MARK.lower().replace('_', '-')}=1"),
@@ -233,7 +233,7 @@ class ClusterWords:
         )
 
     def unprotect(self, system: System) -> Steps:
-        """Return the step that removes a service's readiness probe; its pods are replaced one by one."""
+        """Return the kubectl call that removes a readiness probe, upon which pods are replaced one by one."""
         containers = dict.fromkeys(system.services, "") if system.namespace is None else system.namespace.readiness
         if not containers:
             return ()
@@ -243,12 +243,12 @@ class ClusterWords:
         return (_kubectl_step("patch", "deployment", name, "-p", patch),)
 
     def weaken_limit(self, system: System) -> Steps:
-        """Return no steps: the meaning of a program's settings is not known."""
+        """Return no steps: on a cluster the meaning of a program's settings is not known."""
         del system
         return ()
 
     def leave_setting(self, service: str) -> Steps:
-        """Return the step that annotates the pods of *service*."""
+        """Return the kubectl call that annotates the pods of *service*."""
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {MARK.lower().replace("_", "-"): "1"}}}}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
@@ -258,24 +258,24 @@ class ClusterWords:
         return ()
 
     def make_up_secrets(self, steps: Steps) -> Steps:
-        """Return no steps: which part of a command is a secret is not known."""
+        """Return no steps: which argument of a kubectl call is a secret is not known."""
         del steps
         return ()
 
     def set_trap(self, service: str) -> Steps:
-        """Return the steps that give the next pods of *service* a missing node, and pause its rollouts."""
+        """Return the kubectl calls that give new pods of *service* a missing node, and pause its rollout."""
         template = {"spec": {"nodeSelector": {MARK.lower().replace("_", "-"): "nowhere"}}}
         patch = json.dumps({"spec": {"paused": True, "template": template}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
     def stand_in(self, service: str) -> Steps:
-        """Return the step that starts another command in the container of *service*."""
+        """Return the kubectl call that starts a stub in place of the container's command."""
         container = {"name": service, "image": "{image}", "command": STAND_IN, "args": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl_step("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
 
     def trigger(self, scenario: Scenario) -> Steps:
-        """Return the trigger's patches, when it only patches the system's own objects."""
+        """Return the trigger's patches as kubectl calls; empty unless it only patches the system's own objects."""
         cluster = scenario.cluster
         assert cluster is not None
         own = [one for one in cluster.changes if one.patch is not None and one.namespace is None and one.kind != "Node"]
@@ -285,7 +285,7 @@ class ClusterWords:
 
 
 def _kubectl_step(*words: str) -> OracleStep:
-    """Return the step that runs kubectl with *words*, for at most 60 s."""
+    """Return a script step that runs kubectl with the arguments *words*, for at most 60 s."""
     return _make_step("kubectl", args=list(words), timeout_s=60.0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def instant_ns(value: Any) -> int:
-    """Return *value* as ns of UTC, a time without zone taken as UTC. Raises ValueError when it is no time."""
+    """Return *value* (seconds since 1970 or RFC 3339 text) as ns of UTC, without a zone as UTC. Raises ValueError."""
     try:
         ns = round(float(value) * 1e9)
     except (ValueError, OverflowError, TypeError):

@@ -58,7 +58,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def judge_record(self, profile: Profile | None = None) -> TrajectoryVerdict:
-        """Return the verdict under *profile*, the committed one when left out; it is not ranked."""
+        """Return the verdict on the run under *profile*, by default the committed one; it is never ranked."""
         verification = self.scenario.verification.model_copy(
             update={"profile": profile or self.scenario.verification.profile}
         )
@@ -85,7 +85,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def _missing_evidence(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
-        """Return for each predicate without its evidence which evidence was not recorded."""
+        """Return by predicate name which evidence it needs that was not recorded."""
         committed, ticks = scenario.verification, self.recording.timeline.ticks
         depths = {depth for depth, series in evidence.series.items() if len(series)}
         moved = any(tick.entities for tick in ticks)
@@ -112,7 +112,10 @@ class ForeignRun:
 def _make_ticks(
     events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, phase_ns: int | None
 ) -> Iterator[Tick]:
-    """Yield one tick per cadence between the first and last recorded times; raises UserError."""
+    """Yield one reading of the system per cadence, from first to last recorded time; raises UserError.
+
+    The first is BEFORE_NS or more before *phase_ns*, the time of the first phase, unless that is None.
+    """
     protected, step = scenario.verification.protected_services, round(scenario.verification.cadence_s * 1e9)
     instants = [*(event.time_ns for event in events if event.time_ns), *ranges.instants()]
     if not instants:
@@ -151,7 +154,7 @@ def _make_ticks(
 
 
 def _watched_from(events: Sequence[WatchEvent]) -> int:
-    """Return when, in ns, the watch began to see changes, after its first listing of older objects."""
+    """Return the time (ns) at which the watch first reported a change, after it listed the existing objects."""
     seen: set[Key] = set()
     for event in events:
         if event.key in seen and event.time_ns:
@@ -161,7 +164,10 @@ def _watched_from(events: Sequence[WatchEvent]) -> int:
 
 
 def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Depth, DepthReading]:
-    """Return D1, D2 and D4 at *time_ns*, from the objects, else from Prometheus; those of neither are left out."""
+    """Return D1 (replicas), D2 (endpoints) and D4 (control plane) at *time_ns*; Prometheus fills in for objects.
+
+    A depth without either source is left out.
+    """
     found: dict[Depth, DepthReading] = {
         "D1": state.ready_replicas if state.ready_replicas.value is not None else ranges.ready(time_ns),
         "D2": state.ready_backends,
@@ -173,7 +179,7 @@ def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Dep
 def _make_observations(
     depths: dict[Depth, DepthReading], probes: Sequence[Probe], time_ns: int
 ) -> tuple[Observation, ...]:
-    """Return one observation per depth, and D3 as the share of probes that reached their target."""
+    """Return one observation per depth, and for D3 the share of *probes* that reached their target."""
     found = [
         Observation(depth=depth, started_ns=time_ns, ended_ns=time_ns, value=one.value, failing=one.failing)
         for depth, one in depths.items()

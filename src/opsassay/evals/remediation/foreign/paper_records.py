@@ -25,9 +25,9 @@ _TIMES = ("ts", "time", "timestamp")
 
 
 def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = PAPER_CADENCE_S) -> Timeline:
-    """Return the records in the paper's file at *path* as a timeline; the first of *protected* is the probed service.
+    """Return the records in the paper's JSON lines file as a timeline with a reading every *cadence_s*.
 
-    Raises DatapackError that names file and line.
+    The first of *protected* is the probed service. Raises DatapackError that names file and line.
     """
     ticks: list[Tick] = []
     began_ns = 0
@@ -44,7 +44,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
 
 
 def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str) -> Tick:
-    """Return one record as a tick: v1 is D1, v2 D2, v3 the probe (D3), v4 D4; raises ValueError."""
+    """Return one record as a reading: its v1 is D1, v2 D2, v3 the probe (D3), v4 D4; raises ValueError."""
     depths: list[tuple[Depth, float | None, tuple[str, ...]]] = []
     if (one := record.get("v1")) is not None:
         depths.append(("D1", _read_share(one["availability"]), ()))
@@ -75,7 +75,7 @@ def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str)
 
 
 def _read_share(value: Any) -> float | None:
-    """Return a share from 0 to 1, None for None; raises ValueError for others."""
+    """Return *value* as a share from 0 to 1, None for None; raises ValueError for others."""
     if value is None:
         return None
     share = float(value)
@@ -85,7 +85,7 @@ def _read_share(value: Any) -> float | None:
 
 
 def _read_backends(block: Mapping[str, Any]) -> tuple[float, tuple[str, ...]]:
-    """Return 1.0, or 0.0 and the names of services without a ready address."""
+    """Return (1.0, ()), or (0.0, names of services without a ready address)."""
     counts = (
         {"protected": block["ready_addr"]}
         if "ready_addr" in block

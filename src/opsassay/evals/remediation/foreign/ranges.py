@@ -44,11 +44,11 @@ class Ranges:
     unused: tuple[str, ...] = ()
 
     def instants(self) -> list[int]:
-        """Return the sorted times of all samples, ns."""
+        """Return the sorted times of all samples in ns, each once."""
         return sorted({at for rows in self.series.values() for _, (times, _) in rows for at in times})
 
     def probes(self) -> tuple[Probe, ...]:
-        """Return every sample of ``probe_success`` as a probe, in order of its start."""
+        """Return each sample of ``probe_success`` as a probe, sorted by start."""
         took = {_name_owner(labels): samples for labels, samples in self.series.get(DURATION, ())}
         found = []
         for labels, (times, values) in self.series.get(SUCCESS, ()):
@@ -63,7 +63,7 @@ class Ranges:
         )  # fmt: skip
 
     def ready(self, time_ns: int) -> DepthReading:
-        """Return D1 at *time_ns*: ready replicas over desired replicas of deployments."""
+        """Return D1 at *time_ns*: the ratio of ready to desired replicas of deployments."""
         want, have = self._values_at(DESIRED, time_ns), self._values_at(READY, time_ns)
         total = sum(want.values())
         if not total:
@@ -72,13 +72,13 @@ class Ranges:
         return DepthReading(sum(min(have.get(n, 0.0), c) for n, c in want.items()) / total, short, time_ns)
 
     def control_plane(self, time_ns: int) -> DepthReading:
-        """Return D4 at *time_ns*: the parts of the control plane whose ``up`` is 1."""
+        """Return D4 at *time_ns*: the share of control plane components whose ``up`` is 1."""
         parts = {name: up for name, up in self._values_at(UP, time_ns, label="job").items() if name in CONTROL_PLANE}
         down = tuple(sorted(name for name, value in parts.items() if value != 1.0))
         return DepthReading(1 - len(down) / len(parts) if parts else None, down, time_ns)
 
     def alerts(self) -> tuple[AlertReading, ...]:
-        """Return the alerts that fired at each time, empty when ``ALERTS`` was not queried."""
+        """Return the firing alerts at each sample time, empty when ``ALERTS`` was not queried."""
         if ALERTS not in self.series:
             return ()
         fires: dict[int, list[Alert]] = defaultdict(list)
@@ -91,7 +91,7 @@ class Ranges:
         return tuple(AlertReading(time_ns=at, firing=tuple(fires.get(at, ()))) for at in self.instants())
 
     def _values_at(self, metric: str, time_ns: int, label: str | None = None) -> dict[str, float]:
-        """Return the least value of *metric* at that time by label, or by the name of its owner."""
+        """Return the minimum of *metric* at *time_ns* by value of *label*, or by owner (workload) when None."""
         found: dict[str, float] = {}
         for labels, samples in self.series.get(metric, ()):
             if (value := _sample_at(samples, time_ns)) is not None:
@@ -110,7 +110,7 @@ def read_ranges(paths: Sequence[Path]) -> Ranges:
 
 
 def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]:
-    """Yield (metric, labels, samples) of each series of a query_range answer; raises DatapackError."""
+    """Yield (metric, labels, samples) of each series in a query_range response; raises DatapackError."""
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -136,12 +136,12 @@ def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]
 
 
 def _name_owner(labels: Mapping[str, str]) -> str:
-    """Return the first of the labels that name an owner, "" without one."""
+    """Return the value of the first label that names a workload, "" without one."""
     return next((labels[name] for name in NAMES if labels.get(name)), "")
 
 
 def _sample_at(samples: Samples, time_ns: int) -> float | None:
-    """Return the last sample by *time_ns*, None when it is too old."""
+    """Return the last sample at or before *time_ns*, None when it is older than the look-back."""
     times, values = samples
     row = bisect_right(times, time_ns) - 1
     return values[row] if row >= 0 and time_ns - times[row] <= LOOK_BACK_NS else None

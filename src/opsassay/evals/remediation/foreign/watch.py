@@ -71,7 +71,7 @@ def read_watch(path: Path) -> list[WatchEvent]:
 
 
 def _parse_stream(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, value) for each JSON value in the file."""
+    """Yield (line number, value) for each JSON value in the file *path*, one after another."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ def _parse_stream(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
-    """Yield (is deleted, time ns or None, object) for each object that the watch event *value* tells of."""
+    """Yield (is deleted, time in ns or None, object) for each object in the watch event or list *value*."""
     kind = value.get("type") if "object" in value else None
     if kind == "BOOKMARK":
         return
@@ -111,13 +111,13 @@ def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
 
 
 def _key_of_item(item: Mapping[str, Any]) -> Key:
-    """Return (kind, namespace, name)."""
+    """Return the object's (kind, namespace, name)."""
     meta = item["metadata"]
     return str(item["kind"]), str(meta.get("namespace", "default")), str(meta["name"])
 
 
 def _newest_time(value: Any) -> int:
-    """Return the newest time, ns, that an object mentions, 0 for none."""
+    """Return the newest timestamp (ns) in an object's fields at any depth, 0 without one."""
     if isinstance(value, list):
         return max(map(_newest_time, value), default=0)
     if not isinstance(value, dict):
@@ -129,13 +129,13 @@ def _newest_time(value: Any) -> int:
 
 
 def _require_readable(event: WatchEvent) -> None:
-    """Raise for an object that later readings could not parse, while its file and line are known."""
+    """Raise if the event's object cannot be parsed, so that the error can name its file and line."""
     assert event.found is not None
     state_of({event.key: event.found}, ())
 
 
 def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
-    """Return the depths of a cluster with *objects*, None for one that no object tells; without critical pods D4 is."""
+    """Return the depths D1, D2 and D4 of a cluster with *objects*; the value is None where no object shows it."""
     of = {kind: [one for key, one in objects.items() if key[0] == kind] for kind in {key[0] for key in objects}}
     pods = [{"kind": "Pod", **one, "metadata": {"namespace": key[1], **one["metadata"]}}
             for key, one in objects.items() if key[0] == "Pod"]  # fmt: skip
@@ -157,7 +157,7 @@ def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
 def _replica_sets(
     objects: Sequence[Mapping[str, Any]], pods: Sequence[dict[str, Any]]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the replica sets by (namespace, name); for an unwatched one its deployment, by the pod's label."""
+    """Return the ReplicaSets by (namespace, name); those not in *objects* are derived from pods' labels."""
     found = {}
     for pod in pods:
         owner, label = owner_of(pod), (pod["metadata"].get("labels") or {}).get("pod-template-hash")
@@ -172,7 +172,7 @@ def _replica_sets(
 def _assume_workloads(
     pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the workloads that pods belong to, as large as the pods that there are."""
+    """Return workloads inferred from the pods' owners, with the present pods as the desired replicas."""
     there = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
     counts = Counter((workload_of(pod, sets), pod["metadata"]["namespace"]) for pod in there)
     return [
@@ -182,7 +182,7 @@ def _assume_workloads(
 
 
 def _protected_endpoints(objects: Objects, protected: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    """Return the endpoints of each of the *protected* services, of all services when none is named."""
+    """Return the Endpoints by name of the *protected* services, of all services when none is named."""
     found: dict[str, dict[str, Any] | None] = {}
     for (kind, _, name), one in objects.items():
         if kind == "Endpoints":
@@ -202,7 +202,7 @@ def _protected_endpoints(objects: Objects, protected: Sequence[str]) -> dict[str
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the error's first line; a KeyError says what is missing."""
+    """Return the first line of the error's text; for a KeyError that the key is missing."""
     return (
         f"no {error}"
         if isinstance(error, KeyError)

@@ -28,7 +28,7 @@ HOME = "/opt/opsassay"
 
 
 def _read_template(name: str) -> str:
-    """Return the text of the file *name* in the folder `container`, with its placeholders."""
+    """Return the text of the packaged file *name* for containers; its placeholders are not filled in."""
     return files(__package__).joinpath("container", name).read_text(encoding="utf-8")
 
 
@@ -44,10 +44,10 @@ exec python3 -m opsassay.evals.remediation.harbor.trial collect "$folder" "$logs
 def write_scenario_tasks(
     scenarios: Iterable[Scenario], out: Path, install: ContainerInstall, on_left_out: Callable[[str, str], None]
 ) -> list[Path]:
-    """Write a Harbor task for each scenario below the new folder *out*, all or nothing; return the task folders.
+    """Write a Harbor task per scenario below the new folder *out*, all or nothing; return the task folders.
 
-    *install* is how OpsAssay gets into the container. *on_left_out* hears of each scenario that cannot happen on the plain
-    level of one container, with the reason. Raises DatapackError when *out* exists.
+    *install* is how OpsAssay gets into the container. *on_left_out* is called with the id and reason of each scenario
+    that one container without privileges cannot run. Raises DatapackError when *out* exists.
     """
     chosen = []
     for scenario in scenarios:
@@ -64,7 +64,7 @@ def write_scenario_tasks(
 
 
 def _require_plain(scenario: Scenario) -> None:
-    """Raise RefusedError for a scenario that one container without privileges cannot run."""
+    """Raise RefusedError for a scenario that one unprivileged container cannot run."""
     if (substrate := scenario.environment.substrate) != "local":
         raise RefusedError(f"it needs {substrate}; a task of Harbor is one container.")
     if scenario.environment.system.endswith((".yaml", ".yml")):
@@ -75,7 +75,7 @@ def _require_plain(scenario: Scenario) -> None:
 
 
 def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
-    """Return the contents of the task's files by path."""
+    """Return the files of the scenario's Harbor task: content by path."""
     environment = scenario.environment
     copy, installs = install.dockerfile_lines(f"{PRIVATE}/")  # what the wheel holds is not for the agent
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
@@ -103,7 +103,7 @@ def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str 
 
 
 def _format_task_toml(scenario: Scenario) -> str:
-    """Return the text of task.toml."""
+    """Return the text of the Harbor task's task.toml."""
     trial = trial_of(scenario, Path(HOME))
     return task_toml(
         scenario.id,
@@ -124,7 +124,7 @@ def _format_task_toml(scenario: Scenario) -> str:
 
 
 def _solution_script(oracle: Oracle) -> str:
-    """Return the shell script that repeats the steps of *oracle* with the tools, for Harbor's oracle agent."""
+    """Return a shell script that makes the tool calls of *oracle*, for Harbor's oracle agent."""
     lines = ["#!/bin/sh", "# What is expected to be certified. solve.sh [FOLDER]", f"ops=${{1:-{HOME}}}/{OPEN}/ops"]
     for step in oracle.steps:
         if step.verb is not None:

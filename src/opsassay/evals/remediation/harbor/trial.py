@@ -55,7 +55,7 @@ MACHINERY = _Machinery()
 
 
 def trial_of(scenario: Scenario, folder: Path) -> TrialRun:
-    """Return the trial on *scenario* for a container that has its files in *folder*."""
+    """Return the planned trial of *scenario* in a Harbor container whose task files are in *folder*."""
     private, open_ = folder / PRIVATE, folder / OPEN
     words = ("sh", str(private / "open_tools.sh"), "{tools}", str(open_), str(private / _OVER))
     agent = TrialAgent(name="harbor", command=words, settings={"sealing": "off", "needs": ["mcp", "apis"]})
@@ -75,9 +75,9 @@ class AwaitedEnvironment(LocalEnvironment):
         self.folder = folder
 
     def start_agent(self) -> None:
-        """Announce that the system is ready, and wait for the agent's first call or a notice that none will come.
+        """Announce that the system is ready; wait for the agent's first tool call or a notice that it will not come.
 
-        Raises OperationError when nobody calls in time.
+        Raises OperationError at the timeout.
         """
         (self.folder / OPEN / READY).touch()
         deadline = time.monotonic() + MACHINERY.setup_s
@@ -98,14 +98,14 @@ def perform(
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
 ) -> None:
-    """Run the trial in this container without isolation, once the agent is there. Raises OpsAssayError."""
+    """Run the trial in this container without a sandbox, once the agent has called a tool. Raises OpsAssayError."""
     del cluster
     live = AwaitedEnvironment(scenario, seed, run_dir, Path(agent.command[-1]).parents[1])
     perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask), scenario, agent, arm, seed, run_dir)
 
 
 def run_in_container(folder: Path) -> None:
-    """Run the trial whose files are in *folder* and write its rewards there; raises OpsAssayError."""
+    """Run the trial whose task files are in *folder* and write its rewards there; raises OpsAssayError."""
     private, open_ = folder / PRIVATE, folder / OPEN
     taken = UserError(f"A trial runs in {folder} already.")
     with folder_lock(private, name=_LOCK, wait=False, refusal=taken):
@@ -123,7 +123,7 @@ def run_in_container(folder: Path) -> None:
 def collect(folder: Path, reward: Path) -> dict[str, float]:
     """End the agent's time in the trial in *folder*, wait until it is graded, and write its rewards to *reward*.
 
-    Raises UserError when the trial came to no result: nobody is graded then.
+    Raises UserError when the trial has no result, so that the agent gets no reward.
     """
     private = folder / PRIVATE
     if not private.is_dir():
@@ -140,7 +140,7 @@ def collect(folder: Path, reward: Path) -> dict[str, float]:
 
 
 def main(words: list[str]) -> int:
-    """Run the subcommand *words*[0]; an error is one sentence and exit code 2."""
+    """Run the subcommand *words*[0] (perform or collect); print an error as one sentence and return exit code 2."""
     what, *places = words
     try:
         if what == "perform":

@@ -68,7 +68,7 @@ class CommandSettings(Written):
     @field_validator("limits")
     @classmethod
     def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValueError unless the settings are limits other than seconds."""
+        """Return *settings*; raises ValueError for a key that is no limit, and for seconds."""
         if "seconds" in settings:
             raise ValueError("seconds: how long an agent may work is the scenario's agent_timeout_s")
         Limits.model_validate(settings)
@@ -93,12 +93,12 @@ class TrialAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, value: Any) -> Any:
-        """Accept the name of an agent in place of its object."""
+        """Return {"name": value} when *value* is a text, else *value*."""
         return resolve_ready_agent(value)
 
     @model_validator(mode="after")
     def _can_operate(self) -> Self:
-        """Raise ValueError for an unknown agent, or one with settings that do not fit it."""
+        """Return the agent; raises ValueError if it is unknown, or has settings that do not fit it."""
         if self.oracle is None and not self.is_outside and self.name != SRE:
             hint = "Use oracle:NAME too, an agent.yaml, or give a `command`."
             known = NotFoundError("operator", self.name, [SRE], hint)
@@ -117,52 +117,52 @@ class TrialAgent(Written):
 
     @property
     def oracle(self) -> str | None:
-        """The name of the scenario's oracle to play, None for an agent."""
+        """The name of the scenario's oracle to carry out, None for an agent."""
         return self.name.removeprefix(ORACLE) if self.name.startswith(ORACLE) else None
 
     @property
     def is_outside(self) -> bool:
-        """Whether it is an external agent, a command."""
+        """Whether the agent is an external command."""
         return bool(self.command) or self.name.endswith((".yaml", ".yml"))
 
     @property
     def solver_name(self) -> str:
-        """The display name of the agent in results."""
+        """The agent's name for display in results."""
         return self.name if self._external_agent is None else self._external_agent.name
 
     @property
     def own_settings(self) -> CommandSettings:
-        """The validated settings of an external agent."""
+        """The validated settings of an external agent: limits, needs, files and sandboxing."""
         return CommandSettings.model_validate(self.settings)
 
     @property
     def sealing(self) -> Literal["auto", "required", "off"]:
-        """Whether an external agent is sandboxed."""
+        """Whether an external agent is sandboxed: if possible (auto), required, or off."""
         return self.own_settings.sealing
 
     @property
     def remote(self) -> bool:
-        """Whether the agent hands its task to an agent elsewhere."""
+        """Whether the external agent forwards its task to an agent on another machine."""
         return self._external_agent is not None and self._external_agent.file.remote
 
     @cached_property
     def _external_agent(self) -> CommandAgent | None:
-        """The agent.yaml that the name leads to; None for commands and built-in agents."""
+        """The agent that an agent.yaml file describes; None for plain commands and built-in agents."""
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:
-        """Raise UserError, before a run, when an external agent could see the *store*, or lacks its image."""
+        """Raise UserError if the external agent could read the *store*, or if its container image is missing."""
         if self._external_agent is not None:
             require_apart(self._external_agent, [store])
             require_image(self._external_agent, self.sealing)
 
     def limits(self, timeout_s: float) -> Limits:
-        """Return the limits of an external agent that may work for *timeout_s* seconds."""
+        """Return the limits of an external agent, with *timeout_s* seconds of working time."""
         own = {} if self._external_agent is None else self._external_agent.file.limits.model_dump(exclude_unset=True)
         return Limits.model_validate({**own, **self.own_settings.limits, "seconds": timeout_s})
 
     def outside(self) -> ExternalAgent:
-        """Return the external agent. Raises UserError for a missing file."""
+        """Return the external agent ready to be run; raises UserError for a missing file."""
         if self._external_agent is not None:
             return ExternalAgent.from_command(self._external_agent, self.model)
         return ExternalAgent(
@@ -174,9 +174,9 @@ class TrialAgent(Written):
         )
 
     def files(self) -> list[tuple[str, Path]]:
-        """Return the (name, path) of all files that an external agent consists of, folders included.
+        """Return the (name, path) of each file or folder that an external agent consists of.
 
-        Those of a command are in ``settings.files``. Raises UserError for one that there is not.
+        Those of a command are in ``settings.files``. Raises UserError for a missing one.
         """
         if self._external_agent is not None:
             return [(self._external_agent.path.name, self._external_agent.path), *self._external_agent.each_file()]
@@ -221,12 +221,12 @@ class Perform(Protocol):
 
 
 def mark_phase(run_dir: Path, phase: PhaseName) -> int:
-    """Record in *run_dir* that the trial has reached *phase*; return the time, ns of UTC."""
+    """Append *phase* with the current time to the record in *run_dir*; return that time, ns of UTC."""
     now = time.time_ns()
     append_line(run_dir / PHASES, Phase(phase=phase, time_ns=now))
     return now
 
 
 def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
-    """Record in *run_dir* an *outcome* of the trial besides its verdict."""
+    """Append an *outcome* with its *reason* to the record in *run_dir*; it is no part of the verdict."""
     append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

@@ -36,11 +36,11 @@ class CommandToolSession:
         self.calls: list[ToolCall] = []
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, report_diagnosis last."""
+        """Return the tool specifications that the agent sees, report_diagnosis last."""
         return (*self._session.specs(), REPORT_DIAGNOSIS)
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Carry out a call and return it with its result; all calls of a command belong to one step."""
+        """Carry out one tool call and return it with its output; all calls of a command are one step."""
         if len(self.calls) >= CALLS_LIMIT:
             refused = f"Error: there are no more than {CALLS_LIMIT} calls."
             return ToolCall(tool=tool[:64], arguments={}, output=refused, status="error")
@@ -52,7 +52,7 @@ class CommandToolSession:
         return call
 
     def _why_no_more_calls(self) -> str | None:
-        """Return why no further call is allowed, None when it is; the number is limited only if set."""
+        """Count the next call and return None, or return why a limit on calls forbids it."""
         meter = self._meter
         if "tool_calls" in meter.limits.model_fields_set and meter.tool_calls >= meter.limits.tool_calls:
             meter.note("tool_calls")
@@ -61,7 +61,7 @@ class CommandToolSession:
         return None
 
     def _take_diagnosis(self, arguments: Mapping[str, Any]) -> ToolCall:
-        """Take the agent's report of a diagnosis, or answer what is wrong with it."""
+        """Record the agent's diagnosis; return the call, with an error if *arguments* are invalid."""
         given = {str(key): value for key, value in arguments.items()}
         call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=recorded_arguments(given), output="Taken.")
         problem = lint(call.tool, given, {call.tool: REPORT_DIAGNOSIS}, ())
@@ -74,9 +74,9 @@ class CommandToolSession:
 def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
     """Run the command of *agent* until it ends or its time is up.
 
-    It gets what every external agent gets: its files, its tools, a model if it needs one, limits, and the seal.
-    Words of the command may also name {tools}, the tools' socket, and {kubeconfig}: on a cluster, unsealed, its own access.
-    Raises UserError for an agent that has to be sealed where no seal can be made.
+    It gets what every external agent gets: its files, its tools, a model if it needs one, limits, and the sandbox. Its
+    arguments may also contain {tools}, the tools' socket, and {kubeconfig}: on a cluster, without sandbox, its own
+    access. Raises UserError when a required sandbox cannot be made.
     """
     outside = agent.outside()
     refusal = refusal_to_seal(agent.sealing, remote=agent.remote)
@@ -110,7 +110,7 @@ def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
 
 
 def _apis_for(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | None:
-    """Return the observability APIs over the session's telemetry; None when not needed or not sent."""
+    """Return the observability APIs over the session's telemetry; None if not needed or no telemetry is sent."""
     if APIS not in outside.needs or session.view is None:
         return None
     from opsassay.evals.remediation.trial.live_apis import live_apis
@@ -119,5 +119,5 @@ def _apis_for(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer
 
 
 def _copy_kubeconfig(kubeconfig: Path | None, work: Path, *, sealed: bool) -> str:
-    """Return the path in *work* of an unsealed command's own kubeconfig, '' when sealed or without a cluster."""
+    """Copy the kubeconfig into *work* for a command without sandbox; return its path, '' if sealed or None."""
     return "" if kubeconfig is None or sealed else str(shutil.copy(kubeconfig, work / kubeconfig.name))

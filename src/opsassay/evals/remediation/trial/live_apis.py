@@ -31,7 +31,7 @@ _RULES: dict[str, AlertingRule] = {
 
 
 def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
-    """Return a server of observability APIs over *view*, with its mask, and the firing alerts of *watch*."""
+    """Return a server of Prometheus, Loki and trace APIs over *view*, with the firing alerts of *watch*."""
 
     def now() -> View:
         """Return the telemetry until now, as the mask leaves it, with the alerts that fire."""
@@ -46,7 +46,7 @@ def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
 
 @contextmanager
 def apis_of(running: RunningSystem) -> Iterator[ApiServer]:
-    """Watch the *running* system while the block runs; yield the server of observability APIs over it."""
+    """Evaluate alerts of the *running* system in the with block; yield the server of its observability APIs."""
     with TemporaryDirectory(prefix="opsassay-apis-") as made:
         folder = Path(made)
         with LiveTelemetry(running.receiver, folder) as telemetry:

@@ -67,7 +67,7 @@ class Diagnoses:
         self._open = {str(session.fill(name)): name for name in task.scenario.true_causes()}
 
     def take(self, arguments: Mapping[str, Any]) -> None:
-        """Record a reported diagnosis, whose *arguments* were checked."""
+        """Append a diagnosis reported by the agent, its *arguments* already validated, to the record."""
         line = OperatorDiagnosis(
             time_ns=time.time_ns(),
             root_causes=tuple(self._open.get(name, name) for name in _shorten_names(arguments["root_causes"])),
@@ -78,7 +78,7 @@ class Diagnoses:
         append_line(self._path, line)
 
     def _edges(self, items: Iterable[Any]) -> Iterator[Propagation]:
-        """Yield the propagation steps that have both ends, from a model's unchecked *items*."""
+        """Yield the propagation edges among a model's unchecked *items* that name both ends."""
         for one in islice(items, NAMES_KEPT):
             if not isinstance(one, Mapping) or not all(isinstance(one.get(end), str) for end in ("source", "target")):
                 continue
@@ -88,7 +88,7 @@ class Diagnoses:
 
 
 def _shorten_names(names: Iterable[Any]) -> list[str]:
-    """Return at most `NAMES_KEPT` names of `NAME_KEPT` characters."""
+    """Return the first `NAMES_KEPT` names, each cut to `NAME_KEPT` characters."""
     return [str(name)[:NAME_KEPT] for name in islice(names, NAMES_KEPT)]
 
 
@@ -99,7 +99,7 @@ BEGUN_S = 0.2
 
 
 def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run *agent* on *task* in *session*; its failure is a result; raises OpsAssayError for what is not its doing."""
+    """Run *agent* on *task*; its own failure is recorded as a result. Raises OpsAssayError for any other failure."""
     if (name := agent.oracle) is not None:
         play(script_of(task.scenario, name), name, task, session)
     elif agent.is_outside:
@@ -111,10 +111,10 @@ def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSessi
 
 
 def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
-    """Carry out the steps of *oracle*; raises OperationError when one is refused.
+    """Carry out the steps of *oracle*; raises OperationError when a tool refuses one.
 
-    A replayed change may be refused: it was so in the record, or it needs one that is left out.
-    One that leaves at once does not wait for what comes of its last step.
+    In a replay a change may be refused, as it was in the record or because it needs one that is left out. A script that
+    ends at once does not wait for its last call to return.
     """
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
@@ -142,7 +142,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
 
 
 def _call_of_step(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Carry out one step of a script: a report of a diagnosis, or a tool call."""
+    """Carry out step *number* of a script, a reported diagnosis or a tool call; return the call."""
     tool, arguments = (step.verb or "").replace(" ", "_"), session.fill(step.arguments)
     if step.verb == REPORT_VERB:
         Diagnoses(task, session).take(arguments)
@@ -151,7 +151,7 @@ def _call_of_step(step: OracleStep, task: Assignment, number: int, session: Oper
 
 
 def _start_call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Start the step's call in a thread that may outlast the script; return it without its output."""
+    """Start the step's tool call in a thread that may outlast the script; return the call without its output."""
     calls = session.call_count
     threading.Thread(target=_call_of_step, args=(step, task, number, session), name="left", daemon=True).start()
     while session.call_count == calls:
@@ -162,7 +162,7 @@ def _start_call(step: OracleStep, task: Assignment, number: int, session: Operat
 
 
 def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run the SRE agent, whose reports go to the run folder. Raises UserError for an unknown model."""
+    """Run the built-in SRE agent; its reports go to the run folder. Raises UserError for an unknown model."""
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))

@@ -51,9 +51,9 @@ def perform(
 ) -> None:
     """Run one trial, recorded into *run_dir*; without *probes* only the final one is sent. Raises OpsAssayError.
 
-    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
-    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back, with *noise*
-    harmless things happen besides. With a *gate* the system waits, healthy, until that file is there.
+    *cluster* is the block of the plan that names the cluster of a scenario for Kubernetes, *mask* the telemetry
+    withheld from the agent's tools; with *rollback* one of them undoes the agent's own changes, with *noise* harmless
+    changes happen in the background. With a *gate* the system waits, healthy, until that file exists.
     """
     live = environment_for(scenario, seed, run_dir, cluster)
     environment = TrialEnvironment(
@@ -80,7 +80,7 @@ def work(
     run_dir: Path,
     operate: Operate | None = None,
 ) -> None:
-    """Run the agent, or *operate*, until it is done; when its time is over its tools refuse every call."""
+    """Run the agent, or *operate*, until it ends; when its time is up its tools refuse every call."""
     environment.note_settings()
     environment.live.start_agent()
     mark_phase(run_dir, "agent_started")
@@ -104,7 +104,7 @@ def work(
 
 
 def _note_behaviour(session: OperatorToolSession, took_s: float, timeout_s: float, run_dir: Path) -> None:
-    """Wait for an unfinished call of the agent, and record how the agent behaved."""
+    """Wait for an unfinished tool call, then record idle or late behaviour of the agent (*took_s* of *timeout_s* s)."""
     if (left := session.finish(LONGEST_CALL_S)) is not None:
         note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
     if took_s >= timeout_s:
@@ -124,7 +124,7 @@ def _note_behaviour(session: OperatorToolSession, took_s: float, timeout_s: floa
 
 
 def main(order: dict[str, Any]) -> int:
-    """Run the trial described in *order*; the last line on standard error says what went wrong."""
+    """Run the trial described in *order*; return the exit code. The last line on standard error explains a failure."""
     signal.signal(signal.SIGTERM, interrupt_once)  # the watchdog's word, or the kernel's
     _end_with_runner(order["runner"])
     module, _, name = order["performer"].partition(":")
@@ -154,9 +154,9 @@ def main(order: dict[str, Any]) -> int:
 
 
 def _end_with_runner(pid: int) -> None:
-    """Ask the kernel to end this trial when the runner, process *pid*, is killed.
+    """Make Linux end this trial when the runner, process *pid*, is killed.
 
-    Its cell is run again, and two systems of one cell would disturb each other. Linux; elsewhere the trial runs to its end.
+    Its run is made again, and two systems of one run would disturb each other. Elsewhere the trial goes on.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

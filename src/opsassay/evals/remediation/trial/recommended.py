@@ -37,11 +37,11 @@ class AskedEnvironment(TrialEnvironment):
     """The system that the agent sees: its tools only look, and it need not settle."""
 
     def open_tools(self) -> RecommendToolSession:
-        """Return the tools that look, and the one that takes the plan."""
+        """Return a session with the read-only tools and the tool that submits the plan."""
         return RecommendToolSession(super().open_tools())
 
     def settle(self) -> None:
-        """Undo the trigger; raises LostError when the system ended while the agent looked."""
+        """Undo the trigger; raises LostError when the system ended while the agent worked."""
         self._noisy.close()
         require_alive(self.live, self._session.watch)
         self._observed.close()
@@ -65,7 +65,7 @@ def perform(
 ) -> None:
     """Ask *agent* for a plan, then run the trial in which the plan is carried out. Raises OpsAssayError.
 
-    The copy has the names, the load and the fault of the system that the agent saw, which is gone by then.
+    The copy has the names, the load and the fault of the system that the agent saw, which is removed by then.
     """
     asked = run_dir / ASKED
     asked.mkdir()
@@ -96,7 +96,10 @@ def perform(
 
 
 def recommend(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Let *agent* work on *task*; an oracle hands in its steps. Raises OpsAssayError for what is not the agent's doing."""
+    """Let *agent* work out a plan for *task*; an oracle submits its steps.
+
+    Raises OpsAssayError for failures not its own.
+    """
     if (name := agent.oracle) is None:
         run_operator(agent, task, session)
         return
@@ -106,7 +109,7 @@ def recommend(agent: TrialAgent, task: Assignment, session: OperatorToolSession)
 
 
 def plan_of_script(script: Script) -> list[PlannedCall]:
-    """Return the steps of *script* as calls; a wait becomes calls of the tool `wait`."""
+    """Return the steps of *script* as planned tool calls; a wait becomes a call of the tool `wait`."""
     calls: list[PlannedCall] = []
     for step in script.steps:
         if step.verb is not None:

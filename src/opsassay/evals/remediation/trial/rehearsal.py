@@ -30,13 +30,13 @@ class RehearsalToolSession(OperatorToolSession):
         super().__init__(tools, self.actions.append)
 
     def carry_out(self, tool: Tool, request: Written) -> Done:
-        """Return the fixed answer that every call gets."""
+        """Return the fixed answer that every tool call gets; nothing is changed."""
         del tool, request
         return Done(ANSWER)
 
 
 def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
-    """Return the tools of an operator of *scenario*, by name."""
+    """Return the tools that an agent of *scenario* may call, by name."""
     if scenario.cluster is None:
         return operator_tools(system_of(scenario))
     absent = {*(() if scenario.cluster.node_tool else ("node",)), *(LOOKS if scenario.cluster.silent else ())}
@@ -46,7 +46,7 @@ def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
 def rehearse(
     scenario: Scenario, agent: TrialAgent, arm: PromptArm, tools: Mapping[str, Tool], seconds: float | None
 ) -> Rehearsal:
-    """Run *agent* on *scenario* with *tools* that do nothing; raises OpsAssayError for failures not its own."""
+    """Run *agent* with *tools* that change nothing, for at most *seconds*; return the checks. Raises OpsAssayError."""
     session = RehearsalToolSession(tools)
     with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as made:
         run_dir = Path(made)
@@ -65,7 +65,7 @@ def rehearse(
 
 
 def _check_tool_use(session: RehearsalToolSession) -> Check:
-    """Return the check that the agent calls its tools; one that calls none is recorded as idle in a trial."""
+    """Return the check that the agent called a tool; an agent that calls none is recorded as idle in a trial."""
     refused = [action for action in session.actions if action.status != "ok"]
     if not session.actions:
         return Check("tools", passed=False, said="none was called; in a trial it would be noted as idle")
