@@ -33,10 +33,7 @@ class CompliancePlan(GeneratedPlan):
         return [{} if count == EXAMPLES else {"examples": count} for count in self.examples]
 
     def chosen(self, folder: Path) -> list[ComplianceTask]:
-        """Return the tasks selected by name, class or "all", with their seeds.
-
-        Raises NotFoundError for an unknown name, UserError for an invalid secret.
-        """
+        """Return the chosen tasks (by name, class or "all") with their seeds; raises NotFoundError, UserError."""
         known = names()
         for asked in self.tasks:
             if asked not in {*known, *CLASSES, "all"}:

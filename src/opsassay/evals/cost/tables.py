@@ -140,10 +140,7 @@ def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _live_rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
-    """Return (diagnosis pass@1, mitigation pass@1, k, diagnosis pass@k, mitigation pass@k), rates in percent.
-
-    k is the fewest repeats of any task.
-    """
+    """Return pass@1 of diagnosis and mitigation, k (the fewest repeats of a task), and pass@k of both, in percent."""
     names = ("diagnosis_right", "passed")
     k = min(map(len, _outcomes_by_task(rows, "passed").values()), default=1)
     return (*(_pass_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))

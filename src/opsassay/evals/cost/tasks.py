@@ -134,10 +134,7 @@ def kept_task(root: Path, commitment: str) -> CostTask:
 
 
 def own_tasks(folder: Path) -> list[CostTask]:
-    """Return the tasks that `opsassay task generate` wrote into *folder*, sorted by name and number.
-
-    Raises UserError when there are none.
-    """
+    """Return the tasks that `opsassay task generate` wrote into *folder*, by name and number; raises UserError."""
     found = [kept_task(folder, path.stem) for path in (folder / CostTask.BODIES).glob("*.json")]
     if not found:
         raise UserError(

@@ -80,10 +80,7 @@ def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAge
 
 
 def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
-    """Return *solver* with the MCP *servers* added; methods and oracles stay as they are.
-
-    Raises ConfigError for other agents.
-    """
+    """Return *solver* with the MCP *servers*, a method or oracle as it is; raises ConfigError for other agents."""
     if not servers or not isinstance(solver, Setup):
         return solver
     if not isinstance(solver.agent, CommandAgent) or "mcp" not in solver.agent.file.needs:

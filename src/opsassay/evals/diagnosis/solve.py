@@ -380,10 +380,7 @@ def _describe_failure(end: Ended) -> str:
 
 
 def _read_answer(work: Path, stdout: str) -> str | bytes:
-    """Return the content of the answer file in *work*, else *stdout*; links are ignored.
-
-    Raises AnswerError if too large.
-    """
+    """Return the content of the answer file in *work*, else *stdout*; links are ignored. Raises AnswerError."""
     file = work / ANSWER
     if not is_plain(file):
         return stdout

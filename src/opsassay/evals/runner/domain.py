@@ -26,26 +26,26 @@ class Domain(Protocol):
     name: str
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of the metrics that its results may have, the most important first."""
+        """Return the definitions of all metrics that its verdicts may have, the most important first."""
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
         """Return whether a run succeeded, for pass@k; None when nothing could be judged."""
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the public descriptions of the tasks at *paths*, and of the packaged ones."""
+        """Yield the public descriptions of the packaged tasks and of those at *paths*."""
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
-        """Return the runs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
+        """Return the runs of one section *part* of a plan file; relative paths in it start at *folder*.
 
-        Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
+        Raises ConfigError, which names the section by *where*, and errors of its tasks and agents.
         """
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of this domain in *stores* from what the stores hold; `grade_each` does it run by run."""
+        """Grade all runs of this domain in *stores* from stored data alone; `grade_each` does so run by run."""
 
 
 def is_generated(domain: Domain) -> bool:
-    """Return whether the tasks of *domain* are generated from seeds, one of which is published."""
+    """Return whether the tasks of *domain* are generated from a seed, a published or a secret one."""
     return bool(getattr(domain, "generated", False))
 
 
@@ -63,13 +63,13 @@ DOMAINS = Registry(
 
 
 def domain_named(name: str) -> Domain:
-    """Return the domain called *name*; raises NotFoundError."""
+    """Return the registered domain called *name*; raises NotFoundError."""
     domain: Domain = DOMAINS.load(name)
     return domain
 
 
 def outcome_of(domain: Domain, run: Run, metrics: Mapping[str, Metric]) -> bool | None:
-    """Return whether *run* succeeded by its *metrics*; False when it came to no answer.
+    """Return whether *run* succeeded by its *metrics*; False when it failed to give an answer.
 
     None on a void case, and where nothing could be judged.
     """

@@ -23,7 +23,7 @@ class Draws:
         self._stream = np.random.PCG64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
 
     def integers(self, count: int, low: int, high: int) -> NDArray[np.int64]:
-        """Return *count* whole numbers from *low* to *high*, both included.
+        """Return *count* random integers from *low* to *high*, both included.
 
         Each is low + u mod (high - low + 1) with u the upper 53 bits of a raw draw.
         """
@@ -31,14 +31,14 @@ class Draws:
         return (raw >> np.uint64(11)).astype(np.int64) % (high - low + 1) + low
 
     def integer(self, low: int, high: int) -> int:
-        """Return one whole number from *low* to *high*, both included."""
+        """Return one random integer from *low* to *high*, both included."""
         return int(self.integers(1, low, high)[0])
 
     def choice(self, choices: Sequence[T]) -> T:
-        """Return one of *choices*."""
+        """Return a random one of *choices*."""
         return choices[self.integer(0, len(choices) - 1)]
 
     def sample(self, choices: Sequence[T], count: int) -> list[T]:
-        """Return *count* different ones of *choices*, in the order in which they were drawn."""
+        """Return *count* random ones of *choices* without replacement, in the order drawn."""
         left = list(choices)
         return [left.pop(self.integer(0, len(left) - 1)) for _ in range(count)]

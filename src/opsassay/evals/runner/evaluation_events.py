@@ -37,9 +37,9 @@ class ExportedRun:
 def exported_runs(
     store: RunStore, on_left_out: Callable[[Path, str], None], *, folders: Container[Path] | None = None
 ) -> Iterator[ExportedRun]:
-    """Yield every run of *store* with a trace and a verdict; *on_left_out* is called with every other.
+    """Yield every run of *store* with a trace and a verdict; *on_left_out* is called with every other and the reason.
 
-    *folders* are the folders of those that are meant, all when None.
+    Only runs in *folders*, all when None.
     """
     for run_dir in store.runs():
         if folders is not None and run_dir not in folders:
@@ -77,7 +77,7 @@ def push_events(events: Mapping[str, Any], url: str) -> None:
 
 
 def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
-    """Return the run's spans, and an event per metric that belongs to its first span."""
+    """Return the run's spans, and one event per metric of *verdicts*, attached to its first span."""
     spans, run = export_otlp(read_one(run_dir), verdicts[0].run), read_run(run_dir)
     root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
@@ -113,12 +113,12 @@ def _metric_event(root: Mapping[str, Any], name: str, metric: Metric, labels: Ma
 
 
 def _text_attribute(key: str, value: str) -> dict[str, Any]:
-    """Return a text attribute of OTLP."""
+    """Return an OTLP attribute *key* with a string value."""
     return {"key": key, "value": {"stringValue": value}}
 
 
 def _serialise_message(content: Mapping[str, Any], message: Any) -> bytes:
-    """Return *content* as the bytes of the protobuf *message*."""
+    """Return OTLP JSON *content* serialised as the protobuf message type *message*."""
     from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
     packed: bytes = ParseDict(with_base64(content), message).SerializeToString()
@@ -126,7 +126,7 @@ def _serialise_message(content: Mapping[str, Any], message: Any) -> bytes:
 
 
 def with_base64(value: Any) -> Any:
-    """Return *value*, OTLP JSON, with hexadecimal ids in base64, as protobuf's JSON parser expects."""
+    """Return OTLP JSON *value* with its hexadecimal ids in base64, as protobuf's JSON parser expects."""
     if isinstance(value, Mapping):
         return {
             key: b64encode(bytes.fromhex(inner)).decode() if key in _IDS else with_base64(inner)

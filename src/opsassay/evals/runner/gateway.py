@@ -40,7 +40,7 @@ class Gateway:
     session: Path
 
     def environment(self, base: str, model: str) -> dict[str, str]:
-        """Return the environment variables that point clients to *model* at the URL *base*."""
+        """Return the environment variables (OpenAI, Anthropic, Gemini) that direct clients to the URL *base*."""
         return {
             "OPENAI_BASE_URL": base + self.suffix,
             "OPENAI_API_KEY": self.token,
@@ -52,7 +52,7 @@ class Gateway:
         }
 
     def book(self, meter: Meter) -> None:
-        """Add the tokens of all recorded calls, unfinished ones included, to *meter*."""
+        """Replace the tokens counted in *meter* by those of all recorded calls, unfinished ones included."""
         with suppress(OpsAssayError, OSError):
             exchanges = read_session(self.session)
             meter.usage.clear()
@@ -60,7 +60,7 @@ class Gateway:
                 meter.count(_tokens_of_call(exchange))
 
     def trace(self) -> Trace | None:
-        """Return the trace of the recorded calls, None when there is none that can be read."""
+        """Return the recorded calls as a trace, None when there is no readable step."""
         try:
             trace = trace_of(read_session(self.session), _SESSION)
         except OpsAssayError:
@@ -70,7 +70,7 @@ class Gateway:
 
 @contextmanager
 def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
-    """Yield a gateway to *model* while the block runs, with its record and socket in *folder*."""
+    """Run a proxy to *model* in the with block; its record and Unix socket are in *folder*, limits in *meter*."""
     kind, _, rest = model.partition(":")
     base, suffix = base_url_set().rstrip("/"), "/v1"
     record = folder / "model"
@@ -114,13 +114,13 @@ class ConversationTrace(Background):
         self._written = 0
 
     def work(self) -> None:
-        """Write new steps every `LOOK_S` seconds; what cannot be read yet is read at the end."""
+        """Append new steps to the trace file every `LOOK_S` seconds; errors are ignored until the next look."""
         while self.pause(LOOK_S):
             with suppress(OpsAssayError, OSError):
                 self._write_new_steps()
 
     def _write_new_steps(self) -> None:
-        """Write the steps of ended exchanges, all but the last, which may still grow."""
+        """Append the steps of finished calls to the trace file, except the last, which may still change."""
         if not (fresh := list(self._tail.ended())):
             return
         self._exchanges += fresh
@@ -136,7 +136,7 @@ class _Capped:
         self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return whether to forward the request, refuse it, or answer it."""
+        """Return the decision to forward, refuse or answer the request, by limits, allowed API and model."""
         if reason := refusal(method, path, body, self._model):
             _log.warning("request refused", method=method, path=path, reason=reason)
             return Refuse(422, f"Refused: {reason}.")
@@ -151,7 +151,7 @@ class _Capped:
 
 
 def _tokens_of_call(exchange: Exchange) -> dict[str, int]:
-    """Return the input and output tokens of a call, estimated as characters / 4 when not reported."""
+    """Return input_tokens and output_tokens of a call; characters / 4 where not reported."""
     asked, answer = exchange.asked(), exchange.answer()
     if asked is None or answer is None or (answer.error and not answer.usage):
         return {}

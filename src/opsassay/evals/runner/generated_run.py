@@ -60,30 +60,30 @@ class FolderEnvironment(ABC, Generic[S]):
 
     @property
     def view(self) -> Path:
-        """The folder with the files that the agent reads."""
+        """The folder with the files that the agent may read."""
         return self.folder / "view"
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Create the temporary folder with the empty folder `view` in it."""
         made = TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True)
         self.folder = Path(self.stack.enter_context(made))
         self.view.mkdir()
 
     def start(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no system to break or to wait for."""
 
     @abstractmethod
     def session(self) -> S:
-        """Return the session with the agent's tools."""
+        """Return the session with the agent's tools; its calls are logged in the run folder."""
 
     settle = start
 
     def remove(self) -> None:
-        """Remove the folder and stop what serves the tools."""
+        """Delete the temporary folder and stop the processes of the tools."""
         self.stack.close()
 
     def verify(self) -> list[str]:
-        """Return the folder if it still exists."""
+        """Return a sentence if the temporary folder still exists, [] when it is removed."""
         return [f"the folder {self.folder} is still there"] if self.folder.exists() else []
 
 
@@ -117,28 +117,28 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @property
     def oracle(self) -> str | None:
-        """The name of the oracle that answers, None for other solvers."""
+        """The name of the oracle that is the solver, None for other solvers."""
         return self.agent.name.removeprefix(ORACLE) if self.agent.name.startswith(ORACLE) else None
 
     @cached_property
     def command(self) -> CommandAgent | None:
-        """The external agent that answers, None for other solvers."""
+        """The external agent that is the solver, None for other solvers."""
         return external_agent(Path(self.agent.name)) if self.agent.is_file else None
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits of the run: the plan's, else the agent's own."""
+        """The limits of the run: the plan's over the agent's own over the default."""
         own = self.command.file.limits.model_dump(exclude_unset=True) if self.command else {}
         return Limits.model_validate({"seconds": 900.0, **own, **self.settings.limits})
 
     @property
     def task_name(self) -> str:
-        """The display name of the task."""
+        """The task's name for display."""
         return self.task.task_info.id
 
     @property
     def solver_name(self) -> str:
-        """The display name of the solver."""
+        """The solver's name for display."""
         if self.command is not None:
             return self.command.name
         name = self.agent.name
@@ -146,7 +146,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The cell that the run belongs to."""
+        """The task, solver, variant and seed that identify the run in a store."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.agent.model is not None:
             configuration |= {"model": _label_of_model(self.agent.model), "temperature": self.settings.temperature}
@@ -160,7 +160,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver on the task, unless the store has the result; return how it ended."""
+        """Run the solver on the task, unless *store* has the result; return how it ended. Raises UserError."""
         del say
         if self.command is not None:
             require_apart(self.command, [store.root])
@@ -182,7 +182,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
-        """Run the solver in the task's environment, and write what is graded into *run_dir*; return the outcome."""
+        """Run the solver in the task's environment and write its answer into *run_dir*; return the outcome."""
         meter = Meter(self.limits, self.settings.price)
         environment = self.environment(run_dir, meter)
         with open_session(environment) as session:
@@ -196,7 +196,7 @@ class GeneratedRun(ABC, Generic[G, S]):
             return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent)
 
     def _run_solver(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
-        """Run the solver; return what went wrong, None for nothing known."""
+        """Run the agent, oracle or baseline; return why it gave no valid answer, None when it did."""
         if self.command is not None:
             return self._run_external_agent(self.command, environment, session, sealed=sealed)
         if self.agent.name != self.built_in:
@@ -206,7 +206,7 @@ class GeneratedRun(ABC, Generic[G, S]):
     def _run_external_agent(
         self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
     ) -> str | None:
-        """Run the agent's command; return what is wrong with its answer, None if nothing is."""
+        """Run the agent's command, in a sandbox if *sealed*; return why its answer is invalid, else None."""
         with_tools = "mcp" in command.file.needs
         task = ExternalTask(
             environment.view,
@@ -222,7 +222,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return self.take(end, folder / "work", session)
 
     def _run_built_in_agent(self, environment: FolderEnvironment[S], session: S) -> str | None:
-        """Run the built-in agent with its model; return why it gave no answer, None when it did; raises ModelError."""
+        """Run the built-in agent; return why it gave no answer, None when it did; raises ModelError."""
         assert self.agent.model is not None
         meter = environment.meter
         model = model_named(self.agent.model, retries=0, timeout_s=min(meter.limits.seconds, 300.0))
@@ -240,43 +240,43 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def environment(self, run_dir: Path, meter: Meter) -> FolderEnvironment[S]:
-        """Return the environment of the run."""
+        """Return the task's environment in *run_dir*; *meter* counts the usage of its tools."""
 
     @abstractmethod
     def play(self, session: S) -> str | None:
-        """Submit the answer of the oracle or baseline in *session*; return why there is none."""
+        """Submit the answer of the oracle or baseline in *session*; return why there is none, else None."""
 
     @abstractmethod
     def conversation(self, asker: Asker, session: S) -> tuple[SubmittingAgent, str]:
-        """Return the built-in agent of the domain and its first message, the goal."""
+        """Return the domain's built-in agent, which asks its model by *asker*, and its first message."""
 
     @abstractmethod
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the prompt of an external agent: files are at *places*; *with_tools* tells it of tools."""
+        """Return the external agent's prompt with the paths *places* and, *with_tools*, how to use the tools."""
 
     @abstractmethod
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Prepare *work*; return the path where an external agent puts its answer."""
+        """Prepare the folder *work*; return the path, in the sandbox if *sealed*, where an answer must be put."""
 
     @abstractmethod
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Read the answer that an external agent left in *work* or printed; return why there is none."""
+        """Submit the answer that an external agent left in *work* or printed; return why there is none, else None."""
 
     @abstractmethod
     def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:
-        """Write the answer into the run folder; return why there is none."""
+        """Write the submitted answer into the run folder; return why there is none, else None."""
 
     def further_usage(self, session: S) -> Mapping[str, float]:
-        """Return the usage by unit besides what the meter counts."""
+        """Return usage by name that *meter* does not count; {} by default."""
         del session
         return {}
 
     @abstractmethod
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that the agent sees."""
+        """Return the specifications of the tools that the agent sees."""
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Run the solver on the task as usual, but in a temporary store and without the plan's limits."""
+        """Run the solver on the task in a temporary store; return the checks of its behaviour. *seconds* is ignored."""
         del seconds
         with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
             end = self.run(RunStore(Path(folder)), lambda: False, lambda _: None)
@@ -292,15 +292,15 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Grade the run in *run_dir*."""
+        """Return the metrics of the finished run in *run_dir*."""
 
     def end_all(self) -> None:
-        """Kill all processes that external agents started."""
+        """Kill the processes of all external agents that this process started."""
         kill_sessions()
 
 
 def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: GeneratedPlan, folder: Path) -> None:
-    """Raise UserError for an external agent of *runs* that could see the secret file of *plan*."""
+    """Raise UserError if an external agent of *runs* could read the secret file of *plan* in *folder*."""
     if plan.held_out is None:
         return
     for command in {run.agent.name: run.command for run in runs}.values():
@@ -309,6 +309,6 @@ def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: Gene
 
 
 def _label_of_model(model: str | None) -> str:
-    """Return the model's name without the folder of a script or recording."""
+    """Return the model's name for display: a script's or recording's file without its folder."""
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in {"scripted", "replayed"} else model or ""

@@ -47,12 +47,12 @@ class GeneratedTask(Artefact):
 
     @property
     def id(self) -> str:
-        """The task's name, with a number when it is held out."""
+        """The task's name; a task with a secret seed has a number after it."""
         return self.name + (f"{HELD_OUT}{self.held_out}" if self.held_out is not None else "")
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task."""
+        """The digest of everything that defines the task."""
         raise NotImplementedError
 
     @property
@@ -61,16 +61,16 @@ class GeneratedTask(Artefact):
         raise NotImplementedError
 
     def committed(self, *parts: str) -> str:
-        """Return the digest of the generator's version, the task's name and seed, and *parts*."""
+        """Return the SHA-256 over generator version, task name, seed and *parts*."""
         return hashlib.sha256("\0".join((self.generator, self.name, str(self.seed), *parts)).encode()).hexdigest()
 
     def keep(self, root: Path) -> None:
-        """Write the task into the store at *root* under its commitment, unless there."""
+        """Write the task into the store at *root* under its digest, unless it is there."""
         keep_body(root / self.BODIES, self.commitment, self)
 
     @classmethod
     def read_kept(cls, root: Path, commitment: str) -> Self:
-        """Return the task with this *commitment* in the store at *root*; raises DatapackError."""
+        """Return the task with the digest *commitment* from the store at *root*; raises DatapackError."""
         path, task = root / cls.BODIES / f"{commitment}.json", kept_body(root / cls.BODIES, commitment, cls)
         if task.generator != cls.model_fields["generator"].default:
             raise DatapackError(
@@ -83,7 +83,7 @@ class GeneratedTask(Artefact):
 
     @classmethod
     def held_out_ones(cls, name: str, secret: Path, count: int) -> list[Self]:
-        """Return *count* tasks *name* with secret seeds, derived from the file *secret*; raises UserError."""
+        """Return *count* tasks *name* whose seeds follow from the file *secret*; raises UserError."""
         seeds = enumerate(held_out_seeds(name, secret, count), 1)
         return [cls.model_validate({"name": name, "seed": seed, "held_out": n}) for n, seed in seeds]
 
@@ -96,7 +96,7 @@ class HeldOutSeeds(Written):
 
 
 def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
-    """Return the *count* seeds of the task *name* that follow from the file *secret*; raises UserError.
+    """Return *count* seeds of the task *name* that follow from the content of the file *secret*; raises UserError.
 
     Seed n is the first 16 bytes of HMAC-SHA256(secret, "NAME/n"), big-endian, with n from 1.
     """
@@ -116,7 +116,7 @@ def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
 
 
 def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
-    """Write the *body* of a task into *folder* of a store under its *commitment*, unless there."""
+    """Write *body* as JSON into the store's *folder*, named by *commitment*, unless it is there."""
     path = folder / f"{commitment}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
 
 
 def kept_body(folder: Path, commitment: str, model: type[A]) -> A:
-    """Return the task body with this *commitment* in *folder* of a store; raises DatapackError."""
+    """Return the body named *commitment* in the store's *folder*, as *model*; raises DatapackError."""
     path = folder / f"{commitment}.json"
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ class AnswerSettings(Written):
     @field_validator("limits")
     @classmethod
     def _are_limits(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValueError unless the settings are limits."""
+        """Return *settings*; raises ValueError when a key or value is no limit."""
         Limits.model_validate(settings)
         return settings
 
@@ -160,7 +160,7 @@ class PlanOfAgents(Written):
     settings: AnswerSettings = Field(default=AnswerSettings())
 
     def each(self, cases: Sequence[tuple[T, Sequence[str]]], folder: Path) -> list[tuple[T, PlannedAgent, int]]:
-        """Return (case, agent, seed) for every run of *cases*, each with the names of its oracles."""
+        """Return (case, agent, seed) for every run; *cases* are (case, names of its oracles), repeats outermost."""
         return [
             (case, agent, self.seed + repeat)
             for repeat in range(self.repeats)
@@ -177,7 +177,7 @@ class GeneratedPlan(PlanOfAgents):
     held_out: HeldOutSeeds | None = None
 
     def seeded(self, kind: type[G], names: Sequence[str], folder: Path) -> list[G]:
-        """Return the tasks *names* of class *kind* with every seed of the plan; raises UserError for no secret."""
+        """Return each task of *names* (class *kind*) with each seed of the plan; raises UserError for a bad secret."""
         found: list[G] = []
         for name in names:
             if self.published:
@@ -188,7 +188,7 @@ class GeneratedPlan(PlanOfAgents):
 
 
 def agents_for(planned: PlannedAgent, oracles: Sequence[str], folder: Path) -> list[PlannedAgent]:
-    """Return the agents that *planned* expands to in a task with *oracles*; files are relative to *folder*."""
+    """Return the agents that *planned* means, each of *oracles* for ``oracle:*``; paths are relative to *folder*."""
     if planned.name == EVERY_ORACLE:
         return [PlannedAgent(name=ORACLE + name) for name in oracles]
     model = planned.model

@@ -58,12 +58,12 @@ class GradedRun:
 
     @cached_property
     def void(self) -> bool:
-        """Whether its case grades nobody."""
+        """Whether the case is void, so that its runs say nothing of any solver."""
         return is_void(self.verdict.metrics)
 
     @property
     def ranks(self) -> bool:
-        """Whether it may count for ranks: its case is not void, and its fault cannot be computed."""
+        """Whether the run may count for ranks: its case is not void, and its data do not give the fault away."""
         return not self.verdict.fingerprinted and not self.void
 
 
@@ -88,38 +88,38 @@ class GradedRuns:
 
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:
-        """The runs that count in tables, one for each cell."""
+        """The runs that count in tables: one per task, solver, variant and seed."""
         of = {run_id(one.run): one for one in self.graded}
         return tuple(of[run_id(run)] for run in counted_runs(one.run for one in self.graded))
 
     @cached_property
     def name(self) -> Callable[[Run], str]:
-        """The function that names the solver of a run: see `solver_names`."""
+        """The function that returns the display name of a run's solver: see `solver_names`."""
         return solver_names(one.run for one in self.counted)
 
     @cached_property
     def solver_of_cell(self) -> dict[str, str]:
-        """The name of the solver of each cell whose run counts."""
+        """The display name of the solver by the id of each counted planned run."""
         return {one.run.cell: self.name(one.run) for one in self.counted}
 
     def labelled(self) -> list[Verdict]:
-        """Return the verdicts that count, with solvers named apart by arm and hash."""
+        """Return the verdicts of the counted runs, their solvers named with variant and hash where needed."""
         return [one.verdict.model_copy(update={"solver": self.name(one.run)}) for one in self.counted]
 
     def scored(self) -> list[ScoredAnswer]:
-        """Return the counted runs that may be ranked, with their answers, for a score table."""
+        """Return the counted runs that may be ranked, with metrics and answer labels, for a score table."""
         ranked = [one for one in self.counted if not why_not_ranked(one.run)]
         return [
             ScoredAnswer.from_run(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked
         ]
 
     def answer_label(self, graded: GradedRun) -> str | None:
-        """Return the label of a run's answer, None in domains without answer labels."""
+        """Return a short label of the run's answer, None in domains without labels."""
         del graded
         return None
 
     def not_ranked(self) -> dict[str, str]:
-        """Return the solvers that are not ranked, with the reasons."""
+        """Return the reasons, as one text, by the name of each solver that is not ranked."""
         reasons: dict[str, dict[str, None]] = {}
         for one in self.counted:
             for reason in why_not_ranked(one.run):
@@ -129,11 +129,11 @@ class GradedRuns:
         return {solver: "; ".join(of) for solver, of in reasons.items()}
 
     def case_labels(self) -> Mapping[str, CaseLabels]:
-        """Return the family, expected label and covariates of each task, by id."""
+        """Return by task id its family, expected answer label and covariates; {} by default."""
         return {}
 
     def rows(self) -> list[ResultRow]:
-        """Return the counted runs as rows of results."""
+        """Return a result row per counted run."""
         return [
             ResultRow(
                 self.domain.name, one.run.item, one.run.solver.label, one.run.arm, one.run.seed, one.run, one.folder,
@@ -143,7 +143,7 @@ class GradedRuns:
         ]  # fmt: skip
 
     def tables(self) -> list[ResultTable]:
-        """Return the tables that `opsassay score run` prints: the figures of every solver."""
+        """Return the tables that `opsassay score run` prints: the metrics of every solver."""
         return solver_tables(self.rows())
 
     def results(self) -> list[ResultTable]:
@@ -151,16 +151,16 @@ class GradedRuns:
         return self.tables()
 
     def notes(self) -> list[str]:
-        """Return notes to print below the tables of solvers."""
+        """Return sentences to print below the tables."""
         return []
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what `opsassay score run --json` adds to the verdicts."""
+        """Return further entries of the JSON that `opsassay score run --json` prints."""
         return {}
 
 
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
-    """Return the stores at *paths* with the ids of the chosen runs, None for all; raises UserError for no runs."""
+    """Return the stores at *paths* with the ids of the chosen runs, None for all; raises UserError without runs."""
     chosen: dict[Path, frozenset[str] | None] = {}
     for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():
@@ -175,7 +175,7 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
 
 
 def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
-    """Grade the runs of *stores*, by domain; what cannot be graded is reported as a problem; raises NotFoundError."""
+    """Grade the runs of *stores*; return one result per domain, with its ungradable runs. Raises NotFoundError."""
     of_domain: dict[str, dict[Path, frozenset[str] | None]] = {}
     for root, ids in stores.items():
         store = RunStore(root)
@@ -188,7 +188,7 @@ def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
 
 
 def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
-    """Return *graded* with the cells of complete *stores* whose attempts were all aborted, and those that were retried."""
+    """Return *graded* with the numbers of aborted and of retried planned runs by solver; only whole *stores* count."""
     begun = []
     for store in (RunStore(root) for root, ids in stores.items() if ids is None):
         for folder in store.runs():
@@ -209,8 +209,9 @@ def grade_each(
 ) -> GradedRuns:
     """Grade every run of *stores* in *domain* that has a result, and write its verdict.
 
-    *evaluate* gets the store, the folder and the record of a run that ended as it should, and returns its metrics. One
-    that failed has every metric of the domain as failed, so that it counts. An OpsAssayError of *evaluate* is a problem.
+    *evaluate* gets the store, the folder and the record of a run with an answer, and returns its metrics. For a run
+    without one, every metric of the domain is failed, so that it counts. An OpsAssayError of *evaluate* is a problem of
+    the result.
     """
     graded, problems = [], {}
     for root, ids in stores.items():
@@ -232,7 +233,7 @@ def grade_each(
 
 
 def _failed_metrics(domain: Domain, run: Run) -> dict[str, Metric]:
-    """Return every metric of the domain as failed, because of how the run ended."""
+    """Return every metric of the domain with the status FAILED and the reason why *run* has no answer."""
     reason = f"the run ended as {run.status.value}" + (f": {run.error}" if run.error else "")
     failed = Metric(status=MetricStatus.FAILED, reason=reason)
     return {definition.name: failed for definition in domain.metrics()}

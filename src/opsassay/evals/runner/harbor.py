@@ -26,7 +26,7 @@ Table = Mapping[str, str | float | list[str]]
 
 
 def task_toml(name: str, tables: Mapping[str, Table]) -> str:
-    """Return the ``task.toml`` of the task *name* with *tables* by heading; a heading in ``[]`` is an array."""
+    """Return the text of ``task.toml`` for task *name*; *tables* are by heading, a heading in ``[]`` is an array."""
     lines = [f'schema_version = "{SCHEMA}"']
     named = {"name": f"opsassay/{name}", **tables["task"]}
     for header, table in {**tables, "task": named}.items():
@@ -35,7 +35,7 @@ def task_toml(name: str, tables: Mapping[str, Table]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return *value* as TOML: text, numbers and lists of them."""
+    """Return *value* as a TOML value: text, number or list of them."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
@@ -49,13 +49,13 @@ def write_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def rewards_of(metrics: Mapping[str, Metric], *, success: bool) -> dict[str, float]:
-    """Return the scored *metrics* and `reward`: 1 for *success*, else 0."""
+    """Return the value of each scored metric by name, and "reward": 1 for *success*, else 0."""
     scored = {n: m.value for n, m in metrics.items() if m.status is MetricStatus.SCORED and m.value is not None}
     return {"reward": float(success), **scored}
 
 
 def write_rewards(path: Path, rewards: Mapping[str, float]) -> None:
-    """Write *rewards* to *path* in Harbor's form."""
+    """Write *rewards* as the JSON file *path* that Harbor reads."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(rewards), encoding="utf-8")
 
@@ -75,20 +75,20 @@ class ContainerInstall:
     content: bytes = b""
 
     def dockerfile_lines(self, folder: str = "") -> tuple[str, str]:
-        """Return the COPY line for the wheel in *folder*, if any, and the command that installs it."""
+        """Return (COPY line of the wheel in *folder*, '' without one; the command that installs it)."""
         copy = f"COPY {folder}{self.wheel} {PLACE}/\n" if self.wheel else ""
         clean = f" && rm -r {PLACE}" if self.wheel else ""
         return copy, f"pip install --no-cache-dir {shlex.quote(self.requirement)}{clean}"
 
     def files(self, folder: str) -> dict[str, bytes]:
-        """Return the wheel by its path in *folder* of a task; empty when pip downloads the package."""
+        """Return the wheel's content by its path in the task's *folder*; {} when pip downloads the package."""
         return {f"{folder}{self.wheel}": self.content} if self.wheel else {}
 
 
 def container_install(requirement: str | None, extras: str) -> ContainerInstall:
     """Return how to install OpsAssay with *extras*: from a wheel or a pip requirement; None: as installed here.
 
-    Raises UserError for a file or folder that cannot be laid beside a Dockerfile.
+    Raises UserError for a folder, and for a wheel that cannot be read.
     """
     if requirement is None:
         return ContainerInstall(f"{PLACE}/{WHEEL}[{extras}]", WHEEL, own_wheel())
@@ -109,7 +109,7 @@ def container_install(requirement: str | None, extras: str) -> ContainerInstall:
 
 
 def own_wheel() -> bytes:
-    """Return a reproducible wheel of the running OpsAssay; raises UserError when it is not installed."""
+    """Return the content of a reproducible wheel of the running OpsAssay; raises UserError if it is not installed."""
     package = Path(opsassay.__file__).parent
     try:
         installed = distribution("opsassay")
@@ -136,7 +136,7 @@ def own_wheel() -> bytes:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Return the files below *folder* by relative path, without installed and compiled ones."""
+    """Return content by relative path of all files below *folder*, without hidden, compiled and installed ones."""
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     made = ("__pycache__", "node_modules")
     kept = {name: path for name, path in found.items() if not any(p in made or p[0] == "." for p in name.parts)}
@@ -144,5 +144,5 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def _digest_of_content(content: bytes) -> str:
-    """Return the SHA-256 in the form that a wheel's RECORD has."""
+    """Return the SHA-256 of *content* in the notation of a wheel's RECORD file."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

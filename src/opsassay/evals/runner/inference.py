@@ -60,9 +60,9 @@ _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=t
 
 
 def refusal(method: str, path: str, body: bytes, model: str | None = None) -> str | None:
-    """Return why a request to the provider is refused, None when it is allowed; *model* is the only allowed one.
+    """Return why a request to a model provider is refused, None if it is allowed; *model* is the only model allowed.
 
-    The path is compared as it came, byte for byte, with or without ``/v1``: what needs to be normalised is refused.
+    The path is compared byte for byte, with or without ``/v1``; a path that needs to be normalised is refused.
     """
     place, _, query = path.partition("?")
     if (gemini := _GEMINI.fullmatch(place)) is not None and method == "POST":
@@ -79,7 +79,7 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
 
 
 def _refuse_gemini(model_in_path: str, query: str, body: bytes, model: str | None) -> str | None:
-    """Return why the request to Gemini is refused, None when it may pass; *model* is the run's (None: any)."""
+    """Return why a request to Gemini is refused, None when it is allowed; *model* is the only one (None: any)."""
     if query not in {"", "alt=sse"}:
         return "its query is not alt=sse"
     if ".." in model_in_path or model not in {None, model_in_path}:
@@ -89,7 +89,7 @@ def _refuse_gemini(model_in_path: str, query: str, body: bytes, model: str | Non
 
 
 def _parse_object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in *body*, None for anything else or with a duplicate key."""
+    """Return the JSON object in *body*, None for any other content and for duplicate keys."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return the pairs as a dict; raises ValueError for a key that stands twice."""
@@ -106,7 +106,7 @@ def _parse_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _refuse_request(request: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
-    """Return why the request is refused, None when it may pass; *keys* are allowed, *model* is the run's."""
+    """Return why a request body is refused, None when it is allowed: only *keys*, only *model*."""
     if model is not None and request.get("model") != model:
         return f"the model of this run is {model}, and no other"
     said = [request.get(key) for key in ("messages", "input", "system", "instructions")]
@@ -116,7 +116,7 @@ def _refuse_request(request: dict[str, Any], keys: frozenset[str], model: str | 
 
 
 def _refuse_gemini_request(request: dict[str, Any]) -> str | None:
-    """Return why the body of a request to Gemini is refused, None when it may pass."""
+    """Return why the body of a request to Gemini is refused, None when it is allowed."""
     config, tools = request.get("generationConfig") or {}, request.get("tools") or []
     if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
         return "generationConfig has to be an object, and tools a list of objects"
@@ -131,7 +131,7 @@ def _refuse_gemini_request(request: dict[str, Any]) -> str | None:
 
 
 def _refuse_unknown(request: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
-    """Return which key, or which value of a key in *values*, is not allowed; None when all are."""
+    """Return the sentence on a key not in *keys*, or on a value not in *values* of its key; else None."""
     if unknown := sorted(request.keys() - keys):
         return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
     for key, allowed in values.items():
@@ -141,7 +141,7 @@ def _refuse_unknown(request: dict[str, Any], keys: frozenset[str], values: Mappi
 
 
 def _refuse_provider_access(tool_kinds: Iterator[str], addresses: Iterator[str]) -> str | None:
-    """Return which tool the provider would run, or address it would fetch; None for none."""
+    """Return the sentence on a tool that the provider would run or an address it would fetch; else None."""
     if (kind := next(tool_kinds, None)) is not None:
         return f"a tool of type {kind!r} is carried out by the provider; offer functions"
     address = next(addresses, None)
@@ -149,7 +149,7 @@ def _refuse_provider_access(tool_kinds: Iterator[str], addresses: Iterator[str])
 
 
 def _provider_tools(tools: Any) -> Iterator[str]:
-    """Yield the types of those *tools* that the provider would execute; a namespace is searched."""
+    """Yield the type of each of *tools* that the provider itself would execute, also inside namespaces."""
     for tool in tools if isinstance(tools, list) else ("no list",):
         if not isinstance(tool, dict):
             yield type(tool).__name__
@@ -162,7 +162,7 @@ def _provider_tools(tools: Any) -> Iterator[str]:
 
 
 def _find_addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the values under the keys *names* that a provider would fetch: addresses or stored files."""
+    """Yield the values under the keys *names*, at any depth, that a provider would fetch: URLs, file ids."""
     if isinstance(value, dict):
         for key, inner in value.items():
             name = key.casefold()

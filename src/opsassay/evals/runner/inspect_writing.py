@@ -42,7 +42,7 @@ class KeptRun:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """The key of the log that the run belongs to: its solver with hash, and arm."""
+        """The domain, solver, solver's hash and variant, by which runs are grouped into logs."""
         return self.domain, self.run.solver.label, self.run.solver_hash, self.run.arm
 
 
@@ -54,7 +54,7 @@ _STOPS: dict[str, Any] = {
 
 
 def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[KeptRun]:
-    """Yield every graded run of *store* with a result; *on_left_out* is called with each other and the reason."""
+    """Yield every graded run of *store* with a result; *on_left_out* is called with other folders and the reason."""
     for folder in store.runs():
         try:
             run, verdicts = read_run(folder), read_verdicts(folder)
@@ -72,7 +72,7 @@ def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iter
 
 
 def logs_of(runs: Sequence[KeptRun]) -> Iterator[tuple[str, EvalLog]]:
-    """Yield (file name, log) for each solver and arm of *runs*."""
+    """Yield (file name, inspect_ai log) for each solver and variant of *runs*."""
     ordered = sorted(runs, key=lambda kept: (kept.group, kept.run.item, kept.run.seed, kept.run.attempt))
     for number, (group, members) in enumerate(groupby(ordered, key=lambda kept: kept.group), 1):
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{group[1]}-{group[3]}").strip("-")[:60]
@@ -80,7 +80,7 @@ def logs_of(runs: Sequence[KeptRun]) -> Iterator[tuple[str, EvalLog]]:
 
 
 def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
-    """Return inspect's log of the runs of one solver and arm; the tries of a task are epochs."""
+    """Return an inspect_ai log of *runs*, of one solver and variant; repeats of a task are its epochs."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalScore, EvalSpec, EvalStats
 
     first, tries = runs[0].run, dict[str, int]()
@@ -123,13 +123,13 @@ def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
 
 
 def _model_of_runs(runs: Sequence[KeptRun]) -> str:
-    """Return the model of *runs*, from their traces, else their solver; a method has none."""
+    """Return the model's name from the traces of *runs*, else from their solver; "none/none" for a method."""
     steps = (step.model for kept in runs if kept.trace for step in kept.trace.steps if step.model)
     return next(steps, None) or str(runs[0].run.solver.configuration.get("model") or "none/none")
 
 
 def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
-    """Return the run as sample number *epoch* of its task."""
+    """Return the run as an inspect_ai sample of its task, number *epoch* of its repeats."""
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
@@ -163,14 +163,14 @@ def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
 
 
 def _scores(stored: KeptRun) -> dict[str, float]:
-    """Return `success` and the value of every metric, NaN for one without a value."""
+    """Return "success" and the value of every metric by name, NaN for a metric without a value."""
     values = {name: metric.value for name, metric in stored.verdict.metrics.items()}
     right = None if stored.succeeded is None else float(stored.succeeded)
     return {name: math.nan if value is None else value for name, value in {"success": right, **values}.items()}
 
 
 def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
-    """Return inspect's metric "mean" of the values that are known, {} when none is."""
+    """Return inspect_ai's metric "mean" over the *values* that are not NaN, {} when all are."""
     from inspect_ai.log import EvalMetric
 
     known = [value for value in values if not math.isnan(value)]
@@ -178,7 +178,7 @@ def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[Any]:
-    """Yield the events of a trace: a span for each agent in turn, in it a model event for each step and its tool events."""
+    """Yield inspect_ai's events: a span per agent's turn, in it per step a model event and its tool events."""
     from inspect_ai.event import SpanBeginEvent, SpanEndEvent
 
     for number, (agent, turn) in enumerate(groupby(steps, key=lambda step: step.agent_name)):
@@ -192,7 +192,7 @@ def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[An
 
 
 def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
-    """Yield inspect's model event of the step, then one per tool call; *at* are fields that all events have."""
+    """Yield inspect_ai's model event of the step, then one event per tool call; *at* are fields that all have."""
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
@@ -223,7 +223,7 @@ def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: da
 
 
 def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
-    """Return inspect's event of the tool call, with fields *at*; an error's output is its message."""
+    """Return inspect_ai's event of a tool call, with the fields *at*; an error's message is the output."""
     from inspect_ai.event import ToolEvent
     from inspect_ai.tool import ToolCallError
 
@@ -235,7 +235,7 @@ def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: 
 
 
 def _messages(context: str, name: str) -> list[ChatMessage]:
-    """Return the chat messages in a step's input; unknown roles become the user's."""
+    """Return the chat messages in a step's input *context*; messages of unknown roles become the user's."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageTool, ChatMessageUser
 
     kinds: Mapping[str, Any] = {
@@ -249,14 +249,15 @@ def _messages(context: str, name: str) -> list[ChatMessage]:
 
 
 def _as_plain_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with all that JSON does not have as text."""
+    """Return *arguments* with values that JSON does not have as texts."""
     return dict(json.loads(json.dumps(arguments, default=str)))
 
 
 def _as_datetime(time_ns: int) -> datetime:
-    """Return *time_ns* as a UTC time, cut to microseconds."""
+    """Return *time_ns*, ns since 1970, as a UTC time in microseconds."""
     return datetime.fromtimestamp(time_ns // 1000 / 1e6, UTC)
 
 
 def _format_instant(time_ns: int) -> str:
+    """Return *time_ns*, ns since 1970, as an ISO 8601 text."""
     return _as_datetime(time_ns).isoformat()

@@ -26,7 +26,7 @@ ANSWER = "answer.json"
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in *text*; raises AnswerError."""
+    """Return the JSON object in *text*; raises AnswerError for any other content."""
     if len(text) > MAX_BYTES:
         raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
     plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
@@ -53,7 +53,7 @@ def _refuse_constant(constant: str) -> Any:
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict; raises AnswerError for a key that stands twice."""
+    """Return *pairs* as a dict; raises AnswerError for a duplicate key."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
@@ -68,10 +68,10 @@ class JsonToolSession(CountedToolSession):
 
     @abstractmethod
     def require(self, answer: Mapping[str, Any]) -> None:
-        """Raise AnswerError when *answer* breaks the contract of the task."""
+        """Raise AnswerError when *answer* does not have the form that the task asks for."""
 
     def problem_of(self, answer: Mapping[str, Any]) -> str | None:
-        """Return how *answer* breaks the contract of the task, None when it keeps it."""
+        """Return how *answer* differs from the form that the task asks for, None when it has it."""
         try:
             self.require(read_object(json.dumps(dict(answer), ensure_ascii=False)))
         except AnswerError as error:
@@ -79,7 +79,7 @@ class JsonToolSession(CountedToolSession):
         return None
 
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Accept *answer* if it keeps the contract; return the call."""
+        """Keep *answer* if it has the required form; return the call, with an error otherwise."""
         if (problem := self.problem_of(answer)) is not None:
             return ToolCall(tool=SUBMIT, arguments=answer, output=f"Error: {problem}", status="error")
         self.answer = answer
@@ -94,7 +94,7 @@ class JsonRun(GeneratedRun[G, S]):
     """A run whose answer is one JSON object: submitted, else in the agent's file, else what it prints."""
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Return the path of the answer file."""
+        """Return the path, in the sandbox if *sealed*, of the file that the external agent must write."""
         return f"{WORK_INSIDE if sealed else work}/{ANSWER}"
 
     def take(self, end: Ended, work: Path, session: S) -> str | None:
@@ -111,7 +111,7 @@ class JsonRun(GeneratedRun[G, S]):
         return end.reason if end.limit else self._take_text(session, end.stdout_tail)
 
     def _take_text(self, session: S, text: str | bytes) -> str | None:
-        """Keep the answer if it is by the contract; return what is wrong with it, else None."""
+        """Submit the JSON object in *text*; return why it is no valid answer, None when it is."""
         try:
             given = read_object(text)
             session.require(given)
@@ -121,7 +121,7 @@ class JsonRun(GeneratedRun[G, S]):
         return None
 
     def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:
-        """Write the answer into the run folder; return why there is none."""
+        """Write the submitted answer into the run folder; return why there is none, else None."""
         if session.answer is None:
             return session.last_error()
         text = json.dumps(session.answer, indent=1, ensure_ascii=False)

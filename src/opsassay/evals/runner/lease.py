@@ -64,12 +64,12 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether another process has taken over the cell."""
+        """Whether another process has taken over the lease."""
         return self._lost.is_set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store's lock while the block writes a result; raises LeaseLostError after a takeover."""
+        """Hold the store's lock in the with block, to write a result; raises LeaseLostError after a takeover."""
         with folder_lock(self._root):
             if _read_lease(self._path).get("owner") != self._owner:
                 self._lost.set()
@@ -79,14 +79,14 @@ class Lease:
             yield
 
     def release(self) -> None:
-        """Release the lease; nothing happens to a lost one."""
+        """Stop renewing the lease and delete its file, unless another process has taken it over."""
         self._released.set()
         self._thread.join()
         with suppress(LeaseLostError), self.held():
             self._path.unlink()
 
     def _renew_until_released(self) -> None:
-        """Touch the lease's file at every heartbeat; note the loss when another owner has it."""
+        """Update the lease file's time at every heartbeat; mark the lease as lost when another owner has it."""
         while not self._released.wait(self._times.heartbeat_s):
             with suppress(OSError):
                 if _read_lease(self._path).get("owner") != self._owner:
@@ -96,7 +96,7 @@ class Lease:
 
 
 def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease:
-    """Return the lease of *cell*; raises LeasedError while somebody else holds it."""
+    """Return the lease of the planned run *cell* (its id); raises LeasedError while another process holds it."""
     path, owner = _path_of_lease(root, cell), secrets.token_hex(8)
     root.mkdir(parents=True, exist_ok=True)
     with folder_lock(root):
@@ -115,7 +115,7 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 
 def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
-    """Return whether some process is running *cell* of the store at *root*."""
+    """Return whether a process is working on the planned run *cell* (its id) of the store at *root*."""
     path = _path_of_lease(root, cell)
     held = _read_lease(path)
     try:
@@ -125,7 +125,7 @@ def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
 
 
 def is_alive(holder: dict[str, Any]) -> bool:
-    """Return whether the process described by *holder* (id and start time) is running here."""
+    """Return whether the process with the id and start time in *holder* is running on this machine."""
     try:
         process = psutil.Process(holder["pid"])
         return bool(process.create_time() == holder["process_started"] and process.status() != psutil.STATUS_ZOMBIE)
@@ -134,18 +134,19 @@ def is_alive(holder: dict[str, Any]) -> bool:
 
 
 def _may_take_over(lease: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
-    """Return whether a lease may be taken over: its heartbeat is too old, or its process on this machine is gone."""
+    """Return whether *lease* is abandoned: heartbeat too old, or its process on this machine has ended."""
     if lease.get("host") == socket.gethostname() and (lease.get("boot_id") != boot_id() or not is_alive(lease)):
         return True
     return time.time() - path.stat().st_mtime > times.expired_s
 
 
 def _path_of_lease(root: Path, cell: str) -> Path:
+    """Return the path of the lease file of *cell* in the store at *root*."""
     return root / LEASES / f"{cell}.json"
 
 
 def _read_lease(path: Path) -> dict[str, Any]:
-    """Return the lease's content, {} when it cannot be read."""
+    """Return the content of the lease file *path*, {} when it cannot be read."""
     try:
         held = json.loads(read_plain(path, MAX_FILE_BYTES))
     except (OSError, OpsAssayError, ValueError, RecursionError):

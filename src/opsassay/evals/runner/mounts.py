@@ -33,11 +33,11 @@ _TAKEN = tuple(
 
 
 def mounts_of(agent: CommandAgent) -> dict[str, Path]:
-    """Return the folders that *agent* asks to read, each mounted in its sandbox at its own path.
+    """Return the folders that *agent* asks to read, by their path in its sandbox, which is the same as outside.
 
-    Raises UserError for what cannot be shown there, for what is of OpsAssay (a folder above it has its sources too) or of
-    the running kernel, and for what holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in
-    it lead nowhere inside, unless to what is there too.
+    Raises UserError for a folder that cannot be mounted there, for one with OpsAssay's sources or the running kernel's
+    files, and for one that holds a socket, a pipe or a file on incidents or runs. Symbolic links work only if their
+    target is mounted too.
     """
     shown = {}
     for name in agent.file.readable:
@@ -69,9 +69,9 @@ def require_image(agent: CommandAgent, sealing: Sealing) -> None:
 
 
 def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
-    """Raise UserError when what *agent* can read contains, or lies in, one of *folders*.
+    """Raise UserError when a folder that *agent* can read contains, or lies in, one of *folders*.
 
-    So does a file of its own that is one of them or lies in one, unless its description lies there too.
+    Also raised for a file of the agent in one of *folders*, unless its agent.yaml lies there too.
     """
     kept = [folder.resolve() for folder in folders]
     for folder in (one for one in kept if not agent.path.resolve().is_relative_to(one)):
@@ -86,14 +86,14 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
 
 
 def _paths_overlap(first: Path, second: Path) -> bool:
-    """Whether one path is the other or lies below it."""
+    """Return whether the paths are equal or one contains the other."""
     return first.is_relative_to(second) or second.is_relative_to(first)
 
 
 def _why_unmountable(source: Path) -> str | None:
     """Return what in *source* must not be visible in a sandbox, None for nothing; links are not followed.
 
-    Sockets and pipes are ways out, whatever a mount says: who can open one talks to whoever listens outside.
+    Sockets and pipes are such, since a process in the sandbox could talk to one outside through them.
     """
     folders, seen = [source], 0
     if source.is_file():
@@ -115,9 +115,10 @@ def _why_unmountable(source: Path) -> str | None:
 
 
 def _mount_error(agent: CommandAgent, name: str, reason: str) -> UserError:
+    """Return the error that the folder *name*, which *agent* asks to read, cannot be mounted for *reason*."""
     return UserError(f"{agent.path}: readable: {name} {reason}.")
 
 
 def kept_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders that agents must not see for incidents at *paths*: the tree of each, or itself."""
+    """Return the folders with incidents and truth that agents must not read, for incidents at *paths*."""
     return [path.parent.parent if path.parent.name == "incidents" else path for path in map(Path.resolve, paths)]

@@ -27,10 +27,10 @@ class TaskOracle(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the oracle within its task."""
+        """The oracle's name, unique in its task."""
 
     def digest(self) -> str:
-        """Return the SHA-256 of the oracle's content."""
+        """Return the SHA-256 over the oracle's content."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AnswerOracle:
     diagnosis: Diagnosis
 
     def digest(self) -> str:
-        """Return the SHA-256 of the answer."""
+        """Return the SHA-256 over the answer."""
         return self.diagnosis.digest()
 
 
@@ -53,7 +53,7 @@ class FilesOracle:
     folder: Path
 
     def digest(self) -> str:
-        """Return the SHA-256 of the files' names and contents; raises UserError as `files`."""
+        """Return the SHA-256 over the files' paths and contents; raises UserError as `files`."""
         total = hashlib.sha256()
         for file in self.files():
             content = hashlib.sha256((self.folder / file).read_bytes()).hexdigest()
@@ -61,7 +61,7 @@ class FilesOracle:
         return total.hexdigest()
 
     def files(self) -> list[Path]:
-        """Return the sorted paths of the oracle's files in *folder*; raises UserError."""
+        """Return the sorted relative paths of all files in *folder*; raises UserError for none, and for links."""
         entries = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
         if strange := next((e for e in entries if e.is_symlink() or not (e.is_file() or e.is_dir())), None):
             raise UserError(f"Oracle {self.name}: {strange} is neither a file nor a folder; put the file itself there.")
@@ -71,7 +71,7 @@ class FilesOracle:
         return files
 
     def place(self, workspace: Path) -> list[Path]:
-        """Copy the files into *workspace*, replacing others; return the copies. Raises UserError as `files`."""
+        """Copy the files into *workspace*, overwriting others; return the copies. Raises UserError as `files`."""
         placed = []
         for file in self.files():
             (workspace / file).parent.mkdir(parents=True, exist_ok=True)
@@ -80,14 +80,14 @@ class FilesOracle:
 
 
 def oracle_solver(oracle: TaskOracle) -> Solver:
-    """Return the solver description of *oracle*; its name keeps it from being ranked."""
+    """Return the description of *oracle* as a solver; by its name it is never ranked."""
     return Solver(name=ORACLE + oracle.name, kind="agent", configuration={"digest": oracle.digest()})
 
 
 def oracles_asked(solver: str, available: Iterable[str], task: str) -> list[str]:
-    """Return the oracles among *available* that *solver* (``oracle:NAME`` or ``oracle:*``) selects for *task*.
+    """Return the names in *available* that *solver* (``oracle:NAME`` or ``oracle:*``) selects; [] for other solvers.
 
-    None are by the name of any other solver. Raises NotFoundError for an oracle that the task does not have.
+    Raises NotFoundError for an oracle that *task* does not have.
     """
     if solver == EVERY_ORACLE:
         return list(available)

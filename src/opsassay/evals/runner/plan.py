@@ -33,12 +33,12 @@ class PlannedAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, value: Any) -> Any:
-        """Accept the name of an agent in place of its object."""
+        """Return {"name": value} when *value* is a text, else *value*."""
         return resolve_ready_agent(value)
 
     @property
     def is_file(self) -> bool:
-        """Whether the agent is given as an agent.yaml."""
+        """Whether the agent's name is the path of an agent.yaml."""
         return self.name.endswith((".yaml", ".yml"))
 
 
@@ -50,12 +50,12 @@ class TaskPlan(Written):
     @field_validator("parts", mode="before")
     @classmethod
     def _restore_word_on(cls, parts: Any) -> Any:
-        """Undo YAML's reading of the key `on` as true, in every part."""
+        """Return *parts* with the key `on`, which YAML reads as True, restored in each."""
         return [_restore_on_key(part) for part in parts] if isinstance(parts, list) else parts
 
 
 def load_plan(path: Path) -> list[PlannedRun]:
-    """Return the runs of the plan file *path*, in order; raises ConfigError, NotFoundError and what domains raise."""
+    """Return the runs of the plan file *path*, in order; raises ConfigError, NotFoundError and errors of domains."""
     jobs: list[PlannedRun] = []
     for where, part in _read_parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
@@ -68,7 +68,7 @@ def load_plan(path: Path) -> list[PlannedRun]:
 
 
 def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
-    """Return (where it stands, part) of each part; a plan without parts is one."""
+    """Return (location for errors, section) for each section of a plan file; one without parts is one section."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line
@@ -80,12 +80,12 @@ def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
 
 
 def _restore_on_key(part: Any) -> Any:
-    """Return *part* with the key `on` restored, which YAML reads as a boolean."""
+    """Return the section *part* with its key `on` restored, which YAML reads as True."""
     return {"on" if key is True else key: value for key, value in part.items()} if isinstance(part, dict) else part
 
 
 def part_as(model: type[W], part: Mapping[str, Any], location: str) -> W:
-    """Return *part* as its domain's *model*; raises ConfigError that names *location* and the key."""
+    """Return the plan section *part* as *model*; raises ConfigError that names *location* and the invalid key."""
     if not part:
         raise ConfigError(f"{location}: there is nothing in it.")
     return parse_yaml(yaml.safe_dump(dict(part), sort_keys=False), model, location, lines=False)

@@ -23,14 +23,14 @@ _watched: set[int] = set()
 
 
 def kill_session(pid: int) -> None:
-    """Kill the session leader *pid* and all processes left in its session."""
+    """Kill process *pid*, the leader of a session, and all other processes in that session."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
 def kill_sessions() -> None:
-    """Kill all sessions led by children of this process: sandbox supervisors and unsealed commands."""
+    """Kill all sessions led by children of this process, such as sandboxes and unsandboxed agents."""
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
             own = child.pid not in _watched and psutil.Process(child.pid).is_running()
@@ -41,8 +41,8 @@ def kill_sessions() -> None:
 def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up: Callable[[], bool]) -> int | None:
     """Run ``python -m MODULE`` with *order* on standard input and output to *log*; return the exit code.
 
-    None when it had not ended after *timeout_s*. It is asked to end, so that it can undo what it did, and then killed;
-    so it is when all is *given_up*, which raises KeyboardInterrupt.
+    Returns None if it was not done after *timeout_s*: it gets SIGTERM, so that it can clean up, then SIGKILL. The same
+    happens when *given_up* returns True, which raises KeyboardInterrupt.
     """
     command = [sys.executable, "-m", module]
     with log.open("wb") as out:
@@ -62,7 +62,7 @@ def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up
 def _wait_unless_given_up(
     process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]
 ) -> int | None:
-    """Return the exit code, None at the timeout; raises KeyboardInterrupt when *given_up*."""
+    """Return the exit code, None after *timeout_s*; raises KeyboardInterrupt when *given_up* returns True."""
     ends = time.monotonic() + timeout_s
     while not given_up():
         with suppress(subprocess.TimeoutExpired):
@@ -73,7 +73,7 @@ def _wait_unless_given_up(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the whole process group: first asked, so that it can clean up, then killed."""
+    """End the process group: SIGTERM, so that it can clean up, then SIGKILL."""
     with suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -84,7 +84,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_session_leader(pid: int) -> bool:
-    """Whether process *pid* lives and leads its own session."""
+    """Return whether process *pid* is running and leads a session."""
     try:
         return os.getsid(pid) == pid
     except OSError:

@@ -55,17 +55,17 @@ class JobsAtWork(Artefact):
     cells: tuple[str, ...]
 
     def is_here(self) -> bool:
-        """Return whether the command belongs to this machine since its last boot."""
+        """Return whether the command was started on this machine since its last boot."""
         return self.host == socket.gethostname() and self.boot_id == boot_id()
 
     def runs(self) -> bool | None:
-        """Return whether the command's process is running, None when it is another machine's."""
+        """Return whether the command's process is running, None when it is on another machine."""
         return is_alive(self.model_dump()) if self.is_here() else None
 
 
 @contextmanager
 def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
-    """Record in the store at *root*, if writable, that *cells* are being run while the block runs."""
+    """Record in the store at *root*, if writable, that this process runs *cells* inside the with block."""
     path = root / JOBS / f"{os.getpid()}.{secrets.token_hex(4)}.json"
     work = JobsAtWork(
         pid=os.getpid(), process_started=psutil.Process().create_time(), host=socket.gethostname(), boot_id=boot_id(),
@@ -87,7 +87,7 @@ def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
 
 
 def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
-    """Yield (file, record) of each command that runs into the store at *root*; unreadable ones are left out."""
+    """Yield (file, record) of each command that is running into the store at *root*; unreadable files are skipped."""
     with suppress(OSError):
         for path in sorted((root / JOBS).glob("*.json")):
             with suppress(OpsAssayError, OSError, ValueError):
@@ -95,7 +95,7 @@ def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
 
 
 def cancel(work: JobsAtWork) -> None:
-    """Interrupt the command of *work* as Ctrl-C does; its runs are marked as aborted. Raises UserError."""
+    """Send the command of *work* an interrupt, as Ctrl-C does; its runs are marked as aborted. Raises UserError."""
     if not work.runs():
         raise UserError("Its process does not run on this machine any more; reload the page.")
     try:
@@ -112,8 +112,8 @@ def make_runs(
 ) -> Iterator[RunEnd]:
     """Yield how each of *jobs* ended, in order, running *workers* at a time.
 
-    A job that another worker runs is looked at again after the others, until it has a result or can be taken over. When
-    the caller is interrupted or wants no more, what runs is ended and marked as aborted.
+    A job that another process is running is tried again after the others, until it has a result or can be taken over.
+    When the caller stops early, running jobs are ended and marked as aborted.
     """
     heed_interrupts()
     stopped = threading.Event()

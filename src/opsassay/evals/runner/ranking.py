@@ -23,22 +23,22 @@ NOT_RANKED = {
 
 
 def why_not_ranked(run: Run) -> tuple[str, ...]:
-    """Return the reasons why *run* is not ranked: unsealed, flagged, or made by an oracle."""
+    """Return the reasons why *run* is not ranked: no sandbox, flags such as cheating, or an oracle; () if it is."""
     oracle = ("oracle",) if run.solver.name.startswith(ORACLE) else ()
     reasons = (*(("unsealed",) if run.isolation == "unsealed" else ()), *oracle, *run.flags)
     return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
 
 
 def run_id(run: Run) -> str:
-    """Return the id of a run's attempt, as used in verdicts."""
+    """Return the id of the attempt, "cell/attempt", which verdicts refer to."""
     return f"{run.cell}/{run.attempt}"
 
 
 def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
-    """Return a function that gives a run its solver's name in tables; each arm and each hash has its own.
+    """Return a function that returns a run's solver name for tables; each variant and each hash has its own.
 
-    Where solvers with different hashes have one name, each is ``NAME@HASH``: they are never repeats of one another. Oracles
-    are scripts of their scenarios, so that each has many hashes and one name.
+    Solvers with one name but different hashes are ``NAME@HASH``, since their runs are no repeats of each other. Oracles
+    are scripts of their scenarios, so each has many hashes and one name.
     """
     hashes: dict[str, set[str]] = {}
     for run in runs:
@@ -54,7 +54,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
 
 
 def versions_reported(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence for each name shared by several solvers of *runs*, with the runs of each."""
+    """Return a sentence per name that several solvers of *runs* share, with the number of runs of each."""
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:
@@ -67,14 +67,14 @@ def versions_reported(runs: Iterable[Run]) -> list[str]:
 
 
 def _label_of_solver(run: Run) -> str:
-    """Return the solver's label, with the arm in brackets unless it is the default."""
+    """Return the solver's label, with the variant in brackets unless it is the default."""
     return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 
 def counted_runs(runs: Iterable[Run]) -> list[Run]:
-    """Return the run of each cell that counts, in order: its first sandboxed result, else its first result.
+    """Return the counted run of each task, solver, variant and seed: its first sandboxed result, else its first result.
 
-    A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.
+    Only one counts: otherwise anyone could repeat a run until the result is good.
     """
     found: dict[str, Run] = {}
     for run in runs:
@@ -86,7 +86,7 @@ def counted_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return per solver *name* how many cells have only aborted attempts."""
+    """Return by solver *name* the number of planned runs that have only aborted attempts."""
     of_cell: dict[str, tuple[str, bool]] = {}
     for run in runs:
         ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
@@ -95,7 +95,7 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 
 def retried_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return per solver *name* how many cells have a result that came after an aborted attempt; *runs* are in order."""
+    """Return by solver *name* how many planned runs have a result after an aborted attempt; *runs* are in order."""
     aborted, retried = set[str](), dict[str, str]()
     for run in runs:
         if run.status is RunStatus.ABORTED:
@@ -107,5 +107,5 @@ def retried_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 
 def most_repeats(runs: Iterable[Run]) -> int:
-    """Return the largest number of runs of one solver on one case; 1 without runs."""
+    """Return the largest number of seeds of one solver on one case; 1 without runs."""
     return max(Counter((_label_of_solver(run), run.solver_hash, run.item) for run in runs).values(), default=1)

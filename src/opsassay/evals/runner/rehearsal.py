@@ -47,11 +47,11 @@ class CanRehearse(Protocol):
     """A run whose task can be rehearsed."""
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Rehearse with the agent for at most *seconds*, by default the run's limit; return the checks."""
+        """Run the agent for at most *seconds* (None: the run's limit) with harmless tools; return the checks."""
 
 
 def check_end(run: Run, run_dir: Path) -> Check:
-    """Return the check that the run has a result, with the end of its log if not."""
+    """Return the check that the run has an answer; if not, with its error and the last line of its log."""
     if run.status is RunStatus.DONE:
         return Check("ended", passed=True, said="with an answer")
     log = run_dir / LOG
@@ -61,7 +61,7 @@ def check_end(run: Run, run_dir: Path) -> Check:
 
 
 def traced(run_dir: Path) -> Check:
-    """Return the check that the run in *run_dir* left a trace, with its length."""
+    """Return the check that the run in *run_dir* left a trace, with the number of steps and tool calls."""
     if not (run_dir / TRACE).exists():
         return Check("trace", passed=False, said="there is none")
     steps = read_one(run_dir / TRACE).steps
@@ -74,12 +74,12 @@ def traced(run_dir: Path) -> Check:
 
 
 def isolated(isolation: str) -> Check:
-    """Return the check of how the agent was isolated, and what that means for ranking."""
+    """Return the check that names the agent's isolation, and whether it could be ranked with it."""
     return Check("isolation", None, _ISOLATION[isolation])
 
 
 def check_usage(run: Run) -> list[Check]:
-    """Return the checks of the run's usage and of the limits that it hit."""
+    """Return informative checks: the limits that the run hit, and its usage."""
     amounts = ", ".join(f"{name} {value:g}" for name, value in run.spent.items() if value)
     hit = [Check("limits", None, f"hit: {', '.join(run.limits_hit)}")] if run.limits_hit else []
     return [*hit, Check("spent", None, amounts or "nothing was counted")]

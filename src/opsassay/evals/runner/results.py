@@ -41,7 +41,7 @@ class ResultRow:
 
     @property
     def not_ranked(self) -> tuple[str, ...]:
-        """The reasons why the run is not ranked."""
+        """The reasons why the run is not ranked, () when it is."""
         return why_not_ranked(self.run) if self.run is not None else ()
 
     def as_item(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class ResultRow:
 
 
 def row_of(end: RunEnd) -> ResultRow:
-    """Return the result row of an ended job; its run is graded and the verdict written."""
+    """Return the result row of an ended job; grades its run and writes the verdict."""
     cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
     try:
         metrics = score(end)
@@ -77,13 +77,13 @@ def row_of(end: RunEnd) -> ResultRow:
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return a table of solvers for each domain, rankable ones first."""
+    """Return a table per domain with a row per solver, those that may be ranked first."""
     domains = dict.fromkeys(row.domain for row in rows)
     return [_table_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
 
 
 def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """Return *rows* by solver name; names tell solvers of different configuration apart."""
+    """Return *rows* by solver name; solvers with different configurations have different names."""
     groups: dict[str, list[ResultRow]] = {}
     name = solver_names(row.run for row in rows if row.run)
     for row in rows:
@@ -92,7 +92,7 @@ def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
-    """Return one row per solver with the domain's first metrics, pass@k and whether it is ranked."""
+    """Return a table with a row per solver: the domain's first metrics, pass@k and whether it is ranked."""
     groups = by_solver(rows)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
     defined = domain.metrics()[:SHOWN]
@@ -116,7 +116,7 @@ def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
 def _make_row(
     domain: Domain, name: str, rows: Sequence[ResultRow], metrics: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
-    """Return the solver's cells in the order of the table's columns."""
+    """Return the solver's table cells: means of *metrics*, pass@k for *ks*, and why it is not ranked."""
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
     outcomes: dict[str, list[bool]] = {}
     for row in rows:
@@ -134,7 +134,7 @@ def _make_row(
 
 
 def _reasons_not_ranked(rows: Iterable[ResultRow]) -> list[str]:
-    """Return each reason once."""
+    """Return the distinct reasons why *rows* are not ranked."""
     return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
 
 
@@ -153,6 +153,6 @@ def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
-    """Return pass@k over the tasks with that many tries, and how many these are; None without."""
+    """Return pass@k over the tasks with at least *k* repeats as text, with their number; None without such tasks."""
     enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
     return f"{percent(mean_pass_at_k(enough, k))} ({len(enough)})" if enough else None

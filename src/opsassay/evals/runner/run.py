@@ -56,12 +56,12 @@ class RunSpec:
 
     @property
     def hash(self) -> str:
-        """The cell's id: 16 hexadecimal digits."""
+        """The id of the planned run: 16 hexadecimal digits."""
         return cell_hash(self.task.commitment, self.identity or self.solver_hash, self.arm.label, self.seed)
 
     @property
     def label(self) -> str:
-        """The cell's name for people."""
+        """The name of the planned run for display: task, solver, variant and seed."""
         return f"{self.task.id}, {self.solver.label}, {self.arm.label}, seed {self.seed}"
 
 
@@ -98,7 +98,7 @@ Solve = Callable[[Path, Callable[[], bool]], AttemptOutcome]
 
 
 def never() -> bool:
-    """Return False: nothing was given up."""
+    """Return False: the default of `given_up`, which tells whether to stop."""
     return False
 
 
@@ -152,7 +152,7 @@ def attempt(
 
 @contextmanager
 def open_session(environment: Environment[T]) -> Iterator[T]:
-    """Yield the session of *environment*, which is prepared and started before and settled after the block."""
+    """Prepare and start *environment*, yield its session, then settle, remove and verify it."""
     try:
         environment.prepare()
         environment.start()
@@ -166,7 +166,7 @@ def open_session(environment: Environment[T]) -> Iterator[T]:
 
 
 def score(end: RunEnd) -> dict[str, Metric]:
-    """Return the metrics of an ended run, writing its verdict if its domain has not; raises OpsAssayError."""
+    """Return the metrics of an ended run, and write its verdict if none exists; raises OpsAssayError."""
     if end.run_dir is None:
         return {}
     metrics = dict(end.job.evaluate(end.run_dir))
@@ -176,7 +176,7 @@ def score(end: RunEnd) -> dict[str, Metric]:
 
 
 def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
-    """Return the verdict on *run* with *metrics*, under the profile ``default``."""
+    """Return a verdict on *run* with *metrics*, under the profile ``default``."""
     return Verdict(
         run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
         metrics=dict(metrics),
@@ -188,28 +188,28 @@ class PlannedRun(Protocol):
 
     @property
     def cell(self) -> RunSpec:
-        """The specification (task, solver, arm, seed) of the run."""
+        """The task, solver, variant and seed that identify the run in a store."""
 
     @property
     def task_name(self) -> str:
-        """The display name of the task."""
+        """The task's name for display."""
 
     @property
     def solver_name(self) -> str:
-        """The display name of the solver."""
+        """The solver's name for display."""
 
     @property
     def live(self) -> bool:
-        """Whether the run deploys and breaks a live system, with its phases recorded in the run folder."""
+        """Whether the run deploys and breaks a live system and records its phases in the run folder."""
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the cell until it has a result, or find its result; return how it ended. Raises LeasedError."""
+        """Run the solver unless *store* has the result; return how it ended. Raises LeasedError."""
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*, empty when there is nothing to grade it by."""
+        """Return the metrics of the finished run in *run_dir*, {} when no ground truth is known."""
 
     def end_all(self) -> None:
-        """End all running jobs of this kind at once; called again until they have ended."""
+        """End all running jobs of this class at once; called again until they have ended."""
 
 
 @dataclass(frozen=True)
@@ -228,13 +228,13 @@ class RunEnd:
 
     @property
     def spent(self) -> Mapping[str, float]:
-        """The usage of the run, by unit."""
+        """The usage of the run, amount by unit; {} without a run."""
         return self.run.spent if self.run is not None else {}
 
 
 @contextmanager
 def reading_what_was_left() -> Iterator[None]:
-    """Turn any error from reading an agent's files in the block into a LeftByAgentError."""
+    """Turn any error inside the with block, which reads an agent's files, into a LeftByAgentError."""
     try:
         yield
     except CAUSED_BY_CONTENT as error:
@@ -243,7 +243,7 @@ def reading_what_was_left() -> Iterator[None]:
 
 
 def _storable_outcome(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
-    """Return *outcome*, or a failed one when its content could not be written and read back."""
+    """Return *outcome*, or a failed one when its content cannot be written and read back."""
     try:
         ended = _with_outcome(run, outcome)
         Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
@@ -258,12 +258,12 @@ def _storable_outcome(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
 
 @cache
 def _read_versions() -> dict[str, str]:
-    """Return the versions of opsassay and polars."""
+    """Return the installed versions of opsassay and polars, by package name."""
     return {name: version(name) for name in ("opsassay", "polars")}
 
 
 def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
-    """Return the record of a run that begins now."""
+    """Return the record of a run of *cell* that starts now."""
     return Run(
         cell=cell.hash,
         attempt=0,
@@ -284,7 +284,7 @@ def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) ->
 
 
 def _with_outcome(run: Run, outcome: AttemptOutcome) -> Run:
-    """Return the record of the run as ended now with *outcome*."""
+    """Return the record of *run* as ended now with *outcome*."""
     return run.model_copy(
         update={
             "status": outcome.status,
@@ -300,7 +300,7 @@ def _with_outcome(run: Run, outcome: AttemptOutcome) -> Run:
 
 
 def keep_end(log: Path, target: Path) -> None:
-    """Copy the end of the log *log* to *target*, unless it is empty."""
+    """Copy the last `LOG_KEPT_BYTES` of the file *log* to *target*, unless it is empty or no plain file."""
     if not is_plain(log):
         return
     with open_plain(log) as stream:

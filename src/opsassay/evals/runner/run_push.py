@@ -61,12 +61,12 @@ class RunPush(Background):
         self._problems: set[str] = set()
 
     def push_grades(self) -> None:
-        """Send the evaluation events of every followed run that has been graded."""
+        """Send the evaluation events of every run seen so far that has been graded."""
         for run in exported_runs(self._store, lambda _path, _why: None, folders=self._seen):
             self._try_push(partial(push_events, run.events, self._url))
 
     def work(self) -> None:
-        """Send new steps and telemetry while the block runs, and the rest afterwards within `LAST_S`."""
+        """Send new steps and telemetry inside the with block, and the rest after it for at most `LAST_S` seconds."""
         while self.pause(TICK_S):
             self._follow_runs()
         deadline = time.monotonic() + LAST_S
@@ -78,26 +78,26 @@ class RunPush(Background):
             self._stop_following(attempt)
 
     def _try_push(self, work: Callable[[], None]) -> None:
-        """Do *work* and report an error instead of raising it."""
+        """Call *work*; report an error once instead of raising it."""
         try:
             work()
         except (OpsAssayError, OSError) as error:
             self._report_once(str(error))
 
     def _report_once(self, problem: str) -> None:
-        """Report a problem that was not reported yet."""
+        """Call `on_problem` with *problem*, unless it was reported before."""
         if problem not in self._problems:
             self._problems.add(problem)
             self._on_problem(problem)
 
     def _follow_runs(self) -> None:
-        """Send what is new of every run; an error of one does not stop the others."""
+        """Send new data of every running attempt; an error in one does not stop the others."""
         self._try_push(self._find_new_runs)
         for folder, attempt in list(self._following.items()):
             self._try_push(partial(self._follow_run, folder, attempt))
 
     def _find_new_runs(self) -> None:
-        """Follow every attempt that began since the last look."""
+        """Add every attempt that started since the last call to those whose data are sent."""
         for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):
             self._read_to = end
             if entry.get("event") == "begun":
@@ -106,7 +106,7 @@ class RunPush(Background):
                 self._seen.add(folder)
 
     def _follow_run(self, folder: Path, attempt: _Attempt) -> None:
-        """Send what is new of the run; once it has ended, its whole trace, and stop when all is sent."""
+        """Send new data of the attempt in *folder*; after its end its whole trace, and no more once all is sent."""
         run = read_run(folder)
         is_sent = attempt.telemetry.send()
         if attempt.since_end is None:
@@ -121,7 +121,7 @@ class RunPush(Background):
             self._stop_following(self._following.pop(folder))
 
     def _send_steps(self, folder: Path, run: Run, attempt: _Attempt) -> None:
-        """Send the steps that were written since the last time."""
+        """Send the steps of the attempt's trace that are new since the last call."""
         path = folder / TRACE
         if not path.exists():
             return
@@ -134,7 +134,7 @@ class RunPush(Background):
             attempt.read_to, attempt.line = end, attempt.line + 1
 
     def _stop_following(self, attempt: _Attempt) -> None:
-        """Report the attempt's notes and close its sender."""
+        """Report the notes of the attempt's telemetry sender and close it."""
         for note in attempt.telemetry.notes():
             self._report_once(note)
         attempt.telemetry.close()

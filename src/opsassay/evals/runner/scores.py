@@ -39,13 +39,13 @@ class CaseLabels:
 
     @property
     def expected(self) -> str | None:
-        """The expected answer label of the case: its first root by name."""
+        """The label of a right answer: the first true root by name, NOTHING if none; None if the truth is unknown."""
         if self.roots is None:
             return None
         return min(map(min, self.roots)) if self.roots else NOTHING
 
     def label(self, answer: str) -> str:
-        """Return *answer*, replaced by the expected label when it names a true root (default profile)."""
+        """Return *answer*, or the expected label if *answer* names any true root (default profile)."""
         name = PROFILES["default"].service
         right = {name(service) for root in self.roots or () for service in root}
         return self.expected or answer if name(answer) in right else answer
@@ -62,14 +62,14 @@ class ScoredAnswer:
 
     @classmethod
     def from_run(cls, method: str, run: Run, verdict: Verdict, answer: str | None) -> ScoredAnswer:
-        """Return the scored answer of *run*; a method's parameters are its protocol, not part of its name."""
+        """Return the scored answer of *run*; a method's parameters become its protocol, not part of its name."""
         configuration = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
         name = method.replace(run.solver.label, run.solver.name, 1)
         return cls(name, verdict, configuration, answer)
 
 
 def score_of(verdict: Verdict, metric: str) -> Metric | None:
-    """Return the grade for *metric* (or CORRECT) in *verdict*, None when it has none."""
+    """Return the metric *metric* (or CORRECT) of *verdict*, None when it does not have it."""
     if metric != CORRECT:
         return verdict.metrics.get(metric)
     parts = (verdict.metrics.get(name) for name in ("any_service", "exact_match"))
@@ -77,10 +77,10 @@ def score_of(verdict: Verdict, metric: str) -> Metric | None:
 
 
 def score_table(answers: Iterable[ScoredAnswer], metric: str, labels_of: Mapping[str, CaseLabels]) -> pl.DataFrame:
-    """Return one row per case, method and protocol; repeats are averaged, the answer is the first one's.
+    """Return one row per case, method and protocol; repeats are averaged, the answer label is the first one's.
 
-    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *labels_of* (f64), which maps items to
-    their labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
+    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *labels_of* (f64), which maps items to their
+    labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
     method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError for an unknown metric,
     UserError for one that is not in [0, 1].
     """
@@ -107,7 +107,7 @@ def score_table(answers: Iterable[ScoredAnswer], metric: str, labels_of: Mapping
 
 
 def write_scores(table: pl.DataFrame, path: Path) -> Path:
-    """Write *table* as CSV, whole."""
+    """Write *table* as the CSV file *path*, atomically; return *path*."""
     with whole_file(path) as partial:
         table.write_csv(partial)
     return path

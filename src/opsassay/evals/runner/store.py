@@ -45,7 +45,7 @@ FINISHED = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.TIMEOUT})
 
 
 def cell_hash(item_hash: str, solver_hash: str, arm: str, seed: int) -> str:
-    """Return the 16 hexadecimal digits that name a cell."""
+    """Return the id of a planned run: 16 hexadecimal digits of a SHA-256 over the arguments."""
     text = json.dumps([item_hash, solver_hash, arm, seed], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -58,10 +58,10 @@ class RunStore:
         self.runs_dir = self.root / "runs"
 
     def begin(self, run: Run) -> tuple[Path, Run]:
-        """Claim the next attempt of the run's cell, write and log it; return its folder and the numbered run.
+        """Create the next attempt's folder for the planned run, write and log it; return (folder, numbered run).
 
-        In this order: whoever follows the log finds the run that a line names. What is killed in between gets its line from
-        `mark_aborted`.
+        The log line comes last, so that its reader finds the run; `mark_aborted` adds the line of an attempt killed in
+        between.
         """
         cell = self.runs_dir / run.cell
         cell.mkdir(parents=True, exist_ok=True)
@@ -78,14 +78,14 @@ class RunStore:
         return cell / str(attempt), numbered
 
     def end(self, run_dir: Path, run: Run, diagnosis: Diagnosis | None = None) -> None:
-        """Write the answer and the ended run into *run_dir*, and log it."""
+        """Write *diagnosis*, if any, and the ended *run* into *run_dir*, and log the end."""
         if diagnosis is not None:
             write_noun(run_dir / DIAGNOSIS, diagnosis)
         write_noun(run_dir / RUN, run)
         self._log_attempt("ended", run, status=run.status.value, error=run.error)
 
     def attempts_of(self, cell: str) -> list[Path]:
-        """Return the folders of all attempts of *cell*, in order."""
+        """Return the folders of all attempts of the planned run *cell*, by number."""
         folder = self.runs_dir / cell
         found = (
             [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit()]
@@ -95,9 +95,9 @@ class RunStore:
         return sorted(found, key=lambda path: int(path.name))
 
     def finished(self, cell: str) -> Path | None:
-        """Return the folder of the first attempt of *cell* with a result, None without one.
+        """Return the folder of the attempt of *cell* whose result counts, None without a result.
 
-        One that was unsealed, and so is not ranked, gives way to the first that was not.
+        That is the first result with a sandbox, else the first result.
         """
         runs = {path: read_run(path) for path in self.attempts_of(cell) if (path / RUN).exists()}
         results = [path for path, run in runs.items() if run.status in FINISHED]
@@ -105,7 +105,7 @@ class RunStore:
         return next(ranked, results[0] if results else None)
 
     def runs(self) -> Iterator[Path]:
-        """Yield the folders of all attempts with a run.json, by cell and attempt."""
+        """Yield the folders of all attempts that have a run.json, sorted by planned run and attempt."""
         cells = sorted(self.runs_dir.iterdir()) if self.runs_dir.is_dir() else []
         for cell in cells:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
@@ -117,7 +117,7 @@ class RunStore:
         return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
 
     def domains(self) -> set[str]:
-        """Return the domains of all runs that can be read."""
+        """Return the names of the domains of all readable runs."""
         found: set[str] = set()
         for path in self.runs():
             with suppress(OpsAssayError):
@@ -125,15 +125,14 @@ class RunStore:
         return found
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the entries of the log of attempts, oldest first; an incomplete line is dropped."""
+        """Return the log's entries on starts and ends of attempts, oldest first; an incomplete line is dropped."""
         path = self.root / ATTEMPTS
         return list(whole_lines(path.read_bytes())) if path.exists() else []
 
     def mark_aborted(self, cell: str, *, taken_over: bool = False) -> None:
-        """Mark attempts of *cell* as aborted whose process is gone.
+        """Mark attempts of *cell* whose process has ended as aborted; all running ones when *taken_over*.
 
-        Every one that runs is, when the cell was *taken_over*: whoever made it can no longer end it. For the holder of the
-        cell's lease.
+        The caller must hold the cell's lease. After a takeover the former owner can no longer end its attempt.
         """
         runs = {path: read_run(path) for path in self.attempts_of(cell) if (path / RUN).exists()}
         running = {path: run for path, run in runs.items() if run.status is RunStatus.RUNNING}
@@ -152,7 +151,7 @@ class RunStore:
                 self.end(path, run.model_copy(update=gone))
 
     def _log_attempt(self, event: str, run: Run, **further: Any) -> None:
-        """Append an event of the attempt to the log, on disk when this returns."""
+        """Append an *event* of the attempt to the log; it is on disk when this returns."""
         entry = {
             "event": event,
             "time_ns": time.time_ns(),
@@ -175,26 +174,26 @@ class RunStore:
 
 
 def read_run(run_dir: Path) -> Run:
-    """Return run.json of an attempt; raises DatapackError naming the field that is wrong."""
+    """Return the run.json of the attempt in *run_dir*; raises DatapackError that names the invalid field."""
     return read_noun(Run, run_dir / RUN)
 
 
 def read_diagnosis(run_dir: Path) -> Diagnosis | None:
-    """Return the answer of an attempt, None when it has none; raises DatapackError."""
+    """Return the answer of the attempt in *run_dir*, None when it has none; raises DatapackError."""
     path = run_dir / DIAGNOSIS
     return read_noun(Diagnosis, path) if path.exists() else None
 
 
 def read_verdicts(run_dir: Path) -> list[Verdict]:
-    """Return every verdict of an attempt, also those of repeated gradings, by file name; raises DatapackError."""
+    """Return all verdicts in *run_dir*, those of repeated gradings too, sorted by file name; raises DatapackError."""
     return [read_noun(Verdict, path) for path in sorted((run_dir / VERDICTS).glob("*.json"))]
 
 
 def write_verdict(run_dir: Path, verdict: Verdict) -> Path:
-    """Write *verdict*; return its file. Earlier verdicts are never overwritten.
+    """Write *verdict* below *run_dir*; return its file. Earlier verdicts are never overwritten.
 
-    What says the same is written once, also where a version before wrote it without the keys of today. A verdict that
-    differs from the first one under its profile is put beside it with its digest in the name.
+    An equal verdict is written once, also if an older version wrote it without today's fields. A verdict that differs
+    from the first one under its profile is a second file with its digest in the name.
     """
     folder = run_dir / VERDICTS
     folder.mkdir(exist_ok=True)

@@ -29,12 +29,12 @@ class ResultTable:
     keys: tuple[str, ...] = ()
 
     def as_item(self) -> dict[str, Any]:
-        """Return the table as JSON-ready data, its rows keyed by column names."""
+        """Return the table as JSON-ready data: each row a dict by column name."""
         rows = [dict(zip(self.keys or self.columns, row, strict=True)) for row in self.rows]
         return {"table": self.number, "title": self.title, "statistics": self.statistics, "rows": rows}
 
     def filled(self) -> ResultTable:
-        """Return the table without columns that are empty in every row."""
+        """Return a copy without the columns that are None or "" in every row."""
         kept = [
             i for i in range(len(self.columns)) if not self.rows or any(row[i] not in (None, "") for row in self.rows)
         ]
@@ -48,7 +48,7 @@ class ResultTable:
 
 
 def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) -> str:
-    """Return a Markdown page with *title*, *lines*, then *tables*."""
+    """Return a Markdown page: heading *title*, paragraphs *lines*, then *tables*."""
     parts = [f"# {title}", *lines]
     for table in tables:
         head = [_format_line(table.columns), _format_line(("---",) * len(table.columns))]
@@ -57,5 +57,5 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 
 def _format_line(cells: Iterable[Any]) -> str:
-    """Return the cells as a row of a Markdown table."""
+    """Return *cells* as a row of a Markdown table."""
     return "| " + " | ".join(" ".join(safe_text(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main(place: str, tools: str, prompt: str, work: str) -> None:
-    """Send the places of tools, prompt and work to the Unix socket *place*, and wait until it closes."""
+    """Send the paths of tools, prompt and work folder to the Unix socket *place*, then wait until it closes."""
     waiting = socket.socket(socket.AF_UNIX)
     waiting.connect(place)
     opening = {"tools": tools, "prompt": Path(prompt).read_text(encoding="utf-8"), "folder": str(Path(work).parent)}

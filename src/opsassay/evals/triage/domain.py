@@ -30,23 +30,23 @@ class TriageDomain:
     name: str = DOMAIN
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of the metrics: right or not, grouping, order, noise."""
+        """Return the metric definitions: passed, grouping, order, noise."""
         return definitions()
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether the storm was sorted out rightly; False for a run without an answer."""
+        """Return whether the metric "passed" is 1, None when *metrics* lacks it."""
         passed = metrics.get("passed")
         return None if passed is None else passed.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield the storm of each annotated incident with alerts at *paths*."""
+        """Yield a task (an alert storm) for each annotated incident with alerts at *paths*."""
         for path in paths:
             for case in resolve(path) if path.is_dir() else ():
                 if why_unfit(case) is None:
                     yield make_storm([case], NOISE, 0).task_info
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[StormRun]:
-        """Return the runs that one *part* of the plan in *folder* asks for; errors name the part by *where*."""
+        """Return the runs of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         require(_JUDGE)
         plan = part_as(TriagePlan, part, where)
         cases = [((storm, pack), ORACLES) for storm, pack in plan.chosen(folder)]
@@ -61,7 +61,7 @@ class TriageDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of *stores* by the storms stored with them."""
+        """Score the runs of *stores* again by the alert storms stored with them."""
         from opsassay.evals.runner.grading import grade_each
         from opsassay.evals.triage.report import GradedStorms
 
@@ -72,7 +72,7 @@ class TriageDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run on a storm."""
+    """Return the metrics of one stored run on an alert storm."""
     return grade_answer(run_dir, Storm.read_kept(store.root, run.item_hash))
 
 

@@ -40,6 +40,7 @@ class Notebook(Toolbox):
     tools = {"think": Think}  # noqa: RUF012 - as of every toolbox
 
     def _run_tool(self, request: Any) -> Any:
+        """Return the fixed answer of the tool `think`; nothing is done."""
         del request
         return NOTED
 
@@ -52,16 +53,16 @@ class StormToolSession(JsonToolSession):
         self._storm, self._offered = storm, session_specs(with_telemetry=isinstance(tools, TelemetryToolbox))
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return self._offered
 
     def require(self, answer: Mapping[str, Any]) -> None:
-        """Raise AnswerError when *answer* breaks the contract of the task."""
+        """Raise AnswerError when *answer* does not have the form that the task asks for."""
         read_sorted(self._storm, answer)
 
 
 def session_specs(*, with_telemetry: bool) -> tuple[ToolSpec, ...]:
-    """Return the specifications of the tools of a storm, submit last."""
+    """Return the tool specifications for an alert storm, submit last; without telemetry there is no SQL."""
     return (*(tool_specs() if with_telemetry else tool_specs(Notebook.tools)), SUBMIT_SPEC)
 
 
@@ -73,7 +74,7 @@ class StormEnvironment(FolderEnvironment[StormToolSession]):
         self._storm, self._pack = storm, pack
 
     def prepare(self) -> None:
-        """Write what is shown into the view, and the telemetry, whose own list of alerts would tell which are noise."""
+        """Write alerts and calls, and any telemetry without its own alerts, into the folder that the agent reads."""
         super().prepare()
         shown = self._storm.model_dump(mode="json", include={"alerts", "calls"})
         (self.view / ALERTS_FILE).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")

@@ -32,9 +32,9 @@ class TriagePlan(PlanOfAgents):
     noise: int = Field(default=NOISE, ge=0, le=100, description="services with an alert that belongs to no problem")
 
     def chosen(self, folder: Path) -> list[tuple[Storm, Datapack | None]]:
-        """Return the storms of the plan, each with its telemetry where it is of one recording; raises UserError.
+        """Return the planned storms, each with its telemetry if it is of one incident, else None; raises UserError.
 
-        Incidents of which no storm can be made are left out; the first one's reason is raised when nothing is left.
+        Incidents that allow no storm are left out; the first reason is raised when none is left.
         """
         read = [case for name in self.incidents for case in resolve(folder / name)]
         reasons = [why_unfit(case) for case in read]
@@ -49,7 +49,7 @@ class TriagePlan(PlanOfAgents):
         return [(storm, of[0].datapack if len(of) == 1 else None) for storm, of in zip(made, drawn, strict=True)]
 
     def _draw(self, cases: Sequence[Case], number: int) -> list[Case]:
-        """Return the incidents of storm *number*, of one system and of different faults; raises UserError without any."""
+        """Return the incidents of storm *number*: random, of one system, with different faults; raises UserError."""
         draw = derived_random("storms", str(number))
         of: dict[str, list[Case]] = {}
         for case in draw.sample(cases, len(cases)):

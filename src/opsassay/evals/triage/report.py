@@ -18,7 +18,7 @@ class GradedStorms(GradedRuns):
     """Graded runs of alert storms."""
 
     def results(self) -> list[ResultTable]:
-        """Return a table for each number of problems: means of each metric over the runs where it applies."""
+        """Return a table per number of problems in a storm: the mean of each metric by solver."""
         of: dict[int, list[tuple[object, ...]]] = {}
         problems = {
             one.run.item_hash: len(Storm.read_kept(one.folder.parents[2], one.run.item_hash).problems)

@@ -26,12 +26,12 @@ LEFT_OUT = "alerts_left_out"
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
-    """Return the definitions of the metrics, the most important first."""
+    """Return the definitions of all metrics of alert storms, the most important first."""
     return (*(MetricDefinition(name=name) for name in METRICS), MetricDefinition(name=LEFT_OUT, direction="lower"))
 
 
 def grade_answer(run_dir: Path, storm: Storm) -> dict[str, Metric]:
-    """Return every metric of the run in *run_dir*, failed for a run without an answer."""
+    """Return every metric of the run in *run_dir*; without a valid answer they have the status FAILED."""
     try:
         return grade_sorted(storm, read_sorted(storm, read_object((run_dir / ANSWER).read_bytes())))
     except (FileNotFoundError, AnswerError) as error:
@@ -40,7 +40,7 @@ def grade_answer(run_dir: Path, storm: Storm) -> dict[str, Metric]:
 
 
 def grade_sorted(storm: Storm, answer: Sorted) -> dict[str, Metric]:
-    """Return every metric of *answer* to *storm*."""
+    """Return every metric of *answer* to *storm*: grouping, order, noise and passed."""
     place = {id_: n for n, group in enumerate(answer.groups) for id_ in group}
     placed = {*place, *answer.noise}
     left_out = [alert.id for alert in storm.alerts if alert.id not in placed]
@@ -52,15 +52,17 @@ def grade_sorted(storm: Storm, answer: Sorted) -> dict[str, Metric]:
 
 
 def _scored(value: float, reason: str = "") -> Metric:
+    """Return a metric with the status SCORED."""
     return Metric(value=value, status=MetricStatus.SCORED, reason=reason)
 
 
 def _unknown(reason: str) -> Metric:
+    """Return a metric with the status NOT_APPLICABLE."""
     return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)
 
 
 def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return how the groups agree with the problems, where *place* is the group of an alert."""
+    """Return how well groups match problems, as GROUPING names it; *place* is the group's number by alert id."""
     from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
     truth = {id_: n for n in range(len(storm.problems)) for id_ in storm.ids_of(n)}
@@ -75,7 +77,7 @@ def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
 
 
 def _grade_order(storm: Storm, answer: Sorted, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return how the order of the groups agrees with what the problems cost users."""
+    """Return the agreement of the groups' order with the problems' harm; *place* is the group's number by alert id."""
     from scipy.stats import kendalltau
 
     lost = {n: one.lost_rps for n, one in enumerate(storm.problems) if one.lost_rps is not None and storm.ids_of(n)}
@@ -94,7 +96,7 @@ def _grade_order(storm: Storm, answer: Sorted, place: Mapping[str, int]) -> dict
 
 
 def _grade_noise(storm: Storm, called: Collection[str]) -> dict[str, Metric]:
-    """Return precision, recall and F1 of the alerts that are *called* noise; alerts with an unknown owner do not count."""
+    """Return precision, recall and F1 of the alert ids *called* noise; alerts of unknown origin do not count."""
     noise = {id_ for id_, owners in storm.owners.items() if not owners}
     judged = storm.owners.keys() & set(called)
     right = len(judged & noise)

@@ -30,29 +30,29 @@ class StormRun(JsonRun[Storm, StormToolSession]):
     pack: Datapack | None = None
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, submit last."""
+        """Return the tool specifications that the agent sees, submit last."""
         return session_specs(with_telemetry=self.pack is not None)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the run in *run_dir*."""
+        """Return the metrics of the finished run in *run_dir*."""
         return grade_answer(run_dir, self.task)
 
     def environment(self, run_dir: Path, meter: Meter) -> StormEnvironment:
-        """Return the environment with the telemetry of the storm."""
+        """Return the storm's environment in *run_dir*; *meter* counts the usage of its tools."""
         return StormEnvironment(self.task, self.pack, run_dir, meter)
 
     def play(self, session: StormToolSession) -> str | None:
-        """Submit the answer of the oracle or baseline."""
+        """Submit the answer of the oracle or baseline; return None: no failure."""
         given = BASELINES[self.agent.name](self.task) if self.oracle is None else oracle_answer(self.oracle, self.task)
         session.call(SUBMIT, given.as_answer())
         return None
 
     def conversation(self, asker: Asker, session: StormToolSession) -> tuple[TriageAgent, str]:
-        """Return the triage agent and its first message, the storm."""
+        """Return the built-in triage agent, which asks its model by *asker*, and its first message."""
         return TriageAgent(asker, session, session.specs(), session.problem_of), self.task.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the storm with the paths of the telemetry and of the answer and, with *with_tools*, of the tools."""
+        """Return the storm with the paths *places* of telemetry and answer and, *with_tools*, how to use the tools."""
         said = [self.task.goal, f"Alerts and calls as JSON are in {places['view']}/{ALERTS_FILE}."]
         if self.pack is not None:
             said.append("The telemetry is next to it: parquet files with times in UTC.")

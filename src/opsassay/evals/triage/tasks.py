@@ -79,22 +79,22 @@ class Storm(GeneratedTask):
 
     @property
     def id(self) -> str:
-        """The task's name."""
+        """The task's name, which serves as its id."""
         return self.name
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of the whole task, its truth included."""
+        """The digest of everything that defines the storm, its truth included."""
         return self.committed(self.canonical_json())
 
     @property
     def kind(self) -> Literal["one recording", "several laid together"]:
-        """How many incidents the storm is made of, in words."""
+        """The phrase on whether the storm is made of one incident or of several."""
         return "one recording" if len(self.incidents) == 1 else "several laid together"
 
     @property
     def goal(self) -> str:
-        """The text that the solver reads."""
+        """The text of the task for the agent, with all alerts and calls."""
         lines = (f"{a.id}  {a.time}  {a.service}  {a.signal}  {a.value:g}  {a.limit:g}" for a in self.alerts)
         calls = ", ".join(f"{caller} -> {callee}" for caller, callee in self.calls) or "not known"
         return GOAL.format(count=len(self.alerts), system=self.system, alerts="\n".join(lines), calls=calls)
@@ -109,18 +109,18 @@ class Storm(GeneratedTask):
         )  # fmt: skip
 
     def harm_words(self) -> list[str]:
-        """Return each problem with what it cost users, the most harmful first."""
+        """Return for each problem the text "fault: failed user requests/s", the most harmful first."""
         worst_first = sorted(self.problems, key=lambda one: -(one.lost_rps or 0.0))
         lost = {one.about: "not known" if one.lost_rps is None else f"{one.lost_rps:.2f}/s" for one in worst_first}
         return [f"{one.about}: {lost[one.about]}" for one in worst_first]
 
     def ids_of(self, problem: int) -> list[str]:
-        """Return the alerts that belong to *problem* alone."""
+        """Return the ids of the alerts that belong to problem number *problem* and no other."""
         return [id_ for id_, owners in self.owners.items() if owners == (problem,)]
 
 
 @dataclass
-class _Laid:
+class _TimedAlert:
     """An alert in the storm: when it is shown, and who is behind it; None: unknown."""
 
     tick: int
@@ -129,32 +129,34 @@ class _Laid:
 
 
 def make_storm(cases: Sequence[Case], noise: int, seed: int) -> Storm:
-    """Return the storm of *cases*, of one system, with *noise* further alerts drawn by *seed*; raises UserError.
+    """Return the alert storm of *cases*, of one system, with *noise* further alerts drawn by *seed*; raises UserError.
 
-    Of alerts of one service and signal the first is shown, and belongs to the problems of all.
+    Of several alerts of one service and signal the first is shown, and belongs to the problems of all.
     """
     items = [IncidentItem.from_datapack(case.datapack) for case in cases]
     hashes = tuple(item.content_hash for item in items)
     draw = derived_random(_secret_of(cases), f"storm {noise} {seed} {' '.join(hashes)}")
     zero = _first_ns(cases[0])
     problems: list[Problem] = []
-    laid: dict[tuple[str, str], _Laid] = {}
+    merged: dict[tuple[str, str], _TimedAlert] = {}
     for case in cases:
         begin = draw.randrange(SPREAD) if len(cases) > 1 else 0
         own = problems_of(case)
         for alert in case.datapack.incident.alerts:
             behind = tuple(len(problems) + n for n, one in enumerate(own) if alert.service in one.services) or None
-            _lay(laid, _Laid(begin + (alert.time_ns - _first_ns(case)) // TICK_NS, alert, behind))
+            _add_alert(merged, _TimedAlert(begin + (alert.time_ns - _first_ns(case)) // TICK_NS, alert, behind))
         problems += own
-    if len([one for one in laid.values() if one.owners]) < 2:
+    if len([one for one in merged.values() if one.owners]) < 2:
         raise UserError(f"{cases[0].name} has fewer than two alerts that its cascade explains; leave it out.")
     calls = calls_between([case.datapack for case in cases])
-    concerned = {name for one in problems for name in one.services} | {service for service, _ in laid}
+    concerned = {name for one in problems for name in one.services} | {service for service, _ in merged}
     while waiting := {caller for caller, callee in calls if callee in concerned} - concerned:
         concerned |= waiting  # their slowness would be real
-    corner = sorted({name for case in cases for name in case.datapack.services()} - concerned)
-    real = list(laid.values())
-    every = [again for one in (*real, *_draw_noise(draw, real, corner, noise)) for again in _firings(draw, one)]
+    unaffected = sorted({name for case in cases for name in case.datapack.services()} - concerned)
+    real = list(merged.values())
+    every = [
+        again for one in (*real, *_draw_noise(draw, real, unaffected, noise)) for again in _repeat_alert(draw, one)
+    ]
     every.sort(key=lambda one: (one.tick, one.alert.service, one.alert.signal))
     shown = {f"a{n:02}": one for n, one in enumerate(every, 1)}
     name = hashlib.sha256("\0".join((*hashes, str(noise), str(seed))).encode()).hexdigest()[:8]
@@ -166,7 +168,7 @@ def make_storm(cases: Sequence[Case], noise: int, seed: int) -> Storm:
 
 
 def why_unfit(case: Case) -> str | None:
-    """Return why no storm can be made of *case*, None when one can."""
+    """Return why no alert storm can be made of *case*, None when one can."""
     try:
         make_storm([case], 0, 0)
     except UserError as error:
@@ -175,55 +177,57 @@ def why_unfit(case: Case) -> str | None:
 
 
 def _secret_of(cases: Sequence[Case]) -> str:
-    """Return what draws follow from: the truth of *cases*, secrets included."""
+    """Return the text that seeds the random draws: the ground truth of *cases*, secrets included."""
     return "\0".join(case.truth.canonical_json() for case in cases if case.truth is not None)
 
 
 def _first_ns(case: Case) -> int:
-    """Return when the first alert of *case* fired; raises UserError when none did."""
+    """Return the time (ns of UTC) of the first alert of *case*; raises UserError without an alert."""
     times = [alert.time_ns for alert in case.datapack.incident.alerts]
     if not times:
         raise UserError(f"{case.name} has no alerts; leave it out.")
     return min(times)
 
 
-def _lay(laid: dict[tuple[str, str], _Laid], one: _Laid) -> None:
-    """Put *one* among the alerts *laid*; what fires already is one alert with it."""
+def _add_alert(merged: dict[tuple[str, str], _TimedAlert], one: _TimedAlert) -> None:
+    """Add *one* to *merged* (by service and signal); of two equal ones the earlier stays, with both owners."""
     key = (one.alert.service, one.alert.signal)
-    if (there := laid.get(key)) is None:
-        laid[key] = one
+    if (there := merged.get(key)) is None:
+        merged[key] = one
         return
     owners = None if there.owners is None or one.owners is None else tuple(sorted({*there.owners, *one.owners}))
-    laid[key] = _Laid(*((one.tick, one.alert) if one.tick < there.tick else (there.tick, there.alert)), owners)
+    merged[key] = _TimedAlert(*((one.tick, one.alert) if one.tick < there.tick else (there.tick, there.alert)), owners)
 
 
-def _draw_noise(draw: random.Random, real: Sequence[_Laid], corner: Sequence[str], count: int) -> list[_Laid]:
-    """Return an alert of each of up to *count* services of *corner*, like *real* ones in signal, limit, value and time."""
-    made: list[_Laid] = []
+def _draw_noise(
+    draw: random.Random, real: Sequence[_TimedAlert], services: Sequence[str], count: int
+) -> list[_TimedAlert]:
+    """Return up to *count* noise alerts, each of another of *services*, similar to *real* ones in all but service."""
+    made: list[_TimedAlert] = []
     last = max(one.tick for one in real)
-    for service in draw.sample(corner, min(count, len(corner))):
+    for service in draw.sample(services, min(count, len(services))):
         like = draw.choice(real).alert
         limits = [one.alert.threshold for one in real if one.alert.signal == like.signal]
         limit = like.threshold if len(set(limits)) == 1 else draw.uniform(min(limits), max(limits))
         beyond = (like.value - like.threshold) / like.threshold * draw.uniform(0.3, 1.0) if like.threshold else 0.0
         value = limit * (1 + beyond) if like.threshold else like.value
         shown = {"service": service, "value": value, "threshold": limit}
-        made.append(_Laid(draw.randint(-MARGIN, last + MARGIN), like.model_copy(update=shown), ()))
+        made.append(_TimedAlert(draw.randint(-MARGIN, last + MARGIN), like.model_copy(update=shown), ()))
     return made
 
 
-def _firings(draw: random.Random, one: _Laid) -> list[_Laid]:
-    """Return *one* and, for half of all alerts, noise or not, the times that it fires again, at a value that varies."""
+def _repeat_alert(draw: random.Random, one: _TimedAlert) -> list[_TimedAlert]:
+    """Return *one* and, in half of all cases, one or more repetitions at later times with varied values."""
     fired = [one]
     for _ in range(draw.randint(1, FIRES - 1) if draw.random() < 0.5 else 0):
         beyond = (one.alert.value - one.alert.threshold) * draw.uniform(0.7, 1.3)
         alert = one.alert.model_copy(update={"value": one.alert.threshold + beyond})
-        fired.append(_Laid(fired[-1].tick + draw.randint(2, 4), alert, one.owners))
+        fired.append(_TimedAlert(fired[-1].tick + draw.randint(2, 4), alert, one.owners))
     return fired
 
 
-def _show_alert(id_: str, one: _Laid, zero_ns: int) -> ShownAlert:
-    """Return the alert as it is shown, in figures of three digits."""
+def _show_alert(id_: str, one: _TimedAlert, zero_ns: int) -> ShownAlert:
+    """Return the alert as agents see it, called *id_*, with three significant digits; ticks count from *zero_ns*."""
     at = datetime.fromtimestamp((zero_ns + one.tick * TICK_NS) // 10**9, UTC)
     alert, value, limit = one.alert, float(f"{one.alert.value:.3g}"), float(f"{one.alert.threshold:.3g}")
     time = at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -231,7 +235,7 @@ def _show_alert(id_: str, one: _Laid, zero_ns: int) -> ShownAlert:
 
 
 def calls_between(packs: Sequence[Datapack]) -> tuple[tuple[str, str], ...]:
-    """Return (caller, callee) of services in the normal windows of *packs*, sorted; load generators are left out."""
+    """Return the sorted (caller, callee) service pairs in the normal windows of *packs*, without load generators."""
     found: set[tuple[str, str]] = set()
     for pack in packs:
         spans = pack.scan("normal", "traces").select("trace_id", "span_id", "parent_span_id", "service_name")

@@ -23,10 +23,7 @@ _SOCKET = "api"
 def gather_on_cluster(
     files: Mapping[str, bytes], world: ComplianceWorld, limits: SandboxLimits = LIMITS
 ) -> CollectedEvidence:
-    """Run the fetcher script among *files* on a test cluster; return its evidence.
-
-    Raises StartError without a sandbox.
-    """
+    """Run the fetcher script among *files* on a test cluster; return its evidence. Raises StartError."""
     with TemporaryDirectory(prefix="opsassay-cluster-") as made:
         end, work = fetch_on_cluster(files[FETCHER], world, Path(made), limits)
         return collected_in(work, end)

@@ -38,10 +38,7 @@ def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
 
 
 def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
-    """Return the answer files of *task* below *folder* as sorted (path, content) pairs.
-
-    Raises AnswerError for missing, too many or too large files, and for links.
-    """
+    """Return the answer files of *task* below *folder* as sorted (path, content) pairs; raises AnswerError."""
     paths = _list_policy_files(folder / FOLDER) if task.collector is None else _list_named_files(folder, task.collector)
     try:
         return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]

@@ -33,10 +33,7 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write *files* (content by path) into *folder* and commit them in a new git repository; raises UserError.
-
-    Without git on the machine the files are written only.
-    """
+    """Write *files* into *folder* and commit them in a new git repository, if git is installed; raises UserError."""
     write_files(files.items(), folder)
     if shutil.which("git") is not None:
         _run_git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
@@ -103,10 +100,7 @@ class Workspace:
 
 
 def _run_git(folder: Path, *words: str) -> str:
-    """Run ``git`` with arguments *words* in *folder*; return its output.
-
-    Raises UserError with git's message on failure.
-    """
+    """Run ``git`` with arguments *words* in *folder*; return its output. Raises UserError with git's message."""
     settings = [word for one in _SAFE for word in ("-c", one)]
     environment = {
         "PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",

@@ -215,10 +215,7 @@ def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, 
 
 
 def kind_of(selector: str, location: str) -> tuple[str, str, str]:
-    """Return the (group, version, kind) of an entry of ``kinds`` such as apps/v1/Deployment.
-
-    Raises UnsupportedError for a subresource.
-    """
+    """Return the (group, version, kind) of an entry of ``kinds`` (apps/v1/Deployment); raises UnsupportedError."""
     *before, last = selector.split("/")
     match [*before, *last.split(".")]:
         case [kind]:

@@ -161,10 +161,7 @@ class Regorus:
         return engine
 
     def ask(self, document: str) -> Any:
-        """Return the rule's value for the input *document*, or UNDEFINED.
-
-        Raises EvaluationError, UnsureError where OPA may differ.
-        """
+        """Return the rule's value for the JSON text *document*, or UNDEFINED; raises EvaluationError, UnsureError."""
         if self._uncertain_constructs:
             raise UnsureError(self._uncertain_constructs[0])
         if self._computes and (self._broken or _has_fractions(document)):

@@ -79,10 +79,7 @@ def cost_data(seed: int) -> CostData:
 
 
 def write_tables(data: CostTables, folder: Path) -> dict[str, Path]:
-    """Write the tables of *data* as Parquet files into *folder*; return the path by table name.
-
-    The bytes are reproducible.
-    """
+    """Write the tables of *data* as Parquet files into *folder*, always the same bytes; return the path by name."""
     files = {name: folder / f"{name}.parquet" for name in data.tables}
     for name, frame in data.tables.items():
         write_table(files[name], frame)

@@ -86,10 +86,7 @@ def _read_tables(path: Path) -> CostTables:
 
 
 def keep_export(export: CostExport, root: Path) -> OwnData:
-    """Write the charges of *export* as Parquet below *root*; return their description.
-
-    Raises UserError for too few days.
-    """
+    """Write the charges of *export* as Parquet below *root*; return their description. Raises UserError."""
     days = (export.end - export.start).days
     if days < FEWEST_DAYS:
         raise UserError(f"The export covers {days} days; questions need {FEWEST_DAYS} or more.")

@@ -39,10 +39,7 @@ def perform_cost(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run one trial of a live cost task and record it into *run_dir*; *probes*: measure as users meanwhile.
-
-    Raises OpsAssayError.
-    """
+    """Run one trial of a live cost task and record it into *run_dir*; raises OpsAssayError."""
     block = live_task(scenario.id).cost
     operations = scenario.trigger.operations
     changes = tuple(one for one in operations if tool_of(one) in COST_TOOLS)

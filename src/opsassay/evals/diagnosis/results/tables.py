@@ -66,10 +66,7 @@ def _json_names(metrics: Iterable[str]) -> tuple[str, ...]:
 def results_tables(
     verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
 ) -> list[ResultTable]:
-    """Return the tables of a results page; *not_ranked* (reason by solver) come last.
-
-    Raises UserError without a truth.
-    """
+    """Return the tables of a results page, *not_ranked* (reason by solver) last; raises UserError without a truth."""
     groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]
     if not known:

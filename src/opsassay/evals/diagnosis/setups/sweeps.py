@@ -152,10 +152,7 @@ def is_asked_method(text: str) -> bool:
 
 
 def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
-    """Return one setup per variant of each method, without duplicates; files are in *folder*.
-
-    Raises as `method_setup`.
-    """
+    """Return one setup per variant of each method, each once; files are in *folder*. Raises as `method_setup`."""
     made = [method_setup(one.name, parameters, folder) for one in methods for parameters in one.each()]
     return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
 

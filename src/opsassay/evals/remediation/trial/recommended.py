@@ -96,10 +96,7 @@ def perform(
 
 
 def recommend(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Let *agent* work out a plan for *task*; an oracle submits its steps.
-
-    Raises OpsAssayError for failures not its own.
-    """
+    """Let *agent* work out a plan for *task*; an oracle submits its steps. Raises OpsAssayError."""
     if (name := agent.oracle) is None:
         run_operator(agent, task, session)
         return

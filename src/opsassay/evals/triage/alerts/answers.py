@@ -22,12 +22,12 @@ class Sorted(NamedTuple):
     noise: list[str]
 
     def as_answer(self) -> dict[str, Any]:
-        """Return the JSON object."""
+        """Return the answer in the form in which it is submitted: "groups" and "noise"."""
         return self._asdict()
 
 
 def read_sorted(storm: Storm, answer: Mapping[str, Any]) -> Sorted:
-    """Return the answer to *storm* in *answer*; raises AnswerError. Alerts may be left out, which lowers the grades."""
+    """Return the validated *answer* to *storm*; raises AnswerError. Alerts may be missing, which lowers grades."""
     if set(answer) != {"groups", "noise"}:
         has = ", ".join(map(str, answer)) or "none"
         raise AnswerError(f"the answer has the keys {has}; it has 'groups' and 'noise', and no other")
@@ -49,7 +49,7 @@ def read_sorted(storm: Storm, answer: Mapping[str, Any]) -> Sorted:
 
 
 def oracle_answer(name: str, storm: Storm) -> Sorted:
-    """Return the answer of the oracle *name*: the right one, or one that takes noise for the problem."""
+    """Return the answer of the oracle *name*: the right one, or one that takes noise alerts for the problem."""
     noise = [id_ for id_, owners in storm.owners.items() if not owners]
     if name == "wrong":
         rest = [alert.id for alert in storm.alerts if alert.id not in noise]
@@ -64,7 +64,7 @@ def oracle_answer(name: str, storm: Storm) -> Sorted:
 
 
 def _grouped(alerts: Iterable[ShownAlert], key: Callable[[ShownAlert], Hashable]) -> list[list[str]]:
-    """Return the ids of *alerts* with the same *key* together, in the order in which keys come first."""
+    """Return lists of the ids of *alerts* with the same *key*, ordered by the key's first occurrence."""
     found: dict[Hashable, list[str]] = {}
     for alert in alerts:
         found.setdefault(key(alert), []).append(alert.id)
@@ -72,7 +72,7 @@ def _grouped(alerts: Iterable[ShownAlert], key: Callable[[ShownAlert], Hashable]
 
 
 def by_time(storm: Storm) -> Sorted:
-    """Return a group for each burst of alerts, in the order of time."""
+    """Return the baseline with one group per burst of alerts, in order of time; nothing is called noise."""
     times = [datetime.fromisoformat(alert.time) for alert in storm.alerts]
     burst = {storm.alerts[0].id: 0}
     for alert, (before, at) in zip(storm.alerts[1:], pairwise(times), strict=True):
@@ -81,12 +81,12 @@ def by_time(storm: Storm) -> Sorted:
 
 
 def by_service(storm: Storm) -> Sorted:
-    """Return a group for each service, in the order of its first alert."""
+    """Return the baseline with one group per service, ordered by its first alert; nothing is called noise."""
     return Sorted(_grouped(storm.alerts, lambda alert: alert.service), [])
 
 
 def by_severity(storm: Storm) -> Sorted:
-    """Return a group for each service, first the one whose alert is furthest beyond its limit."""
+    """Return the baseline with one group per service, ordered by how far its worst alert exceeds the threshold."""
 
     def beyond(alert: ShownAlert) -> float:
         return abs(alert.value - alert.limit) / abs(alert.limit or 1.0)
@@ -96,7 +96,7 @@ def by_severity(storm: Storm) -> Sorted:
 
 
 def by_calls(storm: Storm) -> Sorted:
-    """Return a group for services that call one another and have alerts, the largest first."""
+    """Return the baseline with one group per set of services connected by calls, the largest group first."""
     home = {alert.service: alert.service for alert in storm.alerts}
     for caller, callee in storm.calls:
         if caller in home and callee in home:

@@ -28,7 +28,7 @@ class Problem(Noun):
 
 
 def problems_of(case: Case) -> tuple[Problem, ...]:
-    """Return the faults of *case* whose cascade is known; raises UserError where there is none."""
+    """Return the faults of *case* with a verified cascade, as problems; raises UserError when there is none."""
     if case.truth is None or case.annotation is None:
         raise UserError(
             f"{case.name} has no annotated truth, so it is unknown which alert belongs to which fault; annotate it "
@@ -54,12 +54,12 @@ def problems_of(case: Case) -> tuple[Problem, ...]:
 
 
 def faults_of(case: Case) -> frozenset[tuple[str, str]]:
-    """Return the (type, place) of the faults of *case*; empty without truth."""
+    """Return the (type, place) of each fault of *case*; empty without a ground truth."""
     return frozenset((one.type, str(one.place)) for one, *_ in case.truth.affected()) if case.truth else frozenset()
 
 
 def _reached(graph: CausalGraph, services: Collection[str], host: str | None) -> set[str]:
-    """Return the components that a fault of *services* or of *host* reaches by the edges of *graph*, its roots included."""
+    """Return the components reachable in *graph* from root causes on *services* or *host*, these included."""
     roots = (n.component for n in graph.root_causes)
     reached = {one for one in roots if one == f"node|{host}" or graph.service_of(one) in services}
     while more := {edge.target for edge in graph.edges if edge.source in reached} - reached:
@@ -68,10 +68,10 @@ def _reached(graph: CausalGraph, services: Collection[str], host: str | None) ->
 
 
 def lost_per_second(pack: Datapack, operations: Collection[str]) -> float:
-    """Return how many more requests of users a second were spoilt in the abnormal window of *pack* than in the normal one.
+    """Return the increase of failed user requests per second from the normal to the abnormal window of *pack*.
 
-    *operations* are those of users, as ``span|service::name``. Spoilt are requests that failed, that took longer than
-    99 of 100 usual ones of their operation, or that did not come.
+    *operations* are those that users call, as ``span|service::name``. A request counts as failed when it failed, took
+    longer than the normal window's 99th percentile of its operation, or is missing compared with the normal rate.
     """
     named = pl.concat_str(pl.lit("span|"), "service_name", pl.lit("::"), "span_name")
     outgoing = pl.col("attr.span_kind").fill_null("").str.to_lowercase().str.contains("client|producer")
