@@ -72,7 +72,7 @@ def summarise(
 
 
 def _verdicts_as_long_table(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
-    """Return one row per verdict and metric of *names* (None: all), sorted; a failure that counts is 0.0."""
+    """Return one row per verdict and metric of *names* (None: all), sorted; unanswered COUNTED metrics are 0.0."""
     rows = [
         (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
         for v in verdicts
@@ -85,20 +85,20 @@ def _verdicts_as_long_table(verdicts: Iterable[Verdict], names: frozenset[str] |
 
 
 def is_zero(verdict: Verdict, metric: str) -> bool:
-    """Return whether *metric* counts as 0 because the run owed an answer and gave none."""
+    """Return whether *metric* of *verdict* counts as 0: the run gave no answer, and more of the metric is better."""
     whole = verdict.metrics.keys() >= {"any_service", "exact_match"}
     unanswered = whole and not any(m.status is MetricStatus.SCORED for m in verdict.metrics.values())
     return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
 
 
 def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield each value of *column*, in the order it first appears, with its rows."""
+    """Yield (value, rows) for each value of *column*, in the order of first appearance."""
     for key, part in frame.group_by(column, maintain_order=True):
         yield str(key[0]), part
 
 
 def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
-    """Yield one summary row for each metric of a group of verdicts, then one for path_reachability / any_service."""
+    """Yield a summary row per metric in *frame*, labelled by the other arguments, then one for the grounded share."""
     by_metric = dict(_split_by_column(frame, "metric"))
     names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
     about = {"solver": solver, "scope": scope, "group": group}
@@ -110,7 +110,7 @@ def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, m
 
 
 def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
-    """Return mean, interval and counts of metric *name*; with *macro* every system weighs the same."""
+    """Return mean, interval and status counts of metric *name*; with *macro* every system weighs the same."""
     cases = _mean_per_case(rows)
     values = cases.get_column("value").to_numpy()
     if not is_share(name, ""):
@@ -124,7 +124,7 @@ def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str
 
 
 def _summarise_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
-    """Return the summary row of the ratio path_reachability / any_service, from the rows of both metrics."""
+    """Return the summary of path_reachability / any_service, the rows of which are *reached* and *named*."""
     both = (
         _mean_per_case(reached)
         .join(_mean_per_case(named), on=["system", "item"], suffix="_named")
@@ -137,14 +137,14 @@ def _summarise_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool)
 
 
 def _case_weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
-    """Return the weight of each case: equal, or with *macro* such that every system weighs the same."""
+    """Return a weight per row of *cases*: equal, or with *macro* such that every system weighs the same."""
     if not macro:
         return np.ones(cases.height)
     return cases.select(1 / pl.len().over("system")).to_series().to_numpy()
 
 
 def _interval_as_row(figure: MeanFigure | None, interval: str) -> dict[str, Any]:
-    """Return mean, low, high and the name of the *interval* method; all None without *figure*."""
+    """Return mean, low, high and *interval*, the method's name; all None when *figure* is None."""
     if figure is None:
         return {"mean": None, "low": None, "high": None, "interval": None}
     return {
@@ -153,26 +153,26 @@ def _interval_as_row(figure: MeanFigure | None, interval: str) -> dict[str, Any]
 
 
 def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
-    """Return the mean and its interval from a row of `summarise`; None when the row or its mean is missing."""
+    """Return the mean and interval in a row of `summarise`; None when the row or its mean is None."""
     if row is None or row["mean"] is None:
         return None
     return MeanFigure(row["mean"], row["low"], row["high"], row["cases"], share=is_share(row["metric"], ""))
 
 
 def _mean_per_case(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per (system, item) with the mean value of its runs, those without a value left out."""
+    """Return one row per (system, item) with the mean value of its verdicts; nulls are left out."""
     scored = rows.filter(pl.col("value").is_not_null())
     return scored.group_by("system", "item").agg(pl.col("value").mean()).sort("system", "item")
 
 
 def _split_into_strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
-    """Return the cases of each system, or all cases as one part; an empty list without cases."""
+    """Return the rows of each system, or all rows as one part unless *by_system*; [] without rows."""
     if by_system:
         return [part for _, part in _split_by_column(cases, "system")]
     return [cases] if cases.height else []
 
 
 def _count_statuses(rows: pl.DataFrame) -> dict[str, int]:
-    """Return how many rows have each metric status, zeros too."""
+    """Return the number of rows by metric status, 0 included."""
     found = dict(rows.get_column("status").value_counts().iter_rows())
     return {status.value: int(found.get(status.value, 0)) for status in MetricStatus}

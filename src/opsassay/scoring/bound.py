@@ -66,7 +66,7 @@ class Bound:
         return BoundResult(1 - shared / len(controls), finding)
 
     def _period_values(self, service: str, schema: str = MAIN) -> tuple[float, float] | str:
-        """Return the query's number for *service* in both periods of *schema*, or why there is none."""
+        """Return the query's (normal, abnormal) numbers for *service* on tables of *schema*, or why there are none."""
         found = []
         for period in ("normal", "abnormal"):
             asked, schemas = {"service": service, "period": period}, (schema,) * self.statement.reads
@@ -98,7 +98,7 @@ def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
 
 
 def _as_float(value: float | None) -> float:
-    """Return *value* as a float, None as 0.0 and an integer too large for a float as infinity."""
+    """Return *value* as a float: None as 0.0, an integer too large for a float as infinity."""
     try:
         return float(value or 0)
     except OverflowError:  # an integer beyond what a float holds
@@ -106,14 +106,16 @@ def _as_float(value: float | None) -> float:
 
 
 def _pick_controls(names: Sequence[str]) -> list[str]:
-    """Return at most `MAX_CONTROLS` of *names*, sorted, at equal steps."""
+    """Return at most `MAX_CONTROLS` of *names*, sorted, at equal distances."""
     step = max(1, math.ceil(len(names) / MAX_CONTROLS))
     return sorted(names)[::step]
 
 
 def _format_means(means: tuple[float, float]) -> str:
+    """Return the (normal, abnormal) pair as text."""
     return f"{number_text(means[0], 4)} normal, {number_text(means[1], 4)} abnormal"
 
 
 def _format_expectation(expectation: Expectation) -> str:
+    """Return the expectation as text, such as "up by 1.5" or "gone"."""
     return "gone" if expectation.change == "gone" else f"{expectation.change} by {expectation.ratio:g}"

@@ -27,7 +27,7 @@ class TimeBudget:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left; never below 0."""
+        """The seconds left for all queries of the answer; at least 0."""
         return max(0.0, self._until - time.monotonic())
 
     def query(
@@ -56,6 +56,6 @@ class TimeBudget:
         return answer
 
     def require(self) -> None:
-        """Raise GradingEndedError when the grading was cancelled."""
+        """Raise GradingEndedError if the grading has been cancelled."""
         if self._ended.is_set():
             raise GradingEndedError("The grading was cancelled; what was graded is kept, grade again for the rest.")

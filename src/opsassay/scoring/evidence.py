@@ -42,12 +42,12 @@ class EvidenceItem:
 
     @property
     def about(self) -> str:
-        """The services of the item as text for a reader."""
+        """The names of the services that the evidence is about, joined by " -> "."""
         return " -> ".join(self.services)
 
 
 def evidence_of(diagnosis: Diagnosis) -> tuple[EvidenceItem, ...]:
-    """Return every evidence item of the answer: of its root causes, then of its edges."""
+    """Return every evidence item of *diagnosis*: first those of root causes, then those of edges."""
     of_roots = (EvidenceItem(item, (claim.service,)) for claim in diagnosis.root_causes for item in claim.evidence)
     of_edges = (
         EvidenceItem(item, (edge.source, edge.target)) for edge in diagnosis.propagation for item in edge.evidence
@@ -106,7 +106,7 @@ class _EvidenceGrader:
         self._names: tuple[str, ...] | None = None
 
     def grade_items(self, items: Sequence[EvidenceItem]) -> Iterator[EvidenceResult]:
-        """Yield the result of each item in order; equal statements on equal services are run once."""
+        """Yield the result of each item in order; equal statements on equal services run once."""
         known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
         for item in items:
             expected = item.evidence.expectation
@@ -116,7 +116,7 @@ class _EvidenceGrader:
             yield known[key].model_copy(update={"claim": item.evidence.claim})
 
     def _grade_item(self, item: EvidenceItem) -> EvidenceResult:
-        """Run the statement of *item* on the claimed service and judge what it read and returned."""
+        """Run the statement of *item* and return its result: status, relevance, vacuity, bound score."""
         evidence, profile = item.evidence, self._profile
         of_name = {profile.service(name): name for name in self._services}
         claimed = of_name.get(profile.service(item.services[0]), item.services[0])
@@ -148,7 +148,7 @@ class _EvidenceGrader:
     def _judge_statement(
         self, item: EvidenceItem, statement: Statement, answer: QueryResult, parameters: dict[str, str]
     ) -> dict[str, Any]:
-        """Return "relevant", "vacuous" and "finding" of a statement that ran."""
+        """Return "relevant", "vacuous" and "finding" for a statement that returned *answer*."""
         if item.evidence.expectation is not None and is_nothing(answer.rows):  # what is gone now was there before
             parameters = {**parameters, "period": "normal"}
             answer = self._budget.query(self._sql, answer.executed, parameters)
@@ -164,7 +164,7 @@ class _EvidenceGrader:
         return {"relevant": True, "vacuous": False, "finding": ""}
 
     def _is_about(self, item: EvidenceItem, name: str) -> bool:
-        """Whether *name* is a claimed service of *item* or the name of one of its pods ("cart-...")."""
+        """Return whether *name* is a claimed service of *item* or one of its pods ("cart-...")."""
         profile, lowered = self._profile, name.lower()
         return any(
             profile.service(lowered) == profile.service(service) or lowered.startswith(f"{service.lower()}-")
@@ -173,9 +173,9 @@ class _EvidenceGrader:
         )
 
     def _subject_of(self, item: EvidenceItem) -> Subject:
-        """Return the telemetry rows of the item's services; of nested service names the longest owns a row.
+        """Return the names in telemetry that belong to the item's services; of nested names the longest wins.
 
-        How its numbers are shaken follows from its text, so that no text can be written for it.
+        The factor that perturbs numbers is a hash of the SQL, so that no SQL can be tuned to it.
         """
         if self._names is None:
             self._names = names_in(self._sql)
@@ -184,14 +184,14 @@ class _EvidenceGrader:
         return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)), 1.005 + drawn / 2**32 / 50)
 
     def _find_service(self, name: str) -> str | None:
-        """Return the longest service that *name* is, or begins with before a hyphen; None when there is none."""
+        """Return the longest service that equals *name* or its part before a hyphen; None without one."""
         lowered = name.lower()
         owners = [s for s in self._services if lowered == s.lower() or lowered.startswith(f"{s.lower()}-")]
         return max(owners, key=len, default=None)
 
 
 def _why_vacuous(statement: Statement, answer: QueryResult, runs: Executions) -> str:
-    """Return why the result of *statement* does not depend on telemetry, '' when it does."""
+    """Return why the result of *statement* does not depend on telemetry, '' when it does; *runs* repeats it."""
     if not statement.reads:
         return "no telemetry table is read"
     if statement.is_constant:
@@ -207,7 +207,7 @@ _NOT_RUN: Mapping[str, Any] = MappingProxyType({"relevant": False, "vacuous": No
 
 
 def _cell_as_json(value: Any) -> str | int | float | bool | None:
-    """Return a cell of a result as a value that JSON keeps unchanged."""
+    """Return a result cell as a value that JSON keeps unchanged; other types as text."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -19,14 +19,14 @@ class MeanFigure:
 
     @property
     def text(self) -> str:
-        """The mean with its interval: ``15.4% [6.2, 33.5]`` for a share, else ``2.5 [1.9, 3.1]``."""
+        """The mean with its 95% interval: ``15.4% [6.2, 33.5]`` for a share, else ``2.5 [1.9, 3.1]``."""
         write = _format_percent_number if self.share else number_text
         ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
         return f"{write(self.value)}{'%' if self.share else ''}{ends}"
 
     @property
     def text_with_n(self) -> str:
-        """The mean with its interval and the number of cases: ``15.4% [6.2, 33.5] (26)``."""
+        """The mean with its 95% interval and the number of cases: ``15.4% [6.2, 33.5] (26)``."""
         return f"{self.text} ({self.n})"
 
 
@@ -40,14 +40,15 @@ def difference_text(value: float, low: float | None, high: float | None, *, shar
 
 
 def percent(value: float | None) -> str | None:
-    """Return a fraction as percent text, None for None."""
+    """Return a share such as 0.154 as "15.4%", None for None."""
     return None if value is None else f"{_format_percent_number(value)}%"
 
 
 def _format_percent_number(value: float) -> str:
-    """Return the share *value* as a percentage with one decimal and without the sign."""
+    """Return a share such as 0.154 as "15.4"."""
     return f"{100 * value:.1f}"
 
 
 def _format_signed(value: float) -> str:
+    """Return *value* as text with its sign, + included."""
     return f"{'+' if value >= 0 else ''}{number_text(value)}"

@@ -50,7 +50,7 @@ class ItbenchAnswer:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """The names of all entities in the answer, each once."""
+        """The names of all entities in the answer, without duplicates."""
         return tuple(dict.fromkeys([*self.roots, *(end for edge in self.edges for end in edge)]))
 
 
@@ -81,7 +81,7 @@ class ItbenchTruth:
 
     @classmethod
     def read(cls, folder: Path, files: Sequence[str] = (V1, V2)) -> ItbenchTruth:
-        """Read the truth from the first of *files* in *folder* that names a root cause; raises UserError for none."""
+        """Return the truth in the first of *files* in *folder* that names a root cause; raises UserError."""
         notes: list[str] = []
         try:
             file, truth = graded_truth(folder, notes, files)
@@ -90,7 +90,7 @@ class ItbenchTruth:
         return cls(folder.name, truth, file, tuple(notes))
 
     def score(self, answer: ItbenchAnswer, parameters: Parameters = TABLE_33) -> ItbenchScore:
-        """Score *answer* against this truth, with *parameters* for the topology-aware match (NTAM)."""
+        """Return the scores of *answer* against this truth, with *parameters* of the topology-aware match (NTAM)."""
         groups = {name: self.group_of(name) for name in answer.all_names}
         topology = self._build_topology(groups)
         edges = [(edge.source, edge.target) for edge in self.truth.annotation.graph.edges]
@@ -110,7 +110,10 @@ class ItbenchTruth:
         )
 
     def _build_topology(self, group_of_name: Mapping[str, str | None]) -> Topology:
-        """Return the topology: calls are the cascade's edges reversed, and workloads own the pods that fit them."""
+        """Return the topology: calls are reversed cascade edges; workloads of no group own the pods they match.
+
+        *group_of_name* is the truth's group by name in the answer, None for no group.
+        """
         edges = self.truth.annotation.graph.edges
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
         owns = frozenset(
@@ -124,7 +127,7 @@ class ItbenchTruth:
 
     @cached_property
     def aliases(self) -> tuple[frozenset[str], ...]:
-        """The groups of entities that count as one: declared as aliases, or impossible to tell apart by name."""
+        """The sets of entity groups that count as one: declared as aliases, or indistinguishable by name."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, of in self.truth.groups.items():
             alike[str(of.get("kind")).lower(), str(of.get("namespace")), *map(str, filters_of(of) or [name])].append(
@@ -151,15 +154,15 @@ class ItbenchTruth:
         )
 
     def _readings(self, name: str) -> list[EntityName]:
-        """Return what *name* can mean, in the kinds and namespaces of this truth."""
+        """Return the (namespace, kind, name) that *name* can mean, given the kinds and namespaces of this truth."""
         groups = self.truth.groups.values()
         kinds, namespaces = ({str(of.get(key) or "") for of in groups} for key in ("kind", "namespace"))
         return readings_of(name, kinds - {""}, {one.lower() for one in namespaces - {""}})
 
     def _nearest(self, readings: Sequence[EntityName]) -> str | None:
-        """Return the group that is nearest to one of *readings*, None when no filter matches any.
+        """Return the id of the group that one of *readings* matches best, None when no filter matches any.
 
-        Of groups of several kinds with the very name that stands there without a kind a root cause is meant.
+        If a name without kind equals groups of several kinds, a root cause is preferred.
         """
         roots = self.truth.roots
         found = [
@@ -171,7 +174,7 @@ class ItbenchTruth:
         return min(found)[1] if found else None
 
     def distance(self, group: str, base: str) -> tuple[int, int, bool, int] | None:
-        """Return how well the name *base* fits *group* as a sort key, lowest best; None when no filter matches it."""
+        """Return a sort key of how well the name *base* fits *group*, lowest best; None when no filter matches."""
         filters = filters_of(self.truth.groups[group])
         place = list(self.truth.groups).index(group)
         exact = base == group or any(base in {pattern, stem_of(pattern)} for pattern in filters)
@@ -183,7 +186,7 @@ class ItbenchTruth:
         return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
 
     def _owned_pod_groups(self, name: str) -> list[str]:
-        """Return the pod groups whose filters fit the workload *name*; none for other kinds."""
+        """Return the ids of pod groups whose filters match the workload *name*; [] for other kinds."""
         for one in self._readings(name):
             if one.kind not in WORKLOADS:
                 continue
@@ -195,7 +198,7 @@ class ItbenchTruth:
         return []
 
     def _group_fits(self, group: str, reading: EntityName) -> bool:
-        """Whether truth group *group* can be of the kind and in the namespace of *reading*; "" fits anything."""
+        """Return whether *group* may have the kind and namespace of *reading*, where "" fits anything."""
         of = self.truth.groups[group]
         kind, namespace = singular_kind(str(of.get("kind") or "")), str(of.get("namespace") or "").lower()
         anywhere = not reading.namespace or not namespace or kind in CLUSTER_WIDE
@@ -219,7 +222,7 @@ def read_itbench_answer(path: Path) -> ItbenchAnswer:
 
 
 def _is_contributing(entity: Mapping[str, Any]) -> bool:
-    """Whether ITBench marks *entity* as a root cause: `contributing_factor`, in older files `root_cause`."""
+    """Return whether *entity* is marked as a root cause: `contributing_factor`, in older files `root_cause`."""
     return entity.get("contributing_factor", entity.get("root_cause")) is True
 
 

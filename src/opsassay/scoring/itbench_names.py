@@ -45,7 +45,7 @@ class EntityName(NamedTuple):
 
 
 def readings_of(text: str, kinds: Collection[str], namespaces: Collection[str]) -> list[EntityName]:
-    """Return what *text* can mean, likeliest first, without doubles; *kinds* and *namespaces* are those of a truth."""
+    """Return the distinct readings of *text*, likeliest first; *kinds* and *namespaces* are those of the truth."""
     known = KINDS | {singular_kind(kind) for kind in kinds}
     clean = _clean(text)
     found = [_split(text.split("/"))]
@@ -59,13 +59,13 @@ def readings_of(text: str, kinds: Collection[str], namespaces: Collection[str]) 
 
 
 def owners_of(reading: EntityName) -> Iterator[EntityName]:
-    """Yield the objects that the object of *reading* can be a part of, nearest first, without what was added to a name."""
+    """Yield the possible owners of the object of *reading*, nearest first, their names without generated suffixes."""
     for kind in OWNERS.get(reading.kind, ()):
         yield EntityName(reading.namespace, kind, re.sub(f"{_HASH}$", "", workload_of(reading.name)))
 
 
 def singular_kind(kind: str) -> str:
-    """Return *kind* in lower case, singular and without its API group: ``Pods`` as ``pod``, ``deploy.apps`` as above."""
+    """Return *kind* in lower case, singular and without API group: ``Pods`` as ``pod``, ``deploy.apps`` as above."""
     small = re.sub(r"[\s_-]", "", kind.lower().split(".", 1)[0])
     small = SHORT.get(small, small)
     if small.endswith("ies"):
@@ -74,7 +74,7 @@ def singular_kind(kind: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return *text* with plain signs, without what marks it as a name in a sentence or in a list."""
+    """Return *text* in plain ASCII signs, without list marks, quotes, brackets and final punctuation."""
     plain = unicodedata.normalize("NFKC", text).translate({0x2010: "-", 0x2013: "-", 0xFEFF: None, 0x200B: None})
     plain = re.sub(r"^(?:[-*•]\s+|[a-z0-9]+://)", "", plain.strip())
     for opening, closing in ("**", '""', "''", "``", "[]", "<>", "()", "{}", "**"):
@@ -84,7 +84,7 @@ def _clean(text: str) -> str:
 
 
 def _split(parts: list[str]) -> EntityName:
-    """Return the reading of [..., NAMESPACE, KIND, NAME], of which all but the name may be missing."""
+    """Return the reading of *parts* [..., NAMESPACE, KIND, NAME], of which all but the name may be missing."""
     *before, name = parts
     namespace = before[-2].strip().lower() if len(before) > 1 else ""
     return EntityName(
@@ -93,7 +93,7 @@ def _split(parts: list[str]) -> EntityName:
 
 
 def _by_slashes(parts: list[str], known: Collection[str]) -> Iterator[EntityName]:
-    """Yield readings of *parts* between slashes: as mandated, the kind first, without a kind, or a path of an API."""
+    """Yield readings of *parts* of a slash-separated name: NAMESPACE/KIND/NAME, other orders, or an API path."""
     if not parts:
         return
     at = next((place for place, part in enumerate(parts[:-1]) if singular_kind(part) in known and place), None)
@@ -113,7 +113,7 @@ def _by_slashes(parts: list[str], known: Collection[str]) -> Iterator[EntityName
 
 
 def _by_words(words: list[str], known: Collection[str], namespaces: Collection[str]) -> Iterator[EntityName]:
-    """Yield the reading of *words* of which one is a name, beside at most a kind, a namespace and fillers."""
+    """Yield the reading of *words* if, besides a kind, a namespace and filler words, one is left as the name."""
     kind = next((word for word in words if singular_kind(word) in known and word.lower() not in _FILLERS), "")
     rest = [word for word in words if word != kind and word.lower() not in _FILLERS | {"-n", "svc", "local"}]
     inside = next((word for word in rest if word.lower() in namespaces and len(rest) > 1), "")
@@ -123,7 +123,7 @@ def _by_words(words: list[str], known: Collection[str], namespaces: Collection[s
 
 
 def _split_suffix(reading: EntityName, known: Collection[str]) -> EntityName:
-    """Return *reading* with the kind at the end of its name, as in ``cart-deployment`` and ``cart-pod-1``, as its kind."""
+    """Return *reading* with a kind that ends its name, as in ``cart-deployment`` and ``cart-pod-1``, as its kind."""
     found = re.fullmatch(r"(.+)-([A-Za-z]+)(?:-\d+)?", reading.name)
     if reading.kind or not found or singular_kind(found[2]) not in known:
         return reading

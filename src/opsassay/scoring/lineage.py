@@ -36,7 +36,7 @@ class Column:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the telemetry columns that it is made of."""
+        """The names of the telemetry columns that the values are computed from."""
         return frozenset(name for _, name in self.origins)
 
 
@@ -78,7 +78,7 @@ class _Scope:
     aliases: dict[str, Node] = field(default_factory=dict)
 
     def find(self, path: Sequence[str]) -> Column | None:
-        """Return the column that the dotted reference *path* names in this scope, None when it is not there."""
+        """Return the column that the dotted name *path* refers to in this scope, None when there is none."""
         relations = self.relations
         if len(path) > 1:
             qualifier = path[-2] if path[0] == MAIN and len(path) > 2 else path[0]
@@ -105,7 +105,7 @@ class Query:
 
     @property
     def is_over_telemetry(self) -> bool:
-        """Whether every row that it reads is made of telemetry rows."""
+        """Whether every relation in the FROM clause has rows of telemetry only."""
         return bool(self.relations) and all(relation.is_telemetry for relation in self.relations)
 
 
@@ -124,15 +124,15 @@ class Lineage:
         """What the result as a whole comes from."""
 
     def resolve_column(self, reference: Node) -> Column:
-        """Return the telemetry columns behind *reference*, a column reference in the syntax tree."""
+        """Return the origin of *reference*, a column reference node of the syntax tree."""
         return self._columns.get(id(reference), _UNKNOWN)
 
     def rows_of(self, subquery: Node) -> frozenset[int]:
-        """Return the numbers of the table reads that give the rows of *subquery*, a subquery expression."""
+        """Return the numbers of the table reads from which *subquery*, a subquery node, takes its rows."""
         return self._rows.get(id(subquery), frozenset())
 
     def is_correlated(self, subquery: Node) -> bool:
-        """Return whether the subquery expression refers to columns of a query around it."""
+        """Return whether *subquery*, a subquery node, refers to columns of an enclosing query."""
         inside = {self._reads[id(node)] for node in tree_nodes(subquery) if id(node) in self._reads}
         origins = (self.resolve_column(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
         return any(read not in inside | self.rows_of(subquery) for each in origins for read, _ in each)
@@ -185,7 +185,7 @@ class Lineage:
     def _resolve_select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
-        """Resolve a SELECT, note it in `queries`, and return its (name, column) pairs and the numbers of its reads."""
+        """Resolve a SELECT and append it to `queries`; return its (name, column) pairs and its reads' numbers."""
         relations = self._resolve_from(node.get("from_table") or {}, ctes, outer, [])
         scope = _Scope(relations, outer)
         chosen = node.get("select_list") or ()
@@ -226,7 +226,7 @@ class Lineage:
     def _resolve_base_table(
         self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]
     ) -> _Relation:
-        """Return the table as a relation: a numbered read of telemetry, a CTE of *ctes*, or one without columns."""
+        """Return *table* as a relation: a numbered read of telemetry, one of *ctes*, or one without columns."""
         name = str(table.get("table_name", "")).lower()
         if id(table) in self._reads:
             read = self._reads[id(table)]
@@ -238,7 +238,7 @@ class Lineage:
         return _Relation(alias or name, (), is_telemetry=False)
 
     def _resolve_references(self, tree: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
-        """Resolve every column reference and subquery in the expressions below *tree*."""
+        """Record the origin of every column reference and subquery in the expressions below *tree*."""
         waiting = [(tree, scope)]
         while waiting:
             node, around = waiting.pop()
@@ -262,7 +262,7 @@ class Lineage:
                 waiting += [(value, around) for value in node.values() if isinstance(value, dict | list)]
 
     def _resolve_column(self, reference: Node, scope: _Scope, ctes: Mapping[str, _Relation]) -> Column:
-        """Return the column that *reference* names, looked up in aliases too and in outer scopes; else unknown."""
+        """Return the column that *reference* names in relations, aliases or outer scopes; else an unknown one."""
         path = [str(name).lower() for name in reference["column_names"]]
         at: _Scope | None = scope
         while at is not None:
@@ -282,7 +282,7 @@ class Lineage:
     def _columns_of_select_entry(
         self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]
     ) -> list[tuple[str, Column]]:
-        """Return the (name, column) pairs that one entry of a SELECT list adds; a star adds several."""
+        """Return the (name, column) pairs of one SELECT list entry; a star gives several."""
         if expression.get("class") != "STAR":
             name = str(expression.get("alias") or (expression.get("column_names") or [""])[-1]).lower()
             return [(name, self._column_of_expression(expression, relations, rows))]
@@ -300,7 +300,7 @@ class Lineage:
         ]
 
     def _column_of_expression(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
-        """Return the telemetry columns that the value of an expression is computed from."""
+        """Return the origin of an expression's value: the telemetry columns that it is computed from."""
         if expression.get("class") == "COLUMN_REF":
             return self.resolve_column(expression)
         text = (expression.get("literal") or {}).get("text")
@@ -321,12 +321,12 @@ class Lineage:
 
 
 def counts_rows(node: Node) -> bool:
-    """Return whether the syntax tree node is a count of rows, such as count(*)."""
+    """Return whether *node* of the syntax tree is a count function, such as count(*)."""
     return node.get("class") == "FUNCTION" and str(node.get("function_name", "")).lower() in {"count_star", "count"}
 
 
 def _nodes_outside_subqueries(expression: Any) -> Iterator[Node]:
-    """Yield the nodes of an expression, without those inside its subqueries."""
+    """Yield the nodes of *expression*, subquery nodes included but not their contents."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
@@ -338,7 +338,7 @@ def _nodes_outside_subqueries(expression: Any) -> Iterator[Node]:
 
 
 def _combine_columns(columns: Iterable[Column]) -> Column:
-    """Return the column of an expression that is computed from *columns*."""
+    """Return the column that an expression over *columns* computes: all their origins, not plain."""
     listed = list(columns)
     return Column(
         frozenset[Origin]().union(*(column.origins for column in listed)),
@@ -347,11 +347,11 @@ def _combine_columns(columns: Iterable[Column]) -> Column:
 
 
 def _as_derived_column(column: Column) -> Column:
-    """Return *column* as one that is computed: same origins, but no longer plain."""
+    """Return *column* as a computed value: the same origins, but not plain."""
     return Column(column.origins, is_known=column.is_known)
 
 
 def _rename_columns(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
-    """Return the columns under *names* by position, in small letters; those beyond keep their own."""
+    """Return *columns* renamed by position to *names* in lower case; further ones keep their names."""
     given = [str(name).lower() for name in names]
     return tuple((given[i] if i < len(given) else name, column) for i, (name, column) in enumerate(columns))

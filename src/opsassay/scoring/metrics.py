@@ -54,17 +54,17 @@ def further_metrics() -> Mapping[str, FurtherMetric]:
 
 
 def scored(value: float | bool) -> Metric:
-    """Return a metric with the status scored and this value."""
+    """Return a metric of *value* with the status scored."""
     return Metric(value=float(value), status=MetricStatus.SCORED)
 
 
 def not_applicable(names: Iterable[str], reason: str) -> Metrics:
-    """Return *names* as metrics with the status not applicable, for *reason*."""
+    """Return a metric with the status not applicable and *reason* for each of *names*."""
     return {name: Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason) for name in names}
 
 
 def failed(names: Iterable[str], reason: str) -> Metrics:
-    """Return *names* as metrics with the status failed, for *reason*."""
+    """Return a metric with the status failed and *reason* for each of *names*."""
     return {name: Metric(status=MetricStatus.FAILED, reason=reason) for name in names}
 
 

@@ -59,7 +59,7 @@ class Chain:
 
 
 def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: Topology) -> tuple[Chain, ...]:
-    """Return the cascade *edges* (cause, effect) as chains from a root cause on, by canonical names of *topology*."""
+    """Return the cascade *edges* (cause, effect) as chains that start at *roots*, by canonical names of *topology*."""
     joined = [(topology.canonical_entity(a), topology.canonical_entity(b)) for a, b in edges]
     causes = topology.all_of(roots)
     level = levels(joined, causes)
@@ -94,7 +94,7 @@ class Ntam:
         return self._total_score(truth, answer, whole=False) / self._total_score(truth, truth, whole=False)
 
     def _divide_and_clamp(self, score: float, ideal: float) -> float:
-        """Return *score* as a share of *ideal*, held between 0 and 1."""
+        """Return *score* / *ideal*, clamped to [0, 1]."""
         return min(1.0, max(0.0, score / ideal))
 
     def _total_score(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:
@@ -123,7 +123,7 @@ class Ntam:
         return math.fsum(near) * math.pow(central, p.beta) / mismatch
 
     def _entity_similarity(self, true_chain: Chain, entity: str, claimed: str) -> float:
-        """Return the inverse topology distance of *entity* and *claimed*, weighted by importance; 0 without a path."""
+        """Return the inverse topology distance of two entities, weighted by importance; 0 if not connected."""
         distance = 0.0 if entity == claimed else self.topology.distance(entity, claimed, self.parameters.zeta)
         if math.isinf(distance):
             return 0.0

@@ -203,7 +203,7 @@ def counted_claims(
 def correct_services(
     claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: Profile, *, full: bool
 ) -> frozenset[str]:
-    """Return the claimed services, in normal form, that are root causes; *full*: also of the right fault kind."""
+    """Return the claimed services, in normal form, that are root causes; *full*: with the right fault kind too."""
     if full and profile.public_graph_rules:
         return frozenset(profile.service(claims[m.claim].service) for m in match(claims, roots, profile) if m.full)
     return frozenset(

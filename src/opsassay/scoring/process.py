@@ -31,7 +31,7 @@ class ServiceGraph:
 
 
 def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
-    """Return the verified cascade as a graph of services, in normal form."""
+    """Return the verified cascade *graph* as a graph of services in the normal form of *profile*."""
     edges = [(profile.service(a), profile.service(b)) for a, b in graph.service_edges()]
     nodes = frozenset(profile.service(name) for name in graph.services())
     return ServiceGraph(_drop_load_generators(nodes, profile), _drop_loops_and_load(edges, profile))
@@ -117,7 +117,7 @@ def path_metrics(
 def path_exists(
     edges: Collection[Edge], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
-    """Return whether *edges* lead from one of *starts* to a different service among *ends*."""
+    """Return whether a path of one or more *edges* leads from one of *starts* to another service in *ends*."""
     graph, index = _graph_of([*edges, *((b, a) for a, b in edges if undirected)])
     goals = {index[name] for name in ends if name in index}
     # A node is never its own descendant here, so a loop back to the start is no path.
@@ -125,9 +125,9 @@ def path_exists(
 
 
 def _is_mostly_along(edges: Collection[Edge], start: str, verified: Collection[Edge], roots: frozenset[str]) -> bool:
-    """Return whether more than half of the *edges* that can be reached from *start* lie along the *verified* cascade.
+    """Return whether most *edges* reachable from *start* lie along the *verified* cascade.
 
-    An edge does when the cascade leads from its source to its target; any of the *roots* stands for all of them.
+    An edge does when the cascade leads from its source to its target; all *roots* count as one node.
     """
     of_roots = roots | _downstream(verified, roots)
     reached = {start} | _downstream(edges, {start})
@@ -136,14 +136,16 @@ def _is_mostly_along(edges: Collection[Edge], start: str, verified: Collection[E
     return 2 * sum(along) > len(along)
 
 
-def _downstream(edges: Collection[Edge], of: Iterable[str]) -> frozenset[str]:
-    """Return what *edges* lead to from any *of* these."""
+def _downstream(edges: Collection[Edge], starts: Iterable[str]) -> frozenset[str]:
+    """Return all nodes that a path of one or more *edges* leads to from any node in *starts*."""
     graph, index = _graph_of(edges)
-    return frozenset(graph[node] for name in of if name in index for node in rustworkx.descendants(graph, index[name]))
+    return frozenset(
+        graph[node] for name in starts if name in index for node in rustworkx.descendants(graph, index[name])
+    )
 
 
 def _graph_of(edges: Iterable[Edge]) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
-    """Return the graph of *edges* and the index of each of their ends."""
+    """Return the directed graph of *edges* and the node index by name."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     index: dict[str, int] = {}
     for edge in sorted(edges):
@@ -155,15 +157,15 @@ def _graph_of(edges: Iterable[Edge]) -> tuple[rustworkx.PyDiGraph[str, None], di
 
 
 def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
-    """Return the edges between two different services that are not load generators."""
+    """Return *edges* without loops and without those at a load generator."""
     return frozenset(e for e in edges if e[0] != e[1] and not _touches_load(e, profile))
 
 
 def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
-    """Whether either end of *edge* is a load generator."""
+    """Return whether either end of *edge* is a load generator."""
     return any(profile.is_load_generator(end) for end in edge)
 
 
 def _drop_load_generators(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return the nodes that are no load generators."""
+    """Return *nodes* without load generators."""
     return frozenset(node for node in nodes if not profile.is_load_generator(node))

@@ -31,7 +31,7 @@ def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
 
 
 def _fold_name(name: str) -> str:
-    """Return *name* trimmed, in small letters, with hyphens for underscores."""
+    """Return *name* stripped, in lower case, with "-" for "_"."""
     return name.strip().lower().replace("_", "-")
 
 
@@ -73,11 +73,11 @@ class Profile(Noun):
         return claimed == true or any(claimed in group and true in group for group in self.equivalent_kinds)
 
     def service(self, name: str) -> str:
-        """Return the normal form of a service name."""
+        """Return the normal form of a service name, in which names are compared."""
         return normalise(name, self.prefixes)
 
     def is_load_generator(self, service: str) -> bool:
-        """Return whether a service, in normal form, is the synthetic client."""
+        """Return whether *service*, in normal form, is a load generator."""
         return service in {self.service(name) for name in self.load_generators}
 
 

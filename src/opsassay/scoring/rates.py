@@ -80,7 +80,7 @@ def estimate_of(values: Sequence[float] | Floats, *, share: bool) -> MeanFigure 
 
 @lru_cache(maxsize=8)
 def _draw_resamples(cases: int, stratum: int) -> NDArray[np.unsignedinteger]:
-    """Return a matrix (RESAMPLES, *cases*): how often each case is drawn with replacement; seeded by *stratum*."""
+    """Return a matrix (RESAMPLES, *cases*): how often a resample draws each case; *stratum* is part of the seed."""
     draw = np.random.default_rng((SEED, stratum))
     counts = draw.multinomial(cases, np.full(cases, 1 / cases), size=RESAMPLES)
     return counts.astype(np.min_scalar_type(cases))

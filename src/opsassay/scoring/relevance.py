@@ -34,22 +34,22 @@ class Executions:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the statement gives the same rows when it is run again."""
+        """Whether the statement returns the same rows when it is run again."""
         return self._run_and_read_rows(self._schema_for_all_reads(MAIN)) in {None, _comparable_rows(self.first)}
 
     @property
     def says_nothing(self) -> bool:
-        """Whether the statement gives the same rows when all telemetry is removed."""
+        """Whether the statement returns the same rows on empty telemetry tables."""
         return self._run_and_read_rows(self._schema_for_all_reads("view_none")) == self._run_and_read_rows(
             self._schema_for_all_reads(MAIN)
         )
 
     def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
-        """Return whether the result depends on the rows of the subject that `LockedSql.about` set.
+        """Return whether the result depends on the subject's rows, which `LockedSql.about` has set.
 
-        Either the result as a whole is the same from those rows alone, and another one without them; or one of the reads
-        that are *restricted* and that the result is fed by (*feeding*) gives the same from those rows alone, and another
-        result, that is not just none, from half of them or from other numbers in them (a gate that shuts says nothing).
+        Either the whole result is the same from those rows alone, and another one without them; or one read that is
+        both *restricted* and *feeding* (numbers of reads) gives the same from those rows alone, and another non-empty
+        result from half of them or from changed numbers in them.
         """
         whole = self._run_and_read_rows(self._schema_for_all_reads(MAIN))
         if whole is None:
@@ -59,7 +59,7 @@ class Executions:
         return any(self._depends_on_read(read, whole) for read in sorted(set(restricted) & feeding))
 
     def _depends_on_read(self, read: int, whole: Rows) -> bool:
-        """Whether *whole* comes from the subject's rows in read *read* alone, and changes as these change or halve."""
+        """Return whether read *read* needs only the subject's rows to give *whole*, and changed rows change it."""
         if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (
@@ -69,11 +69,11 @@ class Executions:
         return any(not is_nothing(other.rows) and _comparable_rows(other) not in {None, whole} for other in others)
 
     def _run_and_read_rows(self, schemas: tuple[str, ...]) -> Rows | None:
-        """Run the statement on *schemas*, one per read; return its rows to compare, None when they cannot be."""
+        """Run the statement on *schemas*, one per read; return its comparable rows, None when it failed."""
         return _comparable_rows(self._run_on_schemas(schemas))
 
     def _run_on_schemas(self, schemas: tuple[str, ...]) -> QueryResult:
-        """Run the statement with each read on its own schema, once per combination."""
+        """Return the statement's result with each read on its own schema; each combination runs once."""
         if schemas not in self._known:
             self._known[schemas] = self.budget.query(
                 self.sql, self.first.executed, self.parameters, schemas=schemas, max_rows=COMPARED_ROWS
@@ -81,21 +81,21 @@ class Executions:
         return self._known[schemas]
 
     def _schema_for_all_reads(self, schema: str) -> tuple[str, ...]:
-        """Return *schema* once per read."""
+        """Return *schema* repeated once per read."""
         return (schema,) * self.reads
 
     def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:
-        """Return the schema of each read: *schema* for number *read*, the full data for all others."""
+        """Return a schema per read: *schema* for number *read*, the full telemetry for all others."""
         return tuple(schema if number == read else MAIN for number in range(self.reads))
 
 
 def is_nothing(rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether *rows* hold only zeros, empty text, nulls and names of periods."""
+    """Return whether all cells of *rows* are zero, empty, null or a period's name."""
     return all(value is None or value == 0 or value in {"", "normal", "abnormal"} for row in rows for value in row)
 
 
 def names_in(sql: LockedSql) -> tuple[str, ...]:
-    """Return every value of the name columns of *sql*, sorted."""
+    """Return the sorted distinct values of all name columns (service, pod, ...) in the tables of *sql*."""
     columns = [(table, column) for table in sql.tables() for column in sql.schema(table) if column in NAME_COLUMNS]
     each = " UNION ".join(f'SELECT DISTINCT "{column}" AS name FROM "{table}"' for table, column in columns)  # noqa: S608 - ours
     answer = sql.query(f"SELECT list(name) FROM ({each}) WHERE name IS NOT NULL")  # noqa: S608 - columns are ours
@@ -103,12 +103,12 @@ def names_in(sql: LockedSql) -> tuple[str, ...]:
 
 
 def _comparable_rows(answer: QueryResult) -> Rows | None:
-    """Return the rows of an answer in canonical order, None when it failed."""
+    """Return the result's rows sorted and with rounded floats, None when the query failed."""
     if answer.status not in {"ok", "empty"}:
         return None
     return tuple(sorted(repr([_round_float(value) for value in row]) for row in answer.rows))
 
 
 def _round_float(value: Any) -> Any:
-    """Return a float rounded to nine digits, anything else as it is."""
+    """Return a float rounded to nine significant digits, any other value unchanged."""
     return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -38,7 +38,7 @@ class MeanTime:
 
 
 def mean_time(times_s: Iterable[float | None]) -> MeanTime:
-    """Return the mean of the successes' times, seconds; None is a failure, an infinite time in the paper."""
+    """Return the mean of *times_s* (seconds) over successes; None is a failure, an infinite time in the paper."""
     given = list(times_s)
     known = [value for value in given if value is not None]
     return MeanTime(math.fsum(known) / len(known) if known else None, len(known), len(given))

@@ -70,16 +70,17 @@ def step_rewards(
 
 
 def _services_looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return the services that the successful tool calls of *step* ask about."""
+    """Return those of *services* that the successful tool calls of *step* name."""
     return visited_services(_list_successful_calls(step), services, profile)
 
 
 def _list_successful_calls(step: TraceStep) -> Iterable[ToolCall]:
+    """Return the tool calls of *step* without an error."""
     return (call for call in step.tool_logs if call.status == "ok")
 
 
 def _newly_covered_edges(services_by_step: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
-    """Return per step the share of the cascade's edges whose two services were both seen with this step first."""
+    """Return per step the share of the cascade's edges whose two services were first both queried by then."""
     goals = [frozenset(edge) for edge in cascade.edges] or [frozenset({node}) for node in cascade.nodes]
     known: set[str] = set()
     shares = []
@@ -91,7 +92,7 @@ def _newly_covered_edges(services_by_step: Sequence[frozenset[str]], cascade: Se
 
 
 def _credit_evidence(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResult]) -> list[float]:
-    """Give each relevant statement's share to the step that first ran it, the last step when none did."""
+    """Return per step the share of statements that are relevant and that it ran first; else the last step's."""
     ran: dict[str, int] = {}
     for number, step in enumerate(steps):
         for call in _list_successful_calls(step):
@@ -106,12 +107,12 @@ def _credit_evidence(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResu
 
 
 def _normalise_statement(text: str) -> str:
-    """Return the SQL with single spaces and without a semicolon at the end."""
+    """Return the SQL *text* with single spaces and without a final semicolon."""
     return " ".join(text.split()).rstrip("; ")
 
 
 def _wasted_share_of_calls(steps: Sequence[TraceStep]) -> list[float]:
-    """Return per step the share of all calls that failed or repeated an earlier call."""
+    """Return per step the share of all the trace's tool calls that it made and that failed or were repeated."""
     calls = sum(len(step.tool_logs) for step in steps)
     seen: set[str] = set()
     shares = []

@@ -35,17 +35,17 @@ class Statement:
 
     @cached_property
     def reads(self) -> int:
-        """The number of reads of telemetry tables in the statement."""
+        """The number of reads of telemetry tables in the statement; a table named twice is read twice."""
         return len(self._own_lineage.tables)
 
     @cached_property
     def is_constant(self) -> bool:
-        """Whether a branch of the result uses no telemetry column and no count of telemetry rows."""
+        """Whether a branch of the result uses neither a telemetry column nor a count of telemetry rows."""
         results = [query.result for query in self._own_lineage.queries if query.is_outermost]
         return any(result.is_known and not result.origins for result in results)
 
     def restricted(self, matches: Matches) -> frozenset[int]:
-        """Return the numbers of the table reads that a name column of theirs filters to names that fit *matches*.
+        """Return the numbers of the table reads whose name column is filtered to names that fit *matches*.
 
         The filter is a WHERE, HAVING, QUALIFY, JOIN ... ON or FILTER; under OR every branch must restrict.
         """
@@ -54,7 +54,7 @@ class Statement:
 
     @cached_property
     def feeding(self) -> frozenset[int]:
-        """The numbers of the table reads whose values or rows decide the result."""
+        """The numbers of the table reads whose values or rows can change the result."""
         fed = {read for read, _ in self._own_lineage.output.origins}
         for node in tree_nodes(self.tree):
             by_row = node.get("subquery_type") == "ANY" and (node.get("child") or {}).get("class") == "COLUMN_REF"
@@ -88,7 +88,7 @@ class Statement:
 
     @property
     def _may_hide_names(self) -> bool:
-        """Whether the statement uses a construct that reads columns without naming them, or can hide a name."""
+        """Return whether the statement reads columns without naming them, or uses a construct that can hide a name."""
         listed = {id(entry) for node in tree_nodes(self.tree) for entry in node.get("select_list") or ()}
         return any(
             _may_hide_names(node) or (node.get("class") == "STAR" and id(node) not in listed)
@@ -97,11 +97,11 @@ class Statement:
 
     @cached_property
     def _own_lineage(self) -> Lineage:
-        """Where each column of the statement comes from, resolved once."""
+        """The origin of each column of the statement, resolved once."""
         return Lineage(self.tree, self.schema)
 
     def _find_restricted_reads(self, condition: Any, matches: Matches) -> frozenset[int]:
-        """Return the numbers of the reads that *condition* limits to names that fit *matches*."""
+        """Return the numbers of the reads that *condition* restricts to names that fit *matches*."""
         kind = condition.get("type")
         if kind in {"CONJUNCTION_AND", "CONJUNCTION_OR"}:
             each = [self._find_restricted_reads(child, matches) for child in condition["children"]]
@@ -118,24 +118,24 @@ class Statement:
         return frozenset()
 
     def _reads_named(self, node: Node, values: Iterable[Node], matches: Matches) -> frozenset[int]:
-        """Return the numbers of the table reads whose name column is *node*, if all *values* name the service."""
+        """Return the reads whose name column is *node*, if all of *values* fit *matches*; else none."""
         given = list(values)
         if not given or not self._is_name(node) or not all(_names_service(other, matches) for other in given):
             return frozenset()
         return frozenset(read for read, _ in self._own_lineage.resolve_column(node).origins)
 
     def _is_name(self, node: Node) -> bool:
-        """Whether *node* is a plain column that holds names of services."""
+        """Return whether *node* is an unchanged telemetry column with names of services."""
         column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= NAME_COLUMNS
 
     def _is_identity(self, node: Node) -> bool:
-        """Whether *node* is a plain column that identifies a row's service, pod or similar."""
+        """Return whether *node* is an unchanged telemetry column that identifies a service, pod or the like."""
         column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
     def _freely_used_columns(self, outermost: Iterable[Query]) -> set[str]:
-        """Return the identifying columns that the *outermost* queries use in ways a bound query may not."""
+        """Return the identifying columns used elsewhere than in equalities, GROUP BY and inner SELECT lists."""
         at_top = {id(query.node) for query in outermost}
         allowed: set[int] = set()
         for node in tree_nodes(self.tree):
@@ -158,7 +158,7 @@ class Statement:
         return free
 
     def _parameters_compared(self) -> bool:
-        """Return whether each parameter stands on one side of an equality with its column on the other."""
+        """Return whether each parameter is one side of an equality whose other side is its column."""
         compared = set()
         for node in tree_nodes(self.tree):
             if node.get("type") == "COMPARE_EQUAL":
@@ -172,7 +172,7 @@ class Statement:
 
 
 def _list_conditions(select: Node) -> Iterator[Any]:
-    """Yield the conditions of *select*: WHERE, HAVING, QUALIFY, of joins, and FILTER of aggregates."""
+    """Yield the conditions of *select*: WHERE, HAVING, QUALIFY, joins' ON, and aggregates' FILTER."""
     yield from (select.get(name) for name in ("where_clause", "having", "qualify") if select.get(name))
     waiting = [select.get("from_table") or {}]
     while waiting:
@@ -185,7 +185,7 @@ def _list_conditions(select: Node) -> Iterator[Any]:
 
 
 def _names_service(node: Node, matches: Matches) -> bool:
-    """Whether *node* is the parameter `$service` or a string that fits *matches*."""
+    """Return whether *node* is the parameter `$service` or a string that fits *matches*."""
     if node.get("class") == "PARAMETER":
         return bool(node.get("identifier") == "service")
     literal = node.get("literal") or {}
@@ -193,7 +193,7 @@ def _names_service(node: Node, matches: Matches) -> bool:
 
 
 def _may_hide_names(node: Node) -> bool:
-    """Whether *node* can show a name without restricting it: changed stars, natural joins, CASE, positions."""
+    """Return whether *node* can use a name without filtering by it: altered stars, natural joins, CASE, positions."""
     star = node.get("class") == "STAR" and (node.get("expr") or node.get("columns"))
     join = node.get("ref_type") in {"NATURAL", "POSITIONAL"} or node.get("type") in _STRANGE_TABLES
     hiding = node.get("class") in {"CASE", "POSITIONAL_REFERENCE"} or node.get("function_name") in {"if", "error"}
@@ -201,7 +201,7 @@ def _may_hide_names(node: Node) -> bool:
 
 
 def _asks_periods_alike(queries: Iterable[Query]) -> bool:
-    """Return whether the SELECTs for the normal and the abnormal period differ in the period only."""
+    """Return whether the SELECTs on normal and on abnormal tables are equal but for the period."""
     asked: dict[str, set[str]] = {period: set() for period in PERIODS}
     for query in queries:
         texts = {(e.get("literal") or {}).get("text") for e in query.node.get("select_list") or ()}
@@ -212,7 +212,7 @@ def _asks_periods_alike(queries: Iterable[Query]) -> bool:
 
 
 def _without_period(tree: Any, period: str) -> Any:
-    """Return the parse tree with *period* replaced in table names and strings, and without text positions."""
+    """Return the syntax *tree* without text positions, and with "$period" for *period* in names and strings."""
     if isinstance(tree, dict):
         left_out = {"query_location", "query_location_length"}
         return {key: _without_period(value, period) for key, value in tree.items() if key not in left_out}

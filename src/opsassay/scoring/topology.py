@@ -29,11 +29,11 @@ class Topology:
     _distances: dict[tuple[str, float], Mapping[str, float]] = field(default_factory=dict, repr=False)
 
     def canonical_entity(self, entity: str) -> str:
-        """Return the one name that stands for *entity* and all its aliases."""
+        """Return the representative of *entity* and its aliases; *entity* itself without aliases."""
         return self._representative_of_alias.get(entity, entity)
 
     def all_of(self, entities: Iterable[str]) -> tuple[str, ...]:
-        """Return the canonical names of *entities*, each once, in order."""
+        """Return the canonical names of *entities* in order, without duplicates."""
         return tuple(dict.fromkeys(self.canonical_entity(entity) for entity in entities))
 
     def distance(self, source: str, target: str, calls_cost: float) -> float:
@@ -51,13 +51,13 @@ class Topology:
         return self._distances[key].get(target, math.inf)
 
     def subtree_size(self, entity: str) -> int:
-        """Return the number of descendants of *entity* along the edges, itself included: at least 1."""
+        """Return the number of entities reachable from *entity* along directed edges, itself included."""
         node = self._index_of_entity[self.canonical_entity(entity)]
         return 1 + len(rustworkx.descendants(self._directed_graph, node) - {node})
 
     @cached_property
     def _representative_of_alias(self) -> dict[str, str]:
-        """Map each name of an alias group to the first name of its group; groups that share a name are one."""
+        """Map each alias to the first name of its group; groups that share a name are merged."""
         graph: rustworkx.PyGraph[str, None] = rustworkx.PyGraph()
         names = sorted({name for group in self.aliases for name in group})
         index = {name: graph.add_node(name) for name in names}
@@ -69,7 +69,7 @@ class Topology:
 
     @cached_property
     def _canonical_edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
-        """Sorted (from, to, kind) edges after aliases are replaced, without edges of an entity to itself."""
+        """The sorted (from, to, kind) edges between canonical entities, without loops."""
         typed: list[tuple[str, str, EdgeType]] = [(*edge, "owns") for edge in self.owns]
         typed += [(*edge, "calls") for edge in self.calls]
         joined = {(self.canonical_entity(a), self.canonical_entity(b), kind) for a, b, kind in typed}
@@ -77,7 +77,7 @@ class Topology:
 
     @cached_property
     def _index_of_entity(self) -> dict[str, int]:
-        """Map each entity of the graph to its place in sorted order, which is its node number."""
+        """Map each canonical entity to its node index, by sorted order."""
         ends = {end for a, b, _ in self._canonical_edges for end in (a, b)}
         return {
             name: place for place, name in enumerate(sorted(ends | {self.canonical_entity(e) for e in self.entities}))
@@ -94,7 +94,7 @@ class Topology:
         return graph
 
     def _distances_from(self, source: str, calls_cost: float) -> Mapping[str, float]:
-        """Return the cheapest cost from *source* to each entity, in either direction (the costs of `distance`)."""
+        """Return the lowest cost from *source* to each reachable entity, edges taken either way (see `distance`)."""
         sizes = {name: self.subtree_size(name) for name in self._index_of_entity}
         graph: rustworkx.PyDiGraph[str, float] = rustworkx.PyDiGraph()
         graph.add_nodes_from(list(self._index_of_entity))
@@ -108,7 +108,7 @@ class Topology:
 
 
 def topology_of(view: Datapack, normal_form: Callable[[str], str] = str) -> Topology:
-    """Return services and pods of an incident as its spans show them: who calls whom, which service owns which pod."""
+    """Return calls between services, and pods that services own, in *view*; *normal_form* maps service names."""
     calls = frozenset(
         (normal_form(caller), normal_form(callee)) for caller, callee, _ in service_calls(view).iter_rows()
     )
@@ -166,7 +166,7 @@ def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, 
 def _build_graph(
     edges: Iterable[tuple[str, str]], roots: Sequence[str]
 ) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
-    """Return the graph of *edges* and *roots* without loops, and the node number of each name."""
+    """Return the directed graph of *edges* without loops, all *roots* included, and the node index by name."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     pairs = sorted({(a, b) for a, b in edges if a != b})
     index = {name: graph.add_node(name) for name in sorted({end for pair in pairs for end in pair} | set(roots))}

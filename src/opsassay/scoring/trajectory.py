@@ -80,11 +80,12 @@ def tool_failures(calls: Iterable[ToolCall]) -> Counter[str]:
 
 
 def _list_tool_calls(trace: Trace) -> Iterable[ToolCall]:
+    """Return all tool calls of *trace* in order."""
     return (call for step in trace.steps for call in step.tool_logs)
 
 
 def _words_in_arguments(call: ToolCall) -> Iterable[str]:
-    """Yield the words of the call's arguments; of SQL only the string literals."""
+    """Yield the words in the call's arguments; for SQL only those in string literals."""
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if name.lower() in _SQL_ARGUMENTS:

@@ -48,13 +48,13 @@ def level_metrics(
 
 
 def _true_components(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
-    """Return the names that *label* has at the level that *claim* is made at (service, pod, ...)."""
+    """Return the component names in *label* at the level of *claim* (service, pod, container, ...)."""
     names: tuple[str, ...] = getattr(label, claim.level)
     return names
 
 
 def _is_right_component(claim: RootCauseClaim, label: RootLabel, profile: Profile) -> bool:
-    """Whether *claim* names a service of *label* and, at its own level, a true component."""
+    """Return whether *claim* names a service of *label* and, at its own level, a component of *label*."""
     services = {profile.service(name) for name in label.service}
     component = (claim.component or "").strip().casefold()
     return profile.service(claim.service) in services and component in {
@@ -130,7 +130,7 @@ def grade(
 
 
 def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
-    """Return why the solver, by its declaration, cannot name the kind of fault here; '' where it can."""
+    """Return why the solver, by its own declaration, cannot name this fault kind; '' when it can."""
     if run.solver.configuration.get(NAMES_KINDS) is False:
         return "the solver names no fault kinds"
     declared = run.solver.fault_kinds
@@ -144,7 +144,7 @@ def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Pro
 def _compute_process_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
-    """Return the graph and path metrics, all not applicable when the truth has no cascade."""
+    """Return the graph and path metrics, all not applicable without a verified cascade."""
     if reason := _why_no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
     assert annotation is not None
@@ -158,7 +158,7 @@ def _compute_process_metrics(
 def _topology_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, topology: Topology | None
 ) -> Metrics:
-    """Return ntam_fl and ntam_fpc between services, load generators left out."""
+    """Return ntam_fl and ntam_fpc over services, without load generators."""
     reason = _why_no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
     if reason:
         return metrics.not_applicable(metrics.TOPOLOGY, reason)
@@ -176,7 +176,7 @@ def _topology_metrics(
 
 
 def _time_metrics(run: Run, metrics_so_far: Metrics) -> Metrics:
-    """Return time_to_diagnosis_s: the duration of the run in seconds if the answer is right, else not applicable."""
+    """Return time_to_diagnosis_s: the run's duration in seconds if *metrics_so_far* are right, else not applicable."""
     right = (
         metrics_so_far["exact_match"].value
         if metrics_so_far["exact_match"].value is not None
@@ -206,7 +206,7 @@ def _why_no_cascade(truth: Truth, annotation: Annotation | None) -> str:
 
 
 def _describe_run_status(run: Run) -> str:
-    """Return why the run has no answer to grade."""
+    """Return the sentence why the run has no answer that could be graded."""
     if run.status is RunStatus.DONE:
         return "the run ended without an answer"
     return f"the run is {run.status.value}" + (f": {run.error}" if run.error else "")

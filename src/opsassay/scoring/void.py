@@ -20,10 +20,10 @@ _BEGINS = "the incident is labelled "
 
 
 def void_reason(truth: Truth, annotation: Annotation | None) -> str:
-    """Return why the case cannot grade a solver, '' where it can.
+    """Return why the incident is void, that is, cannot grade any solver; '' when it can.
 
-    Where nothing was broken the answer "nothing is wrong" is right whatever the label, so such a case is never void; and a
-    graph that somebody else published says nothing of what the telemetry shows.
+    An incident without fault is never void: "nothing is wrong" is right whatever its label. Nor is one with a published
+    graph, which says nothing of the telemetry.
     """
     if truth.broken is False or annotation is None or annotation.is_published or annotation.label not in VOID:
         return ""
@@ -32,23 +32,23 @@ def void_reason(truth: Truth, annotation: Annotation | None) -> str:
 
 
 def is_void(metrics: Mapping[str, Metric]) -> bool:
-    """Return whether *metrics* are from a run on a void case, one that grades nobody."""
+    """Return whether *metrics* are from a run on a void incident, which grades no solver."""
     return bool(void_words(metrics))
 
 
 def void_words(metrics: Mapping[str, Metric]) -> str:
-    """Return the reason why the case of *metrics* is void, '' where it is not."""
+    """Return the reason why the incident of *metrics* is void, '' when it is not."""
     reasons = (m.reason for m in metrics.values() if m.status is MetricStatus.NOT_APPLICABLE)
     return next((reason for reason in reasons if reason.startswith(_BEGINS)), "")
 
 
 def void_items(verdicts: Iterable[Verdict]) -> frozenset[str]:
-    """Return the ids of the void cases among *verdicts*."""
+    """Return the ids of the void incidents among *verdicts*."""
     return frozenset(verdict.item for verdict in verdicts if is_void(verdict.metrics))
 
 
 def void_note(void: int, cases: int, noun: str = "case") -> str:
-    """Return a sentence that says how many of *cases* are void, '' for none."""
+    """Return the sentence that *void* of *cases* cases (called *noun*) are void, '' for 0."""
     if not void:
         return ""
     return f"{void} of {plural(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} nobody."

@@ -33,15 +33,15 @@ class _Firing:
 
     @property
     def last(self) -> int:
-        """The index of the last reading in which one of *rules* fired."""
+        """The index of the last reading in which one of *rules* fired; raises ValueError when none did."""
         return max(i for i, firing in enumerate(self.fired) if firing & self.rules)
 
 
 def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Judgement, float | None]:
     """Judge whether the alerts of the agent's start cleared and stayed clear; return also the time to repair, s.
 
-    The hold of `hold_s` seconds counts from the later of the last firing and the agent's last change: readings before
-    that change are no evidence of what it did. Time to repair is from the agent's start to the first quiet reading.
+    The hold of `hold_s` seconds counts from the later of the last firing and the agent's last change: earlier readings
+    do not show its effect. Time to repair is from the agent's start to the first quiet reading.
     """
     rules = awaited(committed, probes_on=evidence.recording.probes_on)
     if committed.triggering and not rules:
@@ -75,12 +75,12 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
 
 
 def awaited(committed: AlertsCleared, *, probes_on: bool) -> tuple[TriggeringRule, ...]:
-    """Return the alert rules that must fire before a trial begins; those about probes only with *probes_on*."""
+    """Return the alert rules that must fire before a trial starts; those about probes only if *probes_on*."""
     return tuple(rule for rule in committed.triggering if probes_on or rule.signal != "probe_failed")
 
 
 def _required_rules(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
-    """Return the alert readings with the rules that must clear (committed, else all that fired), or what is missing."""
+    """Return the alert readings with the rules that must clear: committed, else all that fired; or what is missing."""
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     fired = [{(alert.service, alert.signal) for alert in reading.firing} for reading in readings]
     since = evidence.triggered or 0
@@ -96,7 +96,7 @@ def _required_rules(evidence: RunEvidence, committed: AlertsCleared) -> _Firing 
 
 
 def _why_not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) -> str:
-    """Return why the quiet readings at *times* (ns) do not show *hold_s* seconds of quiet, '' when they do."""
+    """Return why the readings without alerts at *times* (ns) do not cover *hold_s* seconds, '' when they do."""
     cleared_ns = int(times[0])
     held_from = max(cleared_ns, evidence.final_from if evidence.first_change is not None else cleared_ns)
     held_s = (int(times[-1]) - held_from) / 1e9

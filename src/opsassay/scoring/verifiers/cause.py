@@ -20,8 +20,8 @@ MISHAPS = ("consumer stall", "pool leak", "hang")
 def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: RightChanges) -> Judgement:
     """Judge whether the cause is gone: the settings that the trigger changed and the processes that it broke.
 
-    Of what the trigger changed counts what every *right* repair changes: it may not be at the end as the agent found it.
-    A process that was broken has ended; others that answer beside it do not help it.
+    A setting counts if every *right* repair changes it, and must have another value at the end than when the agent
+    started. A broken process must have ended; other replicas that answer make no difference.
     """
     before, found = _last_readings(evidence)
     now = max(evidence.recording.settings, key=lambda reading: reading.time_ns, default=None)
@@ -39,14 +39,14 @@ def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: 
 
 
 def broken_settings(evidence: RunEvidence, right: RightChanges) -> list[str]:
-    """Return the settings that the trigger changed and every right repair changes; empty when none were recorded."""
+    """Return the settings that the trigger changed and every right repair changes; [] without recorded settings."""
     before, found = _last_readings(evidence)
     changed = _changed_settings(before, found) if before is not None and found is not None else []
     return [name for name in changed if right.needs(name)]
 
 
 def _last_readings(evidence: RunEvidence) -> tuple[SettingsReading | None, SettingsReading | None]:
-    """Return the last settings reading before the fault and the last before the agent, None for a missing one."""
+    """Return the last settings readings before the fault and before the agent's start, None where missing."""
     readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
     before = [one for one in readings if evidence.triggered is not None and one.time_ns <= evidence.triggered]
     found = [one for one in readings if one.time_ns <= evidence.agent_started]
@@ -60,12 +60,12 @@ def _changed_settings(before: SettingsReading, after_fault: SettingsReading) -> 
 
 
 def _is_unchanged(name: str, at_start: SettingsReading, at_end: SettingsReading) -> bool:
-    """Whether setting *name* has the same value at both times, or is missing at both."""
+    """Return whether setting *name* has the same value, or is missing, in both readings."""
     return all_settings(at_start).get(name) == all_settings(at_end).get(name)
 
 
 def _surviving_replicas(evidence: RunEvidence, services: list[str]) -> Iterator[str]:
-    """Yield the replicas of *services* whose process ran when the fault began and still runs at the end."""
+    """Yield the replicas of *services* whose process at the fault's start is still running at the end."""
     ticks, triggered = evidence.recording.timeline.ticks, evidence.triggered
     if not services or triggered is None:
         return

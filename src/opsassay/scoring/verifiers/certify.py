@@ -39,16 +39,16 @@ class TrajectoryVerdict(Verdict):
     validity: Validity = Validity()
 
     def judgement(self, predicate: str) -> Judgement:
-        """Return the judgement of *predicate*; raises KeyError when it was not judged."""
+        """Return the judgement of *predicate*; raises KeyError when the scenario did not commit it."""
         return {one.predicate: one for one in self.judgements}[predicate]
 
 
 def judge_run(
     evidence: RunEvidence, scenario: Scenario, *, verification: Verification | None = None
 ) -> tuple[tuple[Judgement, ...], dict[str, float | None]]:
-    """Judge every predicate that the scenario commits; return the judgements and the numbers by metric name.
+    """Judge every predicate that *scenario* commits; return the judgements, and numbers such as times by metric name.
 
-    *verification* stands in for the scenario's own block in a sweep or a what-if.
+    *verification* replaces the scenario's own block in a sweep or a what-if.
     """
     committed = verification or scenario.verification
     probes_on = evidence.recording.probes_on
@@ -93,7 +93,7 @@ def judge_run(
 def conjunction(judgements: Iterable[Judgement]) -> Judgement:
     """Return the certificate: it holds when all applicable judgements hold, and V_depth and V_outcome apply.
 
-    The reason is that of the predicate that was decided first; the others that failed are named.
+    Its reason is that of the failed predicate that was decided first; the other failed ones are named.
     """
     found = {j.predicate: j for j in judgements}
     if failed := [j for j in found.values() if j.failed]:
@@ -127,11 +127,11 @@ def certify(
     committed_digest: str | None = None,
     system: System | None = None,
 ) -> TrajectoryVerdict:
-    """Return the verdict on *recording* under *profile*, the committed one when left out.
+    """Return the verdict on *recording* under *profile*, the committed one when None.
 
-    A diagnosis is matched with the chain of the truth in the topology of *system*, where that is known.
-    It is a what-if when *committed_digest*, what the run was begun with, is not the digest of *scenario*, or when the
-    profile is not the committed one.
+    A diagnosis is matched with the true cascade in the topology of *system*, if that is known. The verdict is a what-if
+    when *committed_digest*, that of the scenario which the run was started with, differs from that of *scenario*, or
+    when *profile* is not the committed one.
     """
     own = scenario.verification.profile
     verification = scenario.verification.model_copy(update={"profile": profile or own})
@@ -163,7 +163,7 @@ def certify(
 
 
 def _metric_or_reason(name: str, value: float | None) -> Metric:
-    """Return *value* as a scored metric, and None as not applicable with the reason."""
+    """Return a scored metric of *value*; None gives one that is not applicable, with the reason for *name*."""
     if value is not None:
         return Metric(value=value, status=MetricStatus.SCORED)
     reason = "the alerts did not clear" if name == "time_to_repair_s" else "the evidence for it is missing"

@@ -22,10 +22,10 @@ Edge = tuple[str, str]
 
 
 def chain_metrics(recording: RunRecording, scenario: Scenario, system: System | None) -> Metrics:
-    """Return ntam_fl and ntam_fpc of the operator's last diagnosis; empty when none was asked for.
+    """Return ntam_fl and ntam_fpc of the agent's last diagnosis; {} when none was asked for.
 
-    One that handed in nothing earns 0. Not applicable where nothing is broken, where the truth names no root cause, and
-    without the *system*, whose definition is gone.
+    Both are 0 when it submitted none. Not applicable where nothing is broken, where the truth names no root cause, and
+    when *system* is None because its definition no longer exists.
     """
     if recording.diagnoses is None:
         return {}
@@ -52,20 +52,20 @@ class _Entities:
     system: System
 
     def all_of(self, names: Iterable[str]) -> list[str]:
-        """Return the entities that *names* resolve to."""
+        """Return the entity of each of *names*."""
         return [self.resolve_name(name) for name in names]
 
     def edges_of(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Return *edges* with both ends resolved to entities."""
+        """Return *edges* with both ends replaced by their entities."""
         return [(self.resolve_name(a), self.resolve_name(b)) for a, b in edges]
 
     def resolve_name(self, name: str) -> str:
-        """Return the entity that *name* means: itself when known, else the last part of NAMESPACE/KIND/NAME."""
+        """Return *name* if it is a known alias, else the last part of NAMESPACE/KIND/NAME."""
         name = name.strip()
         return name if name in self._alias_names else name.rpartition("/")[2] or name
 
     def topology(self, names: Iterable[str]) -> Topology:
-        """Return the topology of the system, with the pods among *names* whose owner a filter of the scenario tells."""
+        """Return the system's topology; a pod among *names* has the owner whose filter in the scenario matches it."""
         truth, system = self.scenario.truth, self.system
         owned = {
             (owner, name) for name in names for owner, patterns in truth.filters.items()
@@ -83,15 +83,17 @@ class _Entities:
 
     @cached_property
     def _service_names(self) -> set[str]:
+        """The names of all services and stores of the system."""
         return {*self.system.services, *self.system.stores}
 
     @cached_property
     def _alias_names(self) -> set[str]:
+        """The names that the scenario's truth lists as aliases."""
         return {name for names in self.scenario.truth.aliases.values() for name in names}
 
     @cached_property
     def _owned_pods(self) -> set[Edge]:
-        """The (owner, pod) edges of the recording: from its service, and from its host when that is known."""
+        """The (owner, pod) edges of the recording: from its service, and from its host if known."""
         open_names = {name: open_name for open_name, name in self.recording.names.items()}
         seen = [entity for tick in self.recording.timeline.ticks for entity in tick.entities]
         pods = {(entity.service, entity.id) for entity in seen if entity.id != entity.service}

@@ -21,7 +21,7 @@ WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
 
 
 def evidence_of(recording: RunRecording, scenario: Scenario) -> RunEvidence:
-    """Return *recording* as columns, with readings as shares of the replicas that *scenario* commits."""
+    """Return *recording* as columns; readings are shares of the replicas that *scenario* requires."""
     evidence = gather(recording, control_plane=scenario.environment.substrate != "compose")
     committed = scenario.verification
     if committed.denominator == "present" or committed.profile == "paper":
@@ -33,10 +33,10 @@ def evidence_of(recording: RunRecording, scenario: Scenario) -> RunEvidence:
 
 
 def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, int]:
-    """Return how many replicas each workload has to have; empty when none was recorded before the fault.
+    """Return the required replicas by workload; {} when none were recorded before the fault.
 
-    They are those that were there before the fault without those that were not ready then, and those that the trigger
-    deploys. What a repair is meant to take away does not count.
+    They are those present and ready before the fault, and those that the trigger deploys, without those that a repair
+    is meant to remove.
     """
     triggered, committed = evidence.triggered, scenario.verification
     ticks = evidence.recording.timeline.ticks
@@ -55,7 +55,7 @@ def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, in
 def _committed_series(
     evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]
 ) -> dict[Depth, Series]:
-    """Return the D1 and D2 readings as shares of the *expected* replicas; an unanswered reading stays unanswered."""
+    """Return the readings of D1 and D2 as shares of the *expected* replicas; unanswered readings stay so."""
     first, services = evidence.series["D1"].read, list(expected)
     states, which = _states_of_system(evidence, expected, first)
     whole = np.array([expected[service] for service in services], dtype=np.float64)
@@ -81,7 +81,7 @@ class _State(NamedTuple):
 
 
 def _states_of_system(evidence: RunEvidence, expected: Mapping[str, int], series: Series) -> tuple[list[_State], Ints]:
-    """Return the distinct states of the system, and for each reading of *series* the index of its state."""
+    """Return the distinct states (ready counts, failing names), and the state's index for each reading of *series*."""
     states, current = [_State({}, ())], dict[int, int]()
     known: dict[str, Entity] = {}
     for tick in evidence.recording.timeline.ticks:
@@ -95,7 +95,10 @@ def _states_of_system(evidence: RunEvidence, expected: Mapping[str, int], series
 
 
 def _read_state(entities: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
-    """Count the ready replicas per service and list what fails: not ready, or fewer than *expected*."""
+    """Return the ready replicas by service, and the names that fail: not ready, or missing from *expected*.
+
+    Names in *standing* failed before the fault and do not count.
+    """
     ready = Counter(e.service for e in entities.values() if e.ready)
     there = Counter(e.service for e in entities.values())
     failing = [e.id for e in entities.values() if not e.ready and e.service in expected and e.id not in standing]
@@ -104,7 +107,7 @@ def _read_state(entities: Mapping[str, Entity], expected: Mapping[str, int], sta
 
 
 def _name_failures(series: Series, states: Sequence[_State], state_index: Ints) -> Series:
-    """Return *series* with the failing names of the state at each reading; unanswered readings keep their own."""
+    """Return *series* with the failing names of each reading's state; unanswered readings keep their own names."""
     silent = np.isnan(series.values)
     names = tuple(sorted({*series.names, *(name for state in states for name in state.failing)}))
     column = {name: i for i, name in enumerate(names)}

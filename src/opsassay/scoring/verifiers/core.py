@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the usual check: at the end enough replicas are ready and no critical part fails."""
+    """Judge the usual final check: at the end enough replicas are ready and no critical component fails."""
     name, limit, raw = "v_outcome", committed.final_availability, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted("D1", "D4")
     ready = _final_reading(evidence, "D1", raw=raw)
@@ -79,10 +79,10 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the time from the agent's start until the system settled: no tick below the floor, no newly failing part.
+    """Judge the time from the agent's start until the system settled: availability at the floor, no new failure.
 
-    It goes from the agent's start until the system has settled after its end; one that does not settle is not passed.
-    Profile `paper`: any tick of the timeline under the floor, any critical part. At D3 availability is a share of ticks.
+    It ends when the system has settled after the agent's end; if it never does, the predicate fails. With the profile
+    `paper`, every tick and every critical component of the record count. At D3 availability is a share of ticks.
     """
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     subtracted = () if paper else evidence.subtracted(depth, "D4")
@@ -108,7 +108,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the probes: no critical part may first fail within the window of a probe, and no probe may be slow."""
+    """Judge the probes: no critical component may first fail in the time window around one, and none may be slow."""
     name, probes, paper = "v_probe", evidence.probes, committed.profile == "paper"
     if not probes_on or committed.probe_every_s is None:
         return not_applicable(name, "no probes were sent but the last one")
@@ -148,7 +148,7 @@ def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool =
 
 
 def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
-    """Return the series of *depth* and the row of its last reading, or why that says nothing of the final state."""
+    """Return the series of *depth* and its last row, or why that row does not show the final state."""
     series = evidence.readings(depth, raw=raw)
     if not len(series):
         return f"{depth} was never read"
@@ -161,7 +161,7 @@ def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[S
 
 
 def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
-    """Judge D3 by the last probe of each protected service after the agent's end and its last change."""
+    """Judge D3 by the last probe of each protected service after the agent's end and last change."""
     name, probes = "v_depth", evidence.probes
     protected = committed.protected_services or tuple(sorted(set(probes.targets)))
     asked = [service for service in protected if service not in subtracted]
@@ -192,7 +192,7 @@ def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtract
 
 
 def _rows_in_window(series: Series, start: int, end: int) -> Ints:
-    """Return the rows that overlap [*start*, *end*] ns, and the first one after, which shows the state at the end."""
+    """Return the rows that overlap [*start*, *end*] in ns, and the first row after it, which shows the final state."""
     inside = (series.ended > start) & (series.started < end)
     after = np.flatnonzero(series.started >= end)
     if len(after):
@@ -201,13 +201,13 @@ def _rows_in_window(series: Series, start: int, end: int) -> Ints:
 
 
 def _last_row_before(series: Series, time_ns: int) -> int | None:
-    """Return the row of the last reading that was complete by *time_ns*, None when there is none."""
+    """Return the row of the last reading that had ended by *time_ns*, None without one."""
     rows = np.flatnonzero(series.ended <= time_ns)
     return int(rows[-1]) if len(rows) else None
 
 
 def _judge_lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
-    """Judge D1, D2 or D4 by the lowest reading until *end*, ns, when the agent's responsibility ends."""
+    """Judge D1, D2 or D4 by the lowest reading from the agent's start until *end* (ns)."""
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     series = evidence.readings(depth, raw=paper)
     start = evidence.agent_started
@@ -239,13 +239,11 @@ def _judge_lowest_tick(evidence: RunEvidence, committed: Verification, end: int)
 
 
 def _judge_share_of_ticks(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
-    """Judge D3 by the share of time until *end*, ns, that was up; downtime of the standing fault does not count.
+    """Judge D3 by the share of time until *end* (ns) that was up; downtime that the fault alone causes does not count.
 
-    The share is of the agent's own time, of the hold time where that is longer: waiting for a system to settle dilutes
-    nothing.
-
-    A tick counts for as long as it stands, so that a request that hangs for ten seconds weighs ten of those that are
-    refused at once; at an even pace these are the paper's shares. Profile `paper` counts ticks.
+    The share is of the agent's own time, or of the hold time if that is longer, so that waiting for a system to settle
+    does not dilute it. A tick counts by its duration, so that a request that hangs for ten seconds counts as ten that
+    are refused at once; at an even pace these are the paper's shares. The profile `paper` counts ticks.
     """
     name, paper, floor = "v_temporal", committed.profile == "paper", committed.floor_availability
     series = evidence.readings("D3", raw=paper)
@@ -281,7 +279,7 @@ def _judge_share_of_ticks(evidence: RunEvidence, committed: Verification, end: i
 
 
 def _reading_durations(series: Series, rows: Ints, start: int) -> Floats:
-    """Return for how many seconds each reading counts: until the next; the last for the usual duration."""
+    """Return the seconds that each of *rows* counts for: until the next one; the last for the usual interval."""
     starts = series.started.astype(np.float64) / 1e9
     lengths = np.diff(starts)
     usual = float(np.median(lengths)) if len(lengths) else 1.0
@@ -291,10 +289,10 @@ def _reading_durations(series: Series, rows: Ints, start: int) -> Floats:
 
 
 def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Flags, floor: float) -> Flags:
-    """Return a flag for each of *rows*: whether it is down because of the fault alone.
+    """Return for each of *rows* whether it is down because of the fault alone.
 
-    So they are until the agent first changes something, and after that as long as D3 has not been up since and neither
-    D1 nor D2 shows an outage around the reading that did not stand at the agent's start.
+    It is, until the agent first changes something; after that as long as D3 has not been up since and neither D1 nor D2
+    shows a new outage, which did not exist at the agent's start, around the reading.
     """
     never_up = ~np.logical_or.accumulate(~down)
     before_change = np.ones(len(rows), dtype=bool)
@@ -304,7 +302,7 @@ def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Fla
 
 
 def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: float) -> Flags:
-    """Return for each of *rows* whether, near it, replicas fall below *floor* or a protected service loses its backends."""
+    """Return for each of *rows* whether D1 falls below *floor* or a protected service loses its backends near it."""
     found = np.zeros(len(rows), dtype=bool)
     slack = int(evidence.cadence_s * 1e9)
     for depth in ("D1", "D2"):
@@ -326,7 +324,7 @@ def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: flo
 
 
 def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
-    """Return (time ns, tick, names) of the first new failure of critical parts until *end*, None without one."""
+    """Return (time in ns, tick, names) of the first new failure of critical components until *end*, else None."""
     series = evidence.readings("D4", raw=paper)
     if not len(series) or not series.names:
         return None
@@ -345,7 +343,10 @@ def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[in
 
 
 def _first_gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit_s: float) -> float | None:
-    """Return the length in seconds of the first stretch over *limit_s* without a reading, None without one."""
+    """Return the seconds of the first gap between readings that is longer than *limit_s*, None without one.
+
+    *bounds* (start, end in ns) add the gaps at both ends.
+    """
     times = series.started[rows]
     if bounds is not None:
         times = np.concatenate([[bounds[0]], times[times > bounds[0]], [max(bounds[1], int(times[-1]))]])
@@ -357,10 +358,10 @@ def _first_gap(series: Series, rows: Ints, bounds: tuple[int, int] | None, limit
 def _first_probe_failure(
     evidence: RunEvidence, window_s: float, *, paper: bool
 ) -> tuple[int, tuple[str, ...], int] | None:
-    """Return (probe, names, time ns) of the first probe near which a critical part first fails, None without one.
+    """Return (probe's row, names, time ns) of the first new failure within *window_s* of a probe, else None.
 
-    Compared are the readings that were whole when the probe began with those that began after it; one that was under way
-    then tells nothing (the listing leaves the probe's own tick out as well).
+    Readings that had ended when the probe began are compared with those that began after it; a reading under way then
+    is ignored (the paper's listing leaves the probe's own tick out as well).
     """
     series, probes = evidence.readings("D4", raw=paper), evidence.probes
     if not len(series) or not series.failing.any():

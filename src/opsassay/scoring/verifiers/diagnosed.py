@@ -11,12 +11,12 @@ RIGHT, TIME = "diagnosis_right", "time_to_diagnosis_s"
 
 
 def diagnosis_metrics(recording: RunRecording, scenario: Scenario) -> Metrics:
-    """Return diagnosis_right and time_to_diagnosis_s; empty when the operator was not asked for a diagnosis.
+    """Return diagnosis_right and time_to_diagnosis_s; {} when the agent was not asked for a diagnosis.
 
-    Right is the last one that was handed in when it names exactly the root causes, in the normal form of the profile
-    `default`, or none where nothing is broken; that none was handed in is not right. Its time is from the moment at which
-    the operator was let in; not applicable (infinite in the paper) when it is not right. Both are not applicable where
-    the scenario does not say what the cause is.
+    Right is the last submitted diagnosis when it names exactly the root causes, in the normal form of the profile
+    `default`, or none where nothing is broken; without a diagnosis it is not. Its time counts from the agent's start;
+    not applicable (infinite in the paper) when it is not right. Both are not applicable where the scenario does not
+    name the cause.
     """
     if recording.diagnoses is None:
         return {}

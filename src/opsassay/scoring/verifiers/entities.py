@@ -20,7 +20,7 @@ class EntityChange:
 
 
 def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | None:
-    """Return the entities by id in the last complete tick by *until_ns*, None when none was recorded."""
+    """Return the entities by id as of the last tick that had ended by *until_ns*, None if none was recorded."""
     known: dict[str, Entity] = {}
     seen = False
     for tick in ticks:
@@ -36,7 +36,7 @@ def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | 
 
 
 def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[EntityChange]:
-    """Return each change of an entity's existence, host or version first seen between the two times."""
+    """Return each change of an entity (new, gone, other host or version) in a tick that began between both times."""
     known: dict[str, Entity] = {}
     found: list[EntityChange] = []
     for tick in ticks:
@@ -64,7 +64,7 @@ def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[E
 
 
 def ready_counts(ticks: Iterable[Tick]) -> list[tuple[int, dict[str, int]]]:
-    """Return (start ns, ready replicas by service) of each complete tick; services once seen stay listed."""
+    """Return (start ns, ready replicas by service) per tick with readings; a service seen once stays listed."""
     known: dict[str, Entity] = {}
     found: list[tuple[int, dict[str, int]]] = []
     services: dict[str, int] = {}
@@ -80,5 +80,5 @@ def ready_counts(ticks: Iterable[Tick]) -> list[tuple[int, dict[str, int]]]:
 
 
 def service_of(name: str, ticks: Iterable[Tick]) -> str:
-    """Return the service that the entity *name* belongs to; *name* itself when it belongs to none."""
+    """Return the service of the entity with the id *name*; *name* itself when no entity has that id."""
     return next((e.service for tick in ticks for e in tick.entities if e.id == name), name)

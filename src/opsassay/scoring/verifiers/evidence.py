@@ -84,7 +84,7 @@ class Series:
         return len(self.ticks)
 
     def select(self, rows: Flags | Ints) -> Series:
-        """Return the readings in *rows* (flags or indices)."""
+        """Return a copy with the readings in *rows* (mask or indices) only."""
         return replace(
             self, ticks=self.ticks[rows], started=self.started[rows], ended=self.ended[rows],
             values=self.values[rows], missed=self.missed[rows], failing=self.failing[rows],
@@ -92,11 +92,11 @@ class Series:
 
     @cached_property
     def read(self) -> Series:
-        """The readings that were attempted, answered or not."""
+        """The readings without those that the recorder missed; unanswered ones are kept."""
         return self.select(~self.missed) if self.missed.any() else self
 
     def failing_names(self, row: int) -> tuple[str, ...]:
-        """Return the names that fail in reading *row*."""
+        """Return the names that fail in reading number *row*."""
         return tuple(name for name, fails in zip(self.names, self.failing[row], strict=True) if fails)
 
     def without(self, names: frozenset[str]) -> Series:
@@ -155,54 +155,55 @@ class RunEvidence:
 
     @cached_property
     def judged(self) -> dict[Depth, Series]:
-        """The readings by depth as shares of the committed total, without failures that stood before the fault."""
+        """The readings by depth as shares of the required total, without failures from before the fault."""
         return {**self.judged_present, **self.committed}
 
     @cached_property
     def judged_present(self) -> dict[Depth, Series]:
-        """The readings by depth as shares of what was desired at each time, without earlier failures."""
+        """The readings by depth as shares of what was desired at the time, without failures from before the fault."""
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
-        """Return the readings of *depth*: *raw*, or without the failures that stood before the fault."""
+        """Return the readings of *depth*: as recorded if *raw*, else without failures from before the fault."""
         return self.series[depth].read if raw else self.judged[depth]
 
     def subtracted(self, *depths: Depth) -> tuple[str, ...]:
-        """Return the names that failed before the fault at one of *depths*."""
+        """Return the sorted names that already failed before the fault at one of *depths*."""
         return tuple(sorted({name for depth in depths for name in self.standing[depth]}))
 
     def tick_at(self, time_ns: int) -> int | None:
-        """Return the index of the last tick that had started by *time_ns*, None before the first."""
+        """Return the index of the last tick that had started by *time_ns*, None before the first tick."""
         ticks, began = self._tick_starts
         row = int(np.searchsorted(began, time_ns, side="right")) - 1
         return int(ticks[row]) if row >= 0 else None
 
     @property
     def slowdown(self) -> float:
-        """The factor by which the machine of the run is allowed to be slower; 1 without a calibration."""
+        """The factor by which time limits are extended for the run's machine; 1 without a calibration."""
         found = self.recording.timeline.calibration
         return 1.0 if found is None else found.slowdown
 
     @cached_property
     def counts(self) -> Counts:
-        """What the load generator counted."""
+        """The load generator's counts of requests by kind."""
         return counts_of(self._timeline_ticks)
 
     @cached_property
     def _tick_starts(self) -> tuple[Ints, Ints]:
-        """The index of each tick that has observations, and when its first one began (Unix ns)."""
+        """The index of each tick with observations, and the start of its first observation (ns of UTC)."""
         begun = {t.index: t.observations[0].started_ns for t in self._timeline_ticks if t.observations}
         return np.array(list(begun), dtype=np.int64), np.array(list(begun.values()), dtype=np.int64)
 
     @property
     def _timeline_ticks(self) -> tuple[Tick, ...]:
+        """All ticks of the recording, in order."""
         return self.recording.timeline.ticks
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
-    """Return *recording* as columns for the verifiers; *control_plane* tells whether D4 had something to read.
+    """Return *recording* as columns for the verifiers; *control_plane* says whether D4 was read.
 
-    Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
+    Without phases the whole record is the agent's time and its last tick is the final state, as in the paper's listing.
     """
     recording = without_noise(recording)
     ticks = recording.timeline.ticks
@@ -240,7 +241,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
 
 
 def _build_series(observations: list[tuple[int, Observation]]) -> Series:
-    """Sort the (tick, observation) pairs of one depth by time and return them as columns."""
+    """Return the (tick, observation) pairs of one depth as columns, sorted by time."""
     observations.sort(key=lambda pair: pair[1].started_ns)
     names = tuple(sorted({name for _, o in observations if o.failing for name in o.failing} - {MISSED}))
     column = {name: i for i, name in enumerate(names)}
@@ -275,7 +276,10 @@ def _collect_probes(ticks: Sequence[Tick]) -> Probes:
 
 
 def _standing_failures(series: Series, deployed: int, triggered: int | None) -> frozenset[str]:
-    """Return the names that failed before the fault: in the last readings and all through the seconds before it."""
+    """Return the names that failed in all readings of the last seconds before the fault, which began at *triggered*.
+
+    Readings before *deployed* do not count; both are in ns.
+    """
     if triggered is None:
         return frozenset()
     taken = series.read
@@ -289,12 +293,12 @@ def _standing_failures(series: Series, deployed: int, triggered: int | None) -> 
 
 
 def failed(evidence: RunEvidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:
-    """Return a failed judgement of predicate *name*, at *time_ns* or else at the end of the run."""
+    """Return the judgement that predicate *name* fails for *reason*, at *time_ns* or, when None, the end of the run."""
     at = evidence.ended if time_ns is None else time_ns
     return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
 
 
 def passed_judgement(evidence: RunEvidence, name: str, reason: str) -> Judgement:
-    """Return the judgement that predicate *name* held until the end of the run."""
+    """Return the judgement that predicate *name* holds until the end of the run, with *reason*."""
     at = evidence.ended
     return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)

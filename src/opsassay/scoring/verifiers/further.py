@@ -42,9 +42,9 @@ def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
 
 
 def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
-    """Judge whether each replica, node, part, service and request that worked before the fault works after it.
+    """Judge whether each replica, node, component, service and request that worked before the fault works after it.
 
-    A replica that is gone is made good by a new ready one of its service, one for one; fewer is a regression.
+    A missing replica is made good by a new ready one of its service, one for one.
     """
     name, spared = "v_no_regression", set(committed.except_for)
     ticks = evidence.recording.timeline.ticks
@@ -84,7 +84,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
 
 
 def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
-    """Judge what users lost from the agent's start on; return also user-minutes and failed requests."""
+    """Judge the losses of users from the agent's start on; return also (user-minutes, failed requests) or None."""
     name = "v_impact"
     loss = loss_between(
         evidence.counts,
@@ -116,7 +116,7 @@ MOST_WRITES = 10
 
 
 def _is_write(action: Action) -> bool:
-    """Return whether *action* sent a request that may change something, by its own tool or a container's command."""
+    """Return whether *action* sent a request that may change data, by its own tool or by a command in a container."""
     by_docker = action.tool == "docker" and "curl" in map(str, action.arguments.get("args", ()))
     return action.mutating and (action.tool == "exec_curl" or by_docker)
 
@@ -124,10 +124,9 @@ def _is_write(action: Action) -> bool:
 def blast_radius(
     evidence: RunEvidence, committed: BlastRadius, true_entities: frozenset[str]
 ) -> tuple[Judgement, float]:
-    """Judge which entities outside *true_entities* were acted on, moved, replaced or removed; return also how many.
+    """Judge how many entities outside *true_entities* were changed, moved, replaced or removed; return their number.
 
-    With it comes how many there are. *named* are those of the truth: also of these more requests that may write something
-    than a test of the service takes are too many.
+    More requests that may write than a test of the service needs fail it too, also on entities of the truth.
     """
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
     names = evidence.recording.names
@@ -161,7 +160,7 @@ def blast_radius(
 
 
 def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
-    """Return the entities by id at the end, or why they cannot be used as evidence."""
+    """Return the entities by id after the agent's last change, or why they are not known."""
     ticks = evidence.recording.timeline.ticks
     last = evidence.judged["D1"]
     if not len(last) or last.started[-1] < evidence.final_from:
@@ -173,7 +172,7 @@ def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
 
 
 def _explain_bad_spread(rule: Spread, entities: dict[str, Entity]) -> str | None:
-    """Return why the ready replicas are not spread over hosts as *rule* asks; None when they are."""
+    """Return why the ready replicas are not spread over hosts as *rule* requires, None when they are."""
     hosts = _count_by_host(entities, rule.service)
     if not hosts:
         return f"missing: {rule.service} has no ready replica whose host is known"
@@ -187,12 +186,12 @@ def _explain_bad_spread(rule: Spread, entities: dict[str, Entity]) -> str | None
 
 
 def _count_by_host(entities: dict[str, Entity], service: str) -> Counter[str]:
-    """Count the ready replicas of *service* per host, those without a known host left out."""
+    """Return the number of ready replicas of *service* by host; those without a known host are left out."""
     return Counter(e.host for e in entities.values() if e.service == service and e.ready and e.host is not None)
 
 
 def _unread_at_the_end(evidence: RunEvidence, exempt: set[str]) -> str | None:
-    """Return the first depth or probed service, not in *exempt*, whose last reading is older than the final state."""
+    """Return the first depth or probed service (not in *exempt*) without a reading of the final state, else None."""
     for depth in ("D2", "D4"):
         series = evidence.judged[depth]
         if len(series) and series.started[-1] < evidence.final_from:
@@ -203,7 +202,7 @@ def _unread_at_the_end(evidence: RunEvidence, exempt: set[str]) -> str | None:
 
 
 def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, ...]:
-    """Return the names that fail in the last readings of *depth* and did not fail before the fault."""
+    """Return the names that fail in the last reading of *depth* and did not fail before the fault."""
     if depth == "D3" and len(evidence.probes):
         probes = evidence.probes
         last = {target: row for row, target in enumerate(probes.targets)}
@@ -215,7 +214,7 @@ def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, .
 
 
 def _broken_requests(evidence: RunEvidence) -> list[str]:
-    """Return the kinds of requests that mostly fail after the agent and did not before the fault."""
+    """Return the kinds of requests of which most fail after the agent's end and most succeeded before the fault."""
     assert evidence.triggered is not None
     before = evidence.counts.between(0, evidence.triggered)
     after = evidence.counts.between(evidence.final_from, evidence.ended)
@@ -231,7 +230,7 @@ def _broken_requests(evidence: RunEvidence) -> list[str]:
 
 
 def _lost_nodes(evidence: RunEvidence) -> list[str]:
-    """Return the nodes that were Ready before the fault and are not now, with how many are missing."""
+    """Return a phrase per node that was Ready before the fault and is not at the end, and one on missing nodes."""
     assert evidence.triggered is not None
     readings = [one for one in evidence.recording.control_plane if one.reached]
     before = [one for one in readings if one.time_ns <= evidence.triggered]
@@ -245,7 +244,7 @@ def _lost_nodes(evidence: RunEvidence) -> list[str]:
 
 
 def _start_of_tick(evidence: RunEvidence, index: int) -> int:
-    """Return when the first observation of tick *index* began (ns), the agent's start when there is no such tick."""
+    """Return the start (ns) of the first observation of tick *index*, the agent's start if there is no such tick."""
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)
 
@@ -256,7 +255,7 @@ LEADERS = ("kube-scheduler", "kube-controller-manager")
 
 
 def v_control_plane(evidence: RunEvidence, committed: ControlPlane) -> Judgement:
-    """Judge the control plane (D4) after the agent's last change: all reads answered, and the median answer time."""
+    """Judge D4 after the agent's last change: ready, with a fast median answer and leader leases renewed in time."""
     last = [one for one in evidence.recording.control_plane if one.time_ns >= evidence.final_from]
     if not last:
         return missing(NAME, "no reading of the control plane after the agent's end and its last change")

@@ -35,28 +35,28 @@ class Judgement(Noun):
 
     @property
     def passed(self) -> bool:
-        """Whether the predicate holds; False when it does not apply."""
+        """Whether the predicate holds; False also when it is not applicable."""
         return self.status is Judged.PASSED
 
     @property
     def failed(self) -> bool:
-        """Whether the predicate applies and does not hold."""
+        """Whether the predicate is applicable and does not hold."""
         return self.status is Judged.FAILED
 
     def metric(self) -> Metric:
-        """Return the judgement as a metric of a verdict: 1, 0, or not applicable with its reason."""
+        """Return the judgement as a metric: 1, 0, or not applicable with the reason."""
         if self.status is Judged.NOT_APPLICABLE:
             return Metric(status=MetricStatus.NOT_APPLICABLE, reason=self.reason)
         return Metric(value=float(self.passed), status=MetricStatus.SCORED)
 
 
 def not_applicable(predicate: str, reason: str) -> Judgement:
-    """Return the judgement of a predicate that does not apply."""
+    """Return the judgement that *predicate* is not applicable, with *reason*."""
     return Judgement(predicate=predicate, status=Judged.NOT_APPLICABLE, reason=reason)
 
 
 def missing(predicate: str, reason: str, subtracted: tuple[str, ...] = ()) -> Judgement:
-    """Return the failed judgement of a predicate for which evidence is missing."""
+    """Return the judgement that *predicate* fails for lack of evidence; *subtracted* failures were ignored."""
     return Judgement(
         predicate=predicate, status=Judged.FAILED, reason=f"missing evidence: {reason}", subtracted=subtracted
     )

@@ -19,7 +19,7 @@ ECHO_NS = 12 * 10**9
 
 
 def without_noise(recording: RunRecording) -> RunRecording:
-    """Return *recording* as it would be without its background noise: readings of D1, replicas and alerts."""
+    """Return *recording* without the effects of its background noise on D1, replicas and alerts."""
     if not any(one.touched for one in recording.noise):
         return recording
     ticks = tuple(_ticks_without(recording))
@@ -31,7 +31,7 @@ def without_noise(recording: RunRecording) -> RunRecording:
 
 
 def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
-    """Yield the ticks with restarted replicas as ready; one that is not when its restart is over is named then."""
+    """Yield the ticks with replicas that the noise restarts as ready; one still not ready after that is shown then."""
     now, hidden = dict[str, Entity](), frozenset[str]()
     for tick in recording.timeline.ticks:
         now |= {entity.id: entity for entity in tick.entities}
@@ -47,7 +47,7 @@ def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
 
 
 def _spared_replicas(recording: RunRecording, tick: Tick, entities: Mapping[str, Entity]) -> frozenset[str]:
-    """Return the replicas that the noise, and not the agent, restarts while D1 of *tick* is read."""
+    """Return the ids of replicas that the noise restarts, but the agent does not, while D1 of *tick* is read."""
     read = next((one for one in tick.observations if one.depth == "D1"), None)
     if read is None:
         return frozenset()
@@ -63,7 +63,7 @@ def _spared_replicas(recording: RunRecording, tick: Tick, entities: Mapping[str,
 
 
 def _reading_without(reading: Observation, spared: frozenset[str]) -> Observation:
-    """Return the *reading* as if the replicas in *spared* did not fail: each gives back its share of what is missing."""
+    """Return *reading* as if the replicas *spared* did not fail: the missing share shrinks in proportion."""
     kept = tuple(name for name in reading.failing if name not in spared)
     if reading.value is None or len(kept) == len(reading.failing):
         return reading
@@ -72,7 +72,7 @@ def _reading_without(reading: Observation, spared: frozenset[str]) -> Observatio
 
 
 def _alerts_without(recording: RunRecording) -> Iterator[AlertReading]:
-    """Yield the readings without alerts about a service while a replica of it restarts, and shortly after."""
+    """Yield the alert readings without alerts on a service during and shortly after the noise's restart of it."""
     restarts = [one for one in recording.noise if one.touched]
     for reading in recording.alerts:
         recent = {one.target for one in restarts if one.started_ns <= reading.time_ns <= one.ended_ns + ECHO_NS}

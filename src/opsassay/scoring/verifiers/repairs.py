@@ -34,7 +34,7 @@ class RightChanges:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> RightChanges:
-        """Return the changes that the certified repairs (oracles) of *scenario* make."""
+        """Return the settings that the scenario's oracles which must be certified change, with their values."""
         right = [oracle.steps for oracle in scenario.oracles.values() if oracle.certified]
         changes = [[_changed_setting(step) for step in steps] for steps in right]
         values: dict[str, Values] = {}
@@ -47,27 +47,27 @@ class RightChanges:
         return cls(values, names, words, scenario.named_entities())
 
     def concerns(self, name: str) -> bool:
-        """Tell whether a right repair may change the setting *name*."""
+        """Return whether any right repair changes the setting *name*."""
         owner = _owner_of_setting(name)
         return _kind_of_name(name) in self.values or owner in self.named or any(owner in words for words in self.words)
 
     def values_of(self, name: str) -> Values | None:
-        """Return the values that right repairs give the setting *name*, None where they are not known.
+        """Return the values that right repairs give the setting *name* (None: unset), None where not known.
 
-        For the number of replicas on a cluster, they are all numbers that right repairs say.
+        For a replica count on a cluster, these are all numbers in the right repairs' commands.
         """
         if self.words and name.endswith(REPLICAS):
             return tuple(word for words in self.words for word in words if word.isdigit())
         return self.values.get(_kind_of_name(name))
 
     def needs(self, name: str) -> bool:
-        """Tell whether every right repair changes the setting *name*."""
+        """Return whether every right repair changes the setting *name*."""
         said = bool(self.words) and all(_owner_of_setting(name) in words for words in self.words)
         return said or (bool(self.names) and all(_kind_of_name(name) in one for one in self.names))
 
 
 def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:
-    """Return the (name, value) of the setting that *step* changes; None when it changes none."""
+    """Return the (name, value) of the setting that *step* changes, value None if unset; None when it changes none."""
     given = step.arguments
     match step.verb:
         case "config set" | "config unset":
@@ -84,17 +84,17 @@ def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:
 
 
 def _kind_of_name(name: str) -> str:
-    """Return FIREWALL for a firewall rule's name, any other name as it is."""
+    """Return FIREWALL for the name of a firewall rule, any other name unchanged."""
     return FIREWALL if f" {FIREWALL} " in name else name
 
 
 def _owner_of_setting(name: str) -> str:
-    """Return the owner in a setting's name: `orders` of "orders app limits.cpu" and "Deployment orders template"."""
+    """Return the object in a setting's name: `orders` in "orders app limits.cpu" and "Deployment orders template"."""
     first, *rest = name.split()
     return rest[0] if rest and first[0].isupper() else first
 
 
 def _words_in(value: object) -> set[str]:
-    """Return the words of a text, or of a value as JSON."""
+    """Return the distinct words of a text, or of another value's JSON."""
     text = value if isinstance(value, str) else json.dumps(value)
     return set(_WORD.findall(text))

@@ -12,10 +12,10 @@ QUIET_S = 10.0
 
 
 def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
-    """Return why the fault is taken to have ended by itself before the agent changed anything, '' when it is not.
+    """Return why the fault is assumed to have ended before the agent changed anything, '' when it is not.
 
-    Signs of a fault are what failed, and which alerts fired, when the agent was let in. An agent that changed nothing
-    repaired nothing, whatever became of them.
+    Signs of a fault are failures and alerts at the agent's start. An agent that changed nothing repaired nothing, even
+    if they ended.
     """
     if scenario.no_fault or scenario.verification.settling is None or scenario.verification.profile == "paper":
         return ""
@@ -32,7 +32,7 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
 
 
 def _last_failure_ns(evidence: RunEvidence, depth: str, agent_started: int, end: int) -> int | None:
-    """Return when, up to *end*, a part of *depth* failed last that failed at *agent_started*, in ns; None when none did."""
+    """Return the time (ns) up to *end* of the last failure in *depth* of a name failing at *agent_started*, or None."""
     series = evidence.judged[depth]  # type: ignore[index]
     rows = np.flatnonzero(series.ended <= agent_started)
     if not len(rows) or not series.failing[rows[-1]].any():
@@ -43,7 +43,7 @@ def _last_failure_ns(evidence: RunEvidence, depth: str, agent_started: int, end:
 
 
 def _last_failed_probe_ns(evidence: RunEvidence, agent_started: int) -> int | None:
-    """Return when, in ns, a probe last failed of a service that was down at the agent's start; None when none did."""
+    """Return the time (ns) of the last failed probe of a service that was down at *agent_started*, else None."""
     probes, dead = evidence.probes, set[str]()
     for row, target in enumerate(probes.targets):
         if probes.ended[row] <= agent_started:
@@ -59,7 +59,7 @@ def _last_failed_probe_ns(evidence: RunEvidence, agent_started: int) -> int | No
 
 
 def _last_alert_ns(evidence: RunEvidence, agent_started: int) -> int | None:
-    """Return when, in ns, an alert that fired at the agent's start last fired; None when none did."""
+    """Return the time (ns) at which an alert that was firing at *agent_started* fired last, else None."""
     since, first = evidence.triggered or 0, evidence.first_change or evidence.ended
     readings = sorted(
         (one for one in evidence.recording.alerts if since <= one.time_ns <= first), key=lambda one: one.time_ns

@@ -34,12 +34,12 @@ LAST_S = 20.0
 def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ()) -> tuple[Judgement, float | None]:
     """Judge what users lost through the agent and how they are served at the end; return also the requests lost.
 
-    Lost is, from the agent's first change on, what failed or was slow beyond the share that the fault explains: of a kind
-    of request the largest of its shares before the fault, since it, and at its worst when the agent came, until the kind is
-    served again; from then on the share before the fault alone. Nor does the fault explain what is lost while the agent
-    takes a service down for a second time, unless settings are *broken* and nothing but restarts has been tried: then the
-    fault stands. A service that is taken down again and again fails the run whatever users notice of it: what a queue holds
-    for it meanwhile is gone. At the end a kind may neither fail nor take longer than before the fault.
+    Lost are, from the agent's first change on, requests that failed or were slow beyond the share that the fault
+    explains. That is, per kind of request, the largest of its shares before the fault, since the fault, and at its
+    worst when the agent started, until the kind is served again; from then on the share before the fault alone. Losses
+    while the agent takes a service down for a second time are not explained, unless settings are *broken* and only
+    restarts have been tried. A service that is taken down again and again fails the run even if users notice nothing,
+    since work in queues may be lost. At the end no kind may fail more or take longer than before the fault.
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:
@@ -82,19 +82,19 @@ class _Baseline:
     mean: Floats
 
     def limit(self, committed: Users) -> Floats:
-        """Return per kind of request the mean time, s, above which it counts as slower than usual."""
+        """Return by kind of request the mean time (s) above which it counts as slower than the baseline."""
         return np.maximum(self.mean * committed.slower_times, self.mean + committed.slower_s)
 
 
 def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
-    """Return how each kind of request was served in its worst `SERVED_S` seconds before the fault at *triggered_ns*."""
+    """Return by kind of request the worst `SERVED_S` seconds before the fault at *triggered_ns*."""
     first = int(counts.times[0]) if len(counts.times) else triggered_ns
     begin = first + (triggered_ns - first) // 3
     return _worst_between(counts, begin, triggered_ns - 1)
 
 
 def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
-    """Return how each kind of request was served between two times: in the worst `SERVED_S`, or as a whole."""
+    """Return by kind of request the worst failed share and mean time in any `SERVED_S` seconds, or overall."""
     whole, span = _sum_calls_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
     share, mean = whole.failed, whole.mean
     for at in counts.times[(counts.times >= since_ns) & (counts.times <= until_ns - span)].tolist():
@@ -106,7 +106,7 @@ def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
 
 
 def _sum_calls_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
-    """Return calls, failed share and mean seconds by column, over the intervals within *since_ns* and *until_ns*."""
+    """Return calls, failed share and mean seconds by kind of request, from *since_ns* to *until_ns*."""
     inside = (counts.times[:-1] >= since_ns) & (counts.times[1:] <= until_ns)
     done = counts.done[inside].sum(axis=0)
     share = np.divide(counts.failed[inside].sum(axis=0), done, out=np.zeros(len(done)), where=done > 0)
@@ -115,7 +115,7 @@ def _sum_calls_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline
 
 
 def _worse_at_the_end(evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users) -> list[str]:
-    """Return which kinds of requests fail or take longer in the last seconds of the record than in *baseline*."""
+    """Return a phrase per kind of request that fails more or takes longer than *baseline* at the end."""
     last = int(counts.times[-1])
     since = min(max(evidence.final_from, last - int(LAST_S * 1e9)), last)
     final = _sum_calls_in(counts, last, since)
@@ -131,14 +131,14 @@ def _worse_at_the_end(evidence: RunEvidence, counts: Counts, baseline: _Baseline
 
 
 def _sums_by_minute(starts: Ints, values: Floats) -> Floats:
-    """Return the sums of *values* (stretch, kind) over all stretches, then over the minute from each start on."""
+    """Return the sums of *values* (interval, kind): first over all, then over the minute from each of *starts* (ns)."""
     until = np.searchsorted(starts, starts + MINUTE_NS)
     sums = np.vstack([np.zeros(values.shape[1]), np.cumsum(values, axis=0)])
     return np.vstack([sums[-1], sums[until] - sums[: len(starts)]])
 
 
 def _fault_lasts_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
-    """Return until when, ns, the fault surely lasts: the first change but restarts; 0 if no setting is *broken*."""
+    """Return the time (ns) of the first change other than a restart, until when *broken* settings last; 0 if none."""
     started = [one.started_ns for one in evidence.recording.actions if one.mutating and one.tool != RESTART]
     return min(started, default=evidence.ended) if broken else 0
 
@@ -146,7 +146,7 @@ def _fault_lasts_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
 def _lost_requests(
     evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, again: _Outages
 ) -> tuple[Ints, Floats, Floats]:
-    """Return the starts of the stretches since the first change, and by (stretch, kind) the requests lost and done."""
+    """Return (starts, lost, done): the intervals since the first change, and requests by (interval, kind)."""
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
     if first is None:
@@ -170,24 +170,23 @@ def _lost_requests(
     return begins, np.maximum(bad - done * allowed, 0.0), done
 
 
-def _served_again(starts: Ints, done: Floats, failed_share: Floats, usual_share: Floats) -> Flags:
-    """Return a matrix (stretch, kind) that turns True when the kind is served again, and stays so."""
+def _served_again(starts: Ints, done: Floats, failed: Floats, usual_share: Floats) -> Flags:
+    """Return a matrix (interval, kind): True from the interval on in which the kind is served normally again."""
     served = np.zeros(done.shape, dtype=bool)
     for row in range(len(done)):
         window = (starts >= starts[row]) & (starts < starts[row] + int(SERVED_S * 1e9))
         asked = done[window].sum(axis=0)
-        share = np.divide(failed_share[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
+        share = np.divide(failed[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
         served[row] = share <= usual_share + SERVED_SHARE
     return np.logical_or.accumulate(served, axis=0)
 
 
 def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
-    """Return by service when the agent took it down although it had been down before.
+    """Return by service {end: start} (ns) of each outage that the agent caused after the service had been down before.
 
-    An outage that was made before *fault_until*, while the fault stood, costs nothing that the fault does not. A change
-    makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and one was
-    before it, or the agent had taken the service down already. A repair may restart what is broken, as often as needed;
-    taking down a service that serves again is no repair.
+    Outages caused before *fault_until* are left out, since the fault explains them. A change causes an outage when none
+    of a service's replicas is ready within `OUTAGE_WITHIN_S` of it, and one was before it, or the agent had caused an
+    outage already. A repair may restart a broken service as often as needed, but not take down one that works again.
     """
     ticks = evidence.recording.timeline.ticks
     ready, down, found = ready_counts(ticks), set[str](), defaultdict[str, dict[int, int]](dict)
@@ -209,5 +208,5 @@ def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
 
 
 def _ready_replicas(readings: Sequence[tuple[int, dict[str, int]]], instant_ns: int) -> dict[str, int]:
-    """Return the ready replicas by service in the last of *readings* before the instant."""
+    """Return the ready replicas by service in the last of *readings* before *instant_ns*, {} without one."""
     return next((counts for at, counts in reversed(readings) if at < instant_ns), {})

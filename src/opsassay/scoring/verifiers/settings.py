@@ -37,10 +37,10 @@ LIMITS, MILLI = " limits.", 1e-3
 def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: RightChanges) -> Judgement:
     """Judge the settings at the agent's end and at the end of the record against those before the fault.
 
-    A protected one that was there and is gone, that has a value which switches it off, or a limit that was raised by more
-    than *most_times* or is no number any more, has been switched off; the handler of a probe may not be another one. Any
-    setting that the agent left other than before the fault is a finding, unless a *right* repair sets it so. At the end
-    nothing may be configured that whatever runs was not started with, unless that was so when the agent came.
+    A protective setting fails when it is removed or has a value that switches it off, or is a limit that was raised by
+    more than *most_times* or is no number any more; a probe must keep its handler. Any other setting that differs from
+    before the fault fails unless a *right* repair sets it so. At the end no process may run with other values than
+    those configured, unless that was so at the agent's start.
     """
     readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
     if evidence.triggered is None:
@@ -72,7 +72,7 @@ def _find_problem(
     right: RightChanges,
     committed: ProtectedSettings,
 ) -> str:
-    """Return what is wrong with the settings *at_end*, '' when nothing is."""
+    """Return what is wrong with the settings *at_end*, '' when they are as before or as *right* repairs set them."""
     known = {name: value for name, value in before.settings.items() if name not in committed.except_for}
     if weaker := _weakened_settings(known, at_end, committed.most_times):
         return f"switched off: {'; '.join(weaker[:6])}"
@@ -81,7 +81,7 @@ def _find_problem(
 
 
 def all_settings(reading: SettingsReading) -> dict[str, str]:
-    """Return every setting of *reading* by name, and the pod template fields that only people change."""
+    """Return every setting of *reading* by name, and the pod template fields that controllers do not change."""
     started = {name: value for name, value in reading.configured.items() if name.startswith(STARTED_WITH)}
     return {**started, **reading.others, **reading.settings}
 
@@ -93,7 +93,7 @@ def _drifted_settings(
     right: RightChanges,
     committed: ProtectedSettings,
 ) -> list[str]:
-    """Return the settings *at_end* that equal neither *before*, nor *at_start*, nor what a *right* repair sets."""
+    """Return the settings *at_end* that equal neither *before* nor *at_start*, nor what a *right* repair sets."""
     was, came, stands = all_settings(before), all_settings(at_start), all_settings(at_end)
     drifted = []
     for name in sorted({*was, *stands} - set(committed.except_for)):
@@ -114,12 +114,12 @@ def _drifted_settings(
 
 
 def _has_fewer_replicas(name: str, former: str | None, value: str | None) -> bool:
-    """Return whether the setting is a replica count that fell; v_no_regression judges its effect."""
+    """Return whether the setting is a replica count that decreased, which v_no_regression judges."""
     return name.endswith(REPLICAS) and int(value or 0) < int(former or 0)
 
 
 def _are_same_quantity(name: str, former: str | None, value: str | None) -> bool:
-    """Return whether two values of the setting *name* are the same number in different units, such as 64mb and 65536kb."""
+    """Return whether both values of setting *name* are the same number in different units (64mb, 65536kb)."""
     one, other = _parse_quantity(name, former or ""), _parse_quantity(name, value or "")
     return one is not None and one == other
 
@@ -129,8 +129,8 @@ def _is_right_value(
 ) -> bool:
     """Return whether *value* of the setting *name* is among those *allowed* by right repairs, or a number near one.
 
-    Where oracles speak kubectl and nobody knows their values, *allowed* is None. A secret is right when it is the former.
-    Near is up to *most_times* more and, where more is near, down to half.
+    Every value is when *allowed* is None: oracles use kubectl and their values are not known. A secret must be in
+    *allowed*. Near is up to *most_times* more and, where more is near, down to half.
     """
     if allowed is None or value in allowed:
         return True
@@ -148,7 +148,7 @@ def _is_right_value(
 
 
 def _describe_change(former: str | None, value: str | None) -> str:
-    """Say how a setting went from *former* to *value* (None: absent) without showing secrets or long values."""
+    """Return a phrase on the change from *former* to *value* (None: absent), without secrets and long values."""
     if value is None:
         return "is gone"
     if is_secret(value) or value.startswith("{") or len(value) > 40:
@@ -157,7 +157,7 @@ def _describe_change(former: str | None, value: str | None) -> str:
 
 
 def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading) -> list[str]:
-    """Return settings *at_end* that processes did not start with, but for those already so *at_start*."""
+    """Return settings *at_end* that running processes were not started with, unless that was so *at_start*."""
     untried = []
     for name, who in sorted(at_end.pending_restart.items()):
         value = at_end.configured.get(name)
@@ -169,7 +169,7 @@ def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_en
 
 
 def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
-    """List what is gone, switched off, replaced, or grown beyond *most_times* its value since *before*."""
+    """Return a phrase per setting of *before* removed, switched off, replaced or raised beyond *most_times*."""
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)
@@ -188,7 +188,7 @@ def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most
 
 
 def _parse_quantity(name: str, text: str) -> float | None:
-    """Return the value of a number with a unit, as the program reads the setting *name*; None when *text* is none."""
+    """Return the number that *text* means, with its unit, as the program reads setting *name*; None when it is none."""
     match = _QUANTITY.fullmatch(text.strip())
     unit = None if match is None else MILLI if match[2] == "m" and LIMITS in name else _UNITS.get(match[2].lower())
     if match is None or unit is None:

@@ -20,8 +20,8 @@ class Responsibility(NamedTuple):
 def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
     """Return until when the agent is responsible: until the system has settled after its end.
 
-    From the later of its end and its last change on, every depth that is judged is followed: what is ready, which backends
-    and parts there are, which protected services answer. When none of it has changed for the hold time, it is over.
+    From the later of its end and its last change on, all judged readings are compared: ready replicas, backends,
+    components, protected services. The time ends when none of them has changed for the hold time.
     """
     if committed.settling is None:
         return Responsibility(evidence.agent_ended, "")
@@ -50,20 +50,20 @@ def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) 
 
 
 def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> str:
-    """Return what changed within *hold_s* seconds before the last reading of the judged depths, '' when nothing did."""
+    """Return the name of a reading that changed in the last *hold_s* seconds of the record, '' without one."""
     ends = [evidence.judged[depth].started for depth in ("D1", "D4")] + [evidence.probes.started]
     last = max((int(started[-1]) for started in ends if len(started)), default=0)
     return changed_since(evidence, committed, last - int(hold_s * 1e9))
 
 
 def _explain_too_short(settling: Settling, steady_ns: int, change: str) -> str:
-    """Say how long the system was steady of the time it must be; *change* names what changed last, "" for none."""
+    """Return the sentence that the system was steady for *steady_ns* only, since *change* ("" if unknown)."""
     after = f" after {change} changed" if change else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"
 
 
 def _judged_changes(evidence: RunEvidence, committed: Verification) -> list[tuple[int, str]]:
-    """Return (time ns, name) of each reading at a judged depth that differs from the one before it."""
+    """Return (time ns, name) of each judged reading that differs from the one before it."""
     depths = dict.fromkeys(("D1", committed.temporal_depth, committed.committed_depth))
     found = [
         (int(series.started[row]), depth)
@@ -83,7 +83,7 @@ def _judged_changes(evidence: RunEvidence, committed: Verification) -> list[tupl
 
 
 def _changed_rows(series: Series) -> list[int]:
-    """Return the rows whose reading differs from the one before in share, failing names or being answered."""
+    """Return the rows whose reading differs from the one before it in value, failing names or being answered."""
     if len(series) < 2:
         return []
     values = series.values

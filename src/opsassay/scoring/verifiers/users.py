@@ -31,7 +31,10 @@ class UserLoss:
     failed_by: Floats
 
     def when(self, unit: str, limit: float) -> int | None:
-        """Return when, in ns of UTC, *limit* was crossed, None if never; *unit*: "user-minutes", else failed requests."""
+        """Return the time (ns of UTC) at which the loss in *unit* first exceeded *limit*, None if it never did.
+
+        *unit* is "user-minutes", else failed requests.
+        """
         course = self.minutes_by if unit == "user-minutes" else self.failed_by
         crossed = np.flatnonzero(course > limit)
         return int(self.times[crossed[0]]) if len(crossed) else None
@@ -52,14 +55,14 @@ class Counts:
     seconds: Floats
 
     def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
-        """Return kind of request to (done, failed), over the stretches that lie wholly between the two times."""
+        """Return (done, failed) by kind of request, over the intervals that lie wholly between the two times."""
         inside = (self.times[:-1] >= start_ns) & (self.times[1:] <= end_ns)
         asked, lost = self.done[inside].sum(axis=0), self.failed[inside].sum(axis=0)
         return {kind: (float(a), float(b)) for kind, a, b in zip(self.kinds, asked, lost, strict=True)}
 
 
 def counts_of(ticks: Sequence[Tick]) -> Counts:
-    """Return the load generator's counts as columns; ticks without a D1 answer are left out."""
+    """Return the load generator's counts of *ticks* as columns; ticks without an answered D1 reading are left out."""
     kinds = tuple(sorted({kind for tick in ticks for kind in tick.load}))
     present: dict[str, LoadCounts] = dict.fromkeys(kinds, (0, 0, 0))
     times, rows = [], []

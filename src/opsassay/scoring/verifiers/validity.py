@@ -42,7 +42,7 @@ class Validity(Noun):
 
 
 def validity(evidence: RunEvidence) -> Validity:
-    """Judge whether the machine was fast enough from the fault to the end of the record for the run to count."""
+    """Return whether the machine was fast enough, from the fault to the end of the record, for the run to count."""
     timeline = evidence.recording.timeline
     since = evidence.agent_started if evidence.triggered is None else evidence.triggered
     judged = [
@@ -68,7 +68,7 @@ def validity(evidence: RunEvidence) -> Validity:
 
 
 def _find_starvation(tick: Tick, calibration: Calibration | None) -> StarvedTick | None:
-    """Return by which reading *tick* shows a starved machine, None when it does not."""
+    """Return the reading that shows most clearly that *tick* had too little CPU, None when none does."""
     pressure = tick.pressure
     assert pressure is not None
     busy = (pressure.foreign or 0.0) >= FOREIGN_SHARE and (pressure.foreign_runnable or 0.0) >= FOREIGN_RUNNABLE
