@@ -41,10 +41,10 @@ class Bound:
     def score(self, expectation: Expectation, service: str, services: Sequence[str]) -> BoundResult:
         """Return how well the query supports *expectation* for *service*, compared with the other *services*.
 
-        score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those
-        for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when it does not hold once
-        every number and time is a little larger, since then it has picked its rows, when there is no other service to
-        hold it against, or when the time was used up before it had been tried on all of them.
+        score = 1[it holds for the claimed service] * (1 - h / m), where m other services were tried and it holds for h
+        of them too (OpsAssay's own measure). It is 0 when the query may not be bound, when there is no other service to
+        compare with, when the time was used up before all were tried, and when it does not hold once every number and
+        time is a little larger, since it then selects particular rows.
         """
         controls = _pick_controls([name for name in services if name != service])
         if reason := self.statement.why_not_bound() or (

@@ -63,7 +63,7 @@ def evidence_metrics(
     - sql_exec = ok / all (Equation 9; a statement that gives no rows fails). A vacuous statement is not ok, unless the
       profile counts it as the public scorer does.
     - evidence_relevant: the share of items that are ok, not vacuous, and follow from a service that they are about.
-    - evidence_vacuous: the share of items in which no telemetry has a say, or that found nothing but zeros.
+    - evidence_vacuous: the share of items whose result does not depend on telemetry, or is all zeros.
     - evidence_bound: the mean score of items with an expectation; not applicable when there are none.
 
     All not applicable without evidence; failed when there are no tables to run it on or the worker cannot be kept

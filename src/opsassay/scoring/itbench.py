@@ -139,9 +139,9 @@ class ItbenchTruth:
     def group_of(self, name: str) -> str | None:
         """Return the id of the truth's group that the entity *name* belongs to, None when there is none.
 
-        Nearest is a group of that name, then one whose filter matches it as a whole, then one whose filter matches its
-        beginning; of several the one whose filter says most. Of the readings of *name* the likeliest of the nearest counts.
-        What no group has belongs to the workload that it is called after: a replica set to its deployment.
+        Best is a group of that name, then one whose filter matches the whole name, then one whose filter matches its
+        beginning; among equals the longest filter. Of several readings of *name* with equal matches the likeliest
+        counts. A name without a group belongs to its workload, such as a replica set to its deployment.
         """
         if name in self.truth.groups:
             return name

@@ -69,7 +69,7 @@ def failed(names: Iterable[str], reason: str) -> Metrics:
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
-    """Return F1 = 2 P R / (P + R), 0 when both parts are 0."""
+    """Return F1 = 2 P R / (P + R) of precision P and recall R, 0 when both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 

@@ -35,11 +35,11 @@ class Match:
 
 
 def true_roots(truth: Truth, profile: Profile) -> tuple[TrueRoot, ...]:
-    """Return the true root causes as claims are compared with them; none when nothing was broken.
+    """Return the true root causes in the form in which claims are compared with them; () when nothing was broken.
 
-    They are its faults; a network fault may be named at either end of its link, since the rule shows on both (G.1), and a
-    fault on a host at any service that runs there.
-    A truth without such a fault, as public data without fault types gives it, counts its root labels, of unknown kind.
+    They are the faults. A network fault may be named at either end of its link, since its effect shows on both (G.1),
+    and a fault on a host at any service that runs there. A truth without fault types, as in public data, has its root
+    labels, of unknown kind.
     """
     if affected := truth.affected():
         return tuple(
@@ -145,12 +145,12 @@ def outcome_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Pro
 
 
 def entity_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Profile) -> Metrics:
-    """Return precision_at_full_recall, in [0, 1]: the precision of the claimed services if no true root is missing, else 0.
+    """Return precision_at_full_recall, in [0, 1]: precision of claimed services if no true root is missing, else 0.
 
-    With r true roots, all of them named, and c distinct claimed services, the score is r / c. Kinds have no say in it, two
-    faults on one service are one root, and of the two ends of a network fault one is enough and the other is one too many.
-    Its mean over cases is the score of ITBench-AA ("average precision at full recall": Artificial Analysis and IBM, launch
-    article of 28 May 2026), which has Kubernetes entities where services stand here.
+    With r true roots, all of them named, and c distinct claimed services, the score is r / c. Fault kinds are ignored,
+    two faults on one service are one root, and of the two ends of a network fault one is enough and the other is one
+    too many. Its mean over cases is the score of ITBench-AA ("average precision at full recall": Artificial Analysis
+    and IBM, launch article of 28 May 2026), which has Kubernetes entities in place of services.
     """
     if truth.broken is False:
         return metrics.not_applicable(metrics.ENTITIES, "nothing was broken")
@@ -169,7 +169,7 @@ def entity_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Prof
 def ranking_metrics(ranking: Sequence[RankedService], truth: Truth, profile: Profile) -> Metrics:
     """Return acc_at_1 and acc_at_3 (0 or 1): whether a true root is among the first k of the ranking, claimed or not.
 
-    This is the acc@k of leaderboards of methods; it knows no "nothing is wrong", so it says nothing where nothing was.
+    This is the acc@k of leaderboards of methods; not applicable where nothing was broken, which a ranking cannot say.
     """
     if truth.broken is False:
         return metrics.not_applicable(metrics.RANKING, "nothing was broken")

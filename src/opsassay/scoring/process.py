@@ -40,7 +40,7 @@ def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
 def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
     """Return the claimed cascade; its nodes are the claimed root causes and the ends of claimed edges.
 
-    An edge at a load generator goes as a whole, as G.2 says; the public scorer drops the edge but counts its other end.
+    An edge at a load generator is removed with both ends, as in G.2; the public scorer keeps its other end.
     """
     claimed = [(profile.service(e.source), profile.service(e.target)) for e in diagnosis.propagation]
     edges = _drop_loops_and_load(claimed, profile)
@@ -79,7 +79,7 @@ def path_metrics(
     ground every answer that names such a root and explains nothing, so it counts only where nothing is left to explain:
     when no alarm is raised beyond the true root services. (The public scorer counts it always: ``compat``.)
 
-    Who claims every edge has claimed every path, so a path counts only where most of the edges that can be reached from
+    An answer with every edge has every path, so a path counts only where most of the edges that can be reached from
     the root lie along the verified cascade, by however many steps (not in the profiles that count any number of services).
     """
     alarms = {profile.service(name) for name in graph.alarm_services()}

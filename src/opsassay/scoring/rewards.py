@@ -43,8 +43,8 @@ def step_rewards(
 ) -> tuple[StepReward, ...]:
     """Return the reward of every step of *trace*, in order.
 
-    - edges: of the edges of *cascade*, the share whose two ends had been looked at after this step and not before; of its
-      services where it has no edge. Looked at is a service of *services* that an answered call names.
+    - edges: of the edges of *cascade*, the share whose two ends had been queried after this step and not before; of its
+      services where it has no edge. Queried is a service of *services* that an answered call names.
     - evidence: of the statements in *evidence*, the share that are relevant and that an answered call of this step ran
       first, word for word; those that no step ran belong to the last one.
     - answer: *edge_f1* of the answer, at the last step; 0 where there is none.

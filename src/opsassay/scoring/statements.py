@@ -65,10 +65,10 @@ class Statement:
     def why_not_bound(self) -> str:
         """Return why this cannot serve as bound evidence, '' when it can.
 
-        It must name its service by ``$service`` alone, compared with a name column of telemetry, so that what holds for
-        the claimed service can be tried on others; it looks at rows of telemetry and nothing else; ``$period`` is
-        compared with the literal that stands beside the rows of a period; both periods are asked the same; and there is
-        no CASE to hide a name in.
+        It must name its service by ``$service`` alone, compared with a name column of telemetry, so that it can be
+        tried on other services; it must read telemetry only; ``$period`` must be compared with the literal next to the
+        rows of a period; the query must be the same for both periods; and it must have no CASE, which could hide a
+        name.
         """
         outermost = [query for query in self._own_lineage.queries if query.is_outermost]
         names = {node["identifier"] for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER"}

@@ -127,7 +127,7 @@ def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int)
     """Return the cascade *edges* (cause, effect) as chains of names from a root to a leaf; at most *at_most*.
 
     Cycles are contracted: entities of one cycle follow each other by name within a chain. A root without an edge is a
-    chain of its own; where no root is given, the nodes that nothing causes are.
+    chain of its own; without *roots*, chains start at nodes without a cause.
     """
     graph, index = _build_graph(edges, roots)
     parts = [sorted(graph[node] for node in part) for part in rustworkx.strongly_connected_components(graph)]

@@ -61,9 +61,9 @@ def trajectory_metrics(
 
 
 def tool_failures(calls: Iterable[ToolCall]) -> Counter[str]:
-    """Return how many *calls* failed ("invalid": unknown tool or arguments, "syntax", "other") and were "repeated".
+    """Return how many *calls* failed ("invalid": unknown tool or arguments, "syntax", "other") or are "repeated".
 
-    Repeated is a call that equals an earlier one word for word.
+    A repeated call equals an earlier one in tool and arguments.
     """
     found: Counter[str] = Counter()
     seen: set[str] = set()

@@ -29,11 +29,11 @@ from opsassay.telemetry.sql import LockedSql
 def level_metrics(
     claims: Sequence[RootCauseClaim], truth: Truth, annotation: Annotation | None, profile: Profile
 ) -> Metrics:
-    """Return component_match: the share right of the claims that name a component below the service.
+    """Return component_match: the share that are right of the claims that name a component below the service.
 
-    Right is one whose component is a true one of that level at a root that its service names too. The truth's own labels
-    count, and those of the *annotation*. Not applicable to claims at a level that no label has, and to answers that stay
-    at the service; the level of services is always graded, by the other metrics.
+    A claim is right if it names a service of a true root and, at its own level (pod, ...), a true component there, by
+    the labels of the truth or of *annotation*. Not applicable to claims at a level that no label has, and to answers
+    that name services only, which the other metrics grade.
     """
     finer = [claim for claim in claims if claim.level != "service"]
     if not finer or truth.broken is False:
@@ -81,7 +81,7 @@ def grade(
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
     - A void case (`void_reason`): what compares with the truth, and what packages add, is not applicable.
-    - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
+    - A run that did not end with an answer: failed, with the reason, except metrics that the case does not ask for.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
     - *sql* None: metrics of evidence failed, unless the answer gives none.
     - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called

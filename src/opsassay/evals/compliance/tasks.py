@@ -162,7 +162,7 @@ class ComplianceTask(GeneratedTask):
 
     @property
     def task_info(self) -> Task:
-        """The public description of the task."""
+        """The description of the task that is published: id, goal, limits, oracles and digest."""
         from opsassay.evals.compliance.scripts.oracles import ORACLES
 
         return Task(

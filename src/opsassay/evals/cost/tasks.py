@@ -88,7 +88,7 @@ class CostTask(GeneratedTask):
 
     @property
     def task_info(self) -> Task:
-        """The public description of the task."""
+        """The description of the task that is published: id, goal, limits, oracles and digest."""
         return Task(
             id=self.id,
             domain=DOMAIN,

@@ -65,7 +65,7 @@ class IncidentPlan(Written):
 
 
 def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
-    """Return the MCP servers of a plan in *folder*; raises ConfigError for duplicate names, and as `external_agent`."""
+    """Return the MCP servers that *tools* declare; raises ConfigError for duplicate names, and as `external_agent`."""
     servers = [external_agent(folder / one.mcp) for one in tools]
     names = [one.name for one in servers]
     if twice := next((name for name in names if names.count(name) > 1), None):

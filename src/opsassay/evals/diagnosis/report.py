@@ -124,9 +124,9 @@ WHAT_IF = "what-if"
 
 
 def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
-    """Return *profile* with *changes* ``key=value`` (values as YAML) and a name that shows them.
+    """Return *profile* with *changes* ``key=value`` (values as YAML) and a name that lists them.
 
-    Without changes it is the profile itself. Raises NotFoundError for an unknown key, UserError for a wrong value.
+    Without changes it is *profile* itself. Raises NotFoundError for an unknown key, UserError for a wrong value.
     """
     given = layer_of(changes, "undirected=true")
     known = [name for name in Profile.model_fields if name != "name"]

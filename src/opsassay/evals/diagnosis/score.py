@@ -296,7 +296,7 @@ def _grade_case(
 
 
 def calm_items(cases: Iterable[Case]) -> frozenset[str]:
-    """Return the ids of those *cases* in which nothing was broken."""
+    """Return the ids of those *cases* whose truth says that nothing was broken."""
     return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
 
 

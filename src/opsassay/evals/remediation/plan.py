@@ -78,13 +78,13 @@ class TrialPlan(Written):
     @field_validator("settings")
     @classmethod
     def _read_commands(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings for commands and keep them as they are."""
+        """Return *settings* unchanged; raises ValueError if those of commands are invalid."""
         CommandSettings.model_validate(settings)
         return settings
 
     @model_validator(mode="after")
     def _refuse_repeats(self) -> Self:
-        """Raise ValueError for masks with windows, and for a field that names something twice."""
+        """Return the plan; raises ValueError for masks with time windows, and for duplicates in a field."""
         if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
@@ -98,7 +98,7 @@ class TrialPlan(Written):
 
 
 def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialRun, ...]]:
-    """Return the plan in the file at *path* and its cells; raises ConfigError."""
+    """Return the plan in the YAML file *path* and all its trials; raises ConfigError."""
     plan = load_yaml(path, TrialPlan)
     with naming(str(path)):
         return plan, cells_of(plan, path.parent)
@@ -107,9 +107,9 @@ def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialRun, ...]]:
 def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
     """Return every trial of *plan*, each once; scenario files are relative to *folder*.
 
-    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
-    commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
-    ConfigError, UserError.
+    A variant that would change nothing is left out: a scenario without an addendum has no prompt `constrained`, one
+    that commits no probe but the last has one probe variant, and one without telemetry has no mask. Raises
+    NotFoundError, ConfigError, UserError.
     """
     scenarios = scenarios_named(plan.scenarios, folder)
     jobs = (
@@ -144,13 +144,13 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
 
 
 def scenarios_named(selectors: Iterable[str], folder: Path = Path()) -> list[Scenario]:
-    """Return the scenarios that *selectors* name, as in a plan, each once; raises NotFoundError, ConfigError."""
+    """Return the scenarios of *selectors* (ids, groups, YAML files), each once; raises NotFoundError, ConfigError."""
     names = dict.fromkeys(name for word in selectors for name in (ALL[word]() if word in ALL else [word]))
     return [load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name) for name in names]
 
 
 def _list_arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
-    """Return the prompt arms that the scenario has text for; raises UserError when there is none."""
+    """Return the prompt variants of *plan* that *scenario* has a text for; raises UserError when there is none."""
     found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
     if not found:
         raise UserError(
@@ -161,24 +161,24 @@ def _list_arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
 
 
 def _list_probe_choices(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
-    """Return whether to run with and without probes; one choice for a scenario without probes."""
+    """Return the probe variants of *plan* (True: on); only one for a scenario without probes."""
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
 def _list_rollbacks(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
-    """Return whether the trials offer the tool `undo_last`; on a cluster kubectl has its own."""
+    """Return the variants of *plan* with (True) and without the tool `undo_last`; only False on a cluster."""
     return plan.rollback if scenario.environment.substrate == "local" else (False,)
 
 
 def _list_noises(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
-    """Return whether the trials have background noise; raises RefusedError where none can be made."""
+    """Return the variants of *plan* with (True) and without background noise; raises RefusedError if impossible."""
     if any(plan.noise):
         require_bystanders(system_of(scenario), scenario)
     return plan.noise
 
 
 def _require_copy(job: TrialRun) -> None:
-    """Raise RefusedError where *job* is to recommend and nothing can carry a plan out on a copy."""
+    """Raise RefusedError when *job* asks for a recommended plan and no copy of its system can carry that out."""
     if not job.recommend:
         return
     scenario, why = job.scenario, ""
@@ -193,13 +193,13 @@ def _require_copy(job: TrialRun) -> None:
 
 
 def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
-    """Return the telemetry masks; only the empty one when the services send no telemetry."""
+    """Return the telemetry masks of *plan*; only the empty one when the services send no telemetry."""
     silent = scenario.cluster is not None and scenario.cluster.silent
     return (Mask(),) if silent else plan.masks
 
 
 def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
-    """Return the agents of the plan for this scenario, patterns of oracles and controls spelled out, each once."""
+    """Return the agents of *plan*, each once; ``oracle:*`` becomes the scenario's oracles, the same for controls."""
     found: list[TrialAgent] = []
     for agent in plan.agents:
         if agent.name == EVERY_CONTROL:
@@ -214,7 +214,7 @@ def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
 
 
 def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent:
-    """Return *agent* with *settings* as defaults below its own, if external; raises ValidationError."""
+    """Return *agent* with *settings* as defaults, its own win; only external agents. Raises ValidationError."""
     if not settings or not agent.is_outside:
         return agent
     return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})
@@ -224,7 +224,7 @@ PERFORMED_ON = ("local", "kubernetes")
 
 
 def require_sound(jobs: Sequence[TrialRun]) -> None:
-    """Raise UserError for the first of *jobs* with an unknown system or an agent that cannot start."""
+    """Raise UserError if one of *jobs* has an unknown system or an agent that cannot start here."""
     for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
         if (substrate := scenario.environment.substrate) not in PERFORMED_ON:
             raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(PERFORMED_ON)} are performed here.")
@@ -234,7 +234,7 @@ def require_sound(jobs: Sequence[TrialRun]) -> None:
 
 
 def _require_agent(agent: TrialAgent) -> None:
-    """Raise UserError when the agent lacks a model, a package or a sandbox."""
+    """Raise UserError when the agent's model, package or required sandbox is not available here."""
     asks_model = not agent.is_outside
     if agent.is_outside:
         outside = agent.outside()

@@ -137,7 +137,7 @@ def _system_of(scenario: Scenario) -> System | None:
 
 
 def require_trials(root: Path) -> Path:
-    """Return *root*; raises UserError when it is no store of trials."""
+    """Return *root*; raises UserError when it is no store, or has no trials."""
     if not (root / SCENARIOS).is_dir():
         raise UserError(f"{root} holds no trials; `opsassay run trials PLAN -o {root}` writes them.")
     return root

@@ -57,7 +57,7 @@ class GeneratedTask(Artefact):
 
     @property
     def task_info(self) -> Task:
-        """The public description of the task."""
+        """The description of the task that is published: id, goal, limits, oracles and digest."""
         raise NotImplementedError
 
     def committed(self, *parts: str) -> str:

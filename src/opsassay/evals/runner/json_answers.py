@@ -98,7 +98,7 @@ class JsonRun(GeneratedRun[G, S]):
         return f"{WORK_INSIDE if sealed else work}/{ANSWER}"
 
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Accept the external agent's answer: submitted, else in the file, else printed; return why there is none."""
+        """Submit the agent's answer (by its tool, its file in *work* or its output); return why it has none or None."""
         if session.answer is not None:
             return None
         if not end.started or (end.limit is None and end.exit_code != 0):

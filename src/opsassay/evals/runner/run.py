@@ -115,12 +115,12 @@ def attempt(
 ) -> Path:
     """Run *solve* with the folder of a new attempt of *cell*, record how it ended, and return the folder.
 
-    The attempt is made under the lease of its cell; raises LeasedError while another worker holds it, LeaseLostError when
-    it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *repeat*
-    asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. A LeftByAgentError out of *solve*, and an
-    outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception out of *solve* is
-    ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the
-    whole was *given_up*, since it was killed for that.
+    The attempt is made under the lease of its cell; raises LeasedError while another process holds it, LeaseLostError
+    when it was taken over before the end, so that there is no result. A cell with a result is not run again unless
+    *repeat*; an aborted one is, and one without a sandbox that *can_be_sealed* now. A LeftByAgentError from *solve*,
+    and an outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception from
+    *solve* is ours: the attempt is marked as aborted and the exception goes on. A solver without an answer when
+    *given_up* returns True is aborted too, since it was killed.
     """
     lease = take_lease(store.root, cell.hash, store.lease_times)
     try:

@@ -101,7 +101,7 @@ class Storm(GeneratedTask):
 
     @property
     def task_info(self) -> Task:
-        """The public description of the task."""
+        """The description of the task that is published: id, goal, oracles and digest."""
         return Task(
             id=self.id, domain=DOMAIN, name=self.name.replace("-", " "), task_class="prioritise", stratum=self.kind,
             description="an alert storm", system=self.system, goal=self.goal, oracles=ORACLES,

@@ -111,7 +111,7 @@ def conjunction(judgements: Iterable[Judgement]) -> Judgement:
 
 
 def hidden_failure(judgements: Iterable[Judgement]) -> bool:
-    """Return whether the outcome check passes while the conjunction of all checks fails."""
+    """Return whether V_outcome passes while the certificate fails."""
     found = tuple(judgements)
     outcome = next(j for j in found if j.predicate == "v_outcome")
     return outcome.passed and conjunction(found).failed

@@ -47,7 +47,7 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the final state at the committed depth; D3 needs a probe sent after the agent's last change."""
+    """Judge the final state at the committed depth (D1 to D4); D3 needs a probe sent after the agent's last change."""
     name, depth, raw = "v_depth", committed.committed_depth, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted(depth)
     if depth == "D3" and len(evidence.probes):

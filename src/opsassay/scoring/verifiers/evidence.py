@@ -261,7 +261,7 @@ def _build_series(observations: list[tuple[int, Observation]]) -> Series:
 
 
 def _collect_probes(ticks: Sequence[Tick]) -> Probes:
-    """Return all probes as columns, sorted by start and id."""
+    """Return all probes of *ticks* as columns, sorted by start and id."""
     found = [(tick.index, probe) for tick in ticks if tick.probes for probe in tick.probes]
     found.sort(key=lambda pair: (pair[1].started_ns, pair[1].id))
     return Probes(

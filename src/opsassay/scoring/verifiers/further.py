@@ -23,7 +23,7 @@ BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
 
 
 def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
-    """Judge whether the ready replicas are spread over hosts at the end as committed."""
+    """Judge whether, at the end, the ready replicas are spread over hosts as the scenario committed."""
     name = "v_placement"
     final = _final_entities(evidence)
     if isinstance(final, str):

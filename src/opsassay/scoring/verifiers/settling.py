@@ -45,7 +45,7 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
 
 
 def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) -> str:
-    """Return the name of the first judged reading that differs from its predecessor since *time_ns*, '' without one."""
+    """Return the name of the first judged reading since *time_ns* that differs from the one before, '' without one."""
     return ", ".join(dict.fromkeys(name for at_ns, name in _judged_changes(evidence, committed) if at_ns >= time_ns))
 
 

@@ -31,10 +31,7 @@ class UserLoss:
     failed_by: Floats
 
     def when(self, unit: str, limit: float) -> int | None:
-        """Return the time (ns of UTC) at which the loss in *unit* first exceeded *limit*, None if it never did.
-
-        *unit* is "user-minutes", else failed requests.
-        """
+        """Return the time (ns) when *limit* was exceeded or None; *unit*: "user-minutes", else failed requests."""
         course = self.minutes_by if unit == "user-minutes" else self.failed_by
         crossed = np.flatnonzero(course > limit)
         return int(self.times[crossed[0]]) if len(crossed) else None

@@ -65,7 +65,7 @@ class ComplianceControl(Written):
         return f"{shared}\nviolates if {{\n{body}\n}}\n"
 
     def check(self) -> dict[str, Any]:
-        """Return the ``validate`` block of the Kyverno policy that enforces the control."""
+        """Return the ``validate`` block of the Kyverno policy that enforces the control, as a map."""
         if self.validate_ is not None:
             return self.validate_
         each = [self.pattern]
@@ -73,7 +73,7 @@ class ComplianceControl(Written):
         return {"pattern": {"spec": spec}}
 
     def policy(self, name: str, **overrides: Any) -> dict[str, Any]:
-        """Return the Kyverno policy *name* that enforces the control; *overrides* replace fields of its rule."""
+        """Return a Kyverno policy called *name* that enforces the control; *overrides* replace fields of its rule."""
         rule = {
             "name": "check",
             "match": {"any": [{"resources": {"kinds": list(self.kinds)}}]},

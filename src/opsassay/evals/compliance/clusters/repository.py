@@ -24,7 +24,7 @@ class _Plain(yaml.SafeDumper):
     """Writes everything out: what is judged has no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True: YAML is written without aliases."""
+        """Return True, so that YAML is written without anchors and aliases."""
         del data
         return True
 

@@ -49,10 +49,10 @@ def scripts(
     sshd: str,
     ubuntu: bool,
 ) -> dict[str, str]:
-    """Return the shell scripts that stand for a host's commands, by name, as on Ubuntu (*ubuntu*) or RHEL.
+    """Return shell scripts that imitate a host's commands, by name, as on Ubuntu (*ubuntu*) or RHEL.
 
-    *units* are (enabled, active) by name, *packages* versions, *mounts* rows of target, source, type and options, *modules*
-    those that are loaded, *modprobe* all lines about modules, *sshd* what ``sshd -T`` prints.
+    *units* are (enabled, active) by name, *packages* versions by name, *mounts* rows of target, source, type and
+    options, *modules* the loaded ones, *modprobe* all lines of its configuration, *sshd* the output of ``sshd -T``.
     """
     installed = _format_table(packages.items())
     loaded = "Module                  Size  Used by\n" + "\n".join(f"{name} 65536 0" for name in modules)

@@ -75,7 +75,7 @@ def find_bypass(
 def _find_way_past(
     policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], parts: tuple[Path, ...]
 ) -> str | None:
-    """Return how *resource*, which violates in *parts*, gets past *rule*; "" if never refused, None if it cannot."""
+    """Return how *resource*, violating in *parts*, gets past *rule*; "" if it is never refused, None if it cannot."""
     name = f"{policy.name}: {rule.name}"
     if _passes_rule(policy, rule, resource, _Request()) is not False:
         return ""
@@ -100,7 +100,7 @@ def _reverse_lists(value: Any) -> Any:
 
 
 def _label_of_object(resource: Mapping[str, Any]) -> str:
-    """Return "Kind/name"."""
+    """Return the object's "Kind/name" for messages."""
     return f"{resource.get('kind')}/{value_at(resource, 'metadata', 'name')}"
 
 

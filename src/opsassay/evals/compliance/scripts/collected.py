@@ -46,7 +46,7 @@ def _make_constant_play(value: str) -> Play:
 
 
 def _collector_of_script(task: ComplianceTask, script: str) -> str:
-    """Return a collector that runs only *script* and queries nothing."""
+    """Return the text of a collector that only runs the shell lines *script* and queries nothing."""
     if task.task_class != ANSIBLE:
         return f"#!/bin/bash\n{script}\n"
     return f"- hosts: target\n  gather_facts: false\n  tasks:\n    - ansible.builtin.shell: |\n        {script}\n"

@@ -53,7 +53,7 @@ class OwnAnomalies(AnomalyTask):
 
     @property
     def stratum(self) -> Literal["medium"]:
-        """The difficulty of the task."""
+        """The difficulty of the task, always "medium"."""
         return "medium"
 
     @property

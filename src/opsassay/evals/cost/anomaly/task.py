@@ -46,7 +46,7 @@ class AnomalyTask:
 
     @property
     def about(self) -> str:
-        """A short description for lists of tasks."""
+        """A phrase on what the task covers, for lists of tasks."""
         return _ABOUT[self.name][1]
 
     @property

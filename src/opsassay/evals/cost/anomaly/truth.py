@@ -61,7 +61,7 @@ def series(
 
 
 def true_anomalies(data: CostData, name: str) -> tuple[TrueAnomaly, ...]:
-    """Return the anomalies planted into the area *name*, by time."""
+    """Return the anomalies that *data* has planted in the area *name*, sorted by time."""
     area, world = AREAS[name], data.world
     step = timedelta(days=1) if area.daily else timedelta(hours=1)
     costs = {(time, slice_): cost for time, slice_, cost in series(data.tables, area).rows()}

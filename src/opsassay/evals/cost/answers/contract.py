@@ -42,7 +42,7 @@ def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def read_rows(answer: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """Return the rows of an answer to a question, each with exactly *fields*; raises AnswerError."""
+    """Return the rows of *answer*, each with exactly *fields* and values of their kinds; raises AnswerError."""
     rows = _list_of(answer, "rows")
     expected = [one.name for one in fields]
     seen = set()

@@ -114,7 +114,7 @@ PEAK_RATIO = template("peak-ratio", _peak_terms, _peak_frame)
 
 
 def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per application the variance of its daily cost, in USD squared."""
+    """Return per application the variance of its daily cost over the window, in USD squared."""
     days = (terms.last - terms.first).days + 1
     return [
         {"application": name, "variance": (

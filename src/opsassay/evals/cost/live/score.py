@@ -54,7 +54,7 @@ class CostOptimum(Artefact):
 
     @property
     def hourly_usd(self) -> float:
-        """The hourly cost of CPU and memory together, USD."""
+        """The cost of CPU and memory together, USD an hour."""
         return self.cpu_usd + self.memory_usd
 
 

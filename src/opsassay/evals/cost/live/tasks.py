@@ -76,7 +76,7 @@ class LiveCostTask(Written):
 
     @model_validator(mode="after")
     def _fits_the_system(self) -> Self:
-        """Raise ValueError unless costs and oracles name the services and oracles of the scenario."""
+        """Return the task; raises ValueError if its costs or oracles do not match those of the scenario."""
         services = set(system_of(self.scenario).services)
         for where, given in (("requests", self.cost.requests), ("demand", self.cost.demand)):
             if set(given) != services:
@@ -101,7 +101,7 @@ def optimum_file(name: str) -> Path:
 
 @cache
 def live_task(name: str) -> LiveCostTask:
-    """Return the live task *name*; raises NotFoundError, ConfigError."""
+    """Return the packaged live cost task *name*; raises NotFoundError, ConfigError."""
     if name not in TASKS:
         raise NotFoundError("live cost task", name, TASKS)
     files = [LIVE / f"{one}.yaml" for one in dict.fromkeys((name.removesuffix(ON_KUBERNETES), name))]

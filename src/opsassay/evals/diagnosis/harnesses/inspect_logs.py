@@ -67,8 +67,9 @@ def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
 def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Store every sample of an inspect_ai log of our task at *source* as a run in the store *out*, with its trace.
 
-    What is there already is skipped. The runs are *unsealed*, since they were not run by us, so they are graded and not
-    ranked. A sample of another task is reported, and the rest goes on. Raises DatapackError for what is no log.
+    Samples that are stored already are skipped. The runs have the isolation *unsealed*, since we did not run them, so
+    they are graded and not ranked. *on_case* is called for each sample; one of another task is reported, and the rest
+    goes on. Raises DatapackError when *source* is no log.
     """
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
     store = RunStore(out)
@@ -138,7 +139,7 @@ class LoggedSample:
 
 
 def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
-    """Yield the samples of the log *payload*; raises DatapackError when it is no log."""
+    """Yield the samples of the inspect_ai log *payload* from *source*; raises DatapackError when it is no log."""
     samples = payload.get("samples") if isinstance(payload, dict) and isinstance(payload.get("eval"), dict) else None
     if not isinstance(samples, list) or not samples:
         raise DatapackError(f"{source} is no log of inspect_ai with samples; give the .eval file of a run that ended.")

@@ -101,7 +101,7 @@ class Ranges:
 
 
 def read_ranges(paths: Sequence[Path]) -> Ranges:
-    """Return the series in the Prometheus answers at *paths*; raises DatapackError naming file, line or series."""
+    """Return the series in the Prometheus range query responses *paths*; raises DatapackError naming file or series."""
     found: dict[str, list[tuple[Mapping[str, str], Samples]]] = defaultdict(list)
     for path in paths:
         for metric, labels, samples in _read_series(path):

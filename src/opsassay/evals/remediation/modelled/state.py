@@ -69,7 +69,7 @@ class ModelledSystem:
                          for name, spec in system.services.items()}  # fmt: skip
 
     def copied(self) -> ModelledSystem:
-        """Return an independent copy of the state."""
+        """Return a deep enough copy that changes to it leave this state as it is."""
         other = copy.copy(self)
         for name in ("settings", "stores", "hosts", "replicas"):
             setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
@@ -77,9 +77,9 @@ class ModelledSystem:
         return other
 
     def started(self, service: str, release: str, now: int) -> Process:
-        """Return the process that results from starting *service* at *now*, s.
+        """Return the process that *service* runs after a start at second *now* of the model.
 
-        It crashes when it cannot run with its settings, or its database refuses its password; without one it is let in.
+        It crashes when its settings are invalid or its database refuses its password; without a password it is let in.
         """
         values, spec = dict(self.settings[service]), self.system.services[service]
         settings = Settings(values)
@@ -93,7 +93,7 @@ class ModelledSystem:
         return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)
 
     def after_next_start(self, now: int) -> ModelledSystem:
-        """Return the state after a restart of every replica at *now* with the configured settings."""
+        """Return the state if all replicas restarted at second *now* with the configured settings."""
         other = self.copied()
         other.replicas = {
             name: [self.started(name, one.release, now) for one in replicas] for name, replicas in self.replicas.items()
@@ -101,7 +101,7 @@ class ModelledSystem:
         return other
 
     def items(self) -> dict[str, str]:
-        """Return everything changeable by name: settings, records, rules, replicas, releases."""
+        """Return the value by name of all that agents can change: settings, records, rules, replicas, releases."""
         owners = {**self.settings, **self.stores, **self.hosts, "names": self.records}
         found = {f"{owner} {key}": value for owner, values in owners.items() for key, value in values.items()}
         found |= {f"{service} firewall {rule}": client for rule, (service, client) in self.rules.items()}
@@ -113,7 +113,7 @@ class ModelledSystem:
     # --- who fails ------------------------------------------------------------------------------------------------
 
     def is_broken(self, service: str, process: Process, now: int) -> bool:
-        """Return whether the running *process* of *service* fails its requests at *now*."""
+        """Return whether the running *process* of *service* fails its requests at second *now*."""
         own, values, hooks = self.system.services[service], process.settings, process.hooks
         age, ages = now - process.started, self._token_ages(service)
         return (
@@ -127,16 +127,16 @@ class ModelledSystem:
         )
 
     def _token_ages(self, service: str) -> list[float]:
-        """Return the longest valid age of the service's tokens at each callee that checks tokens."""
+        """Return the maximum token age (s) of each callee of *service* that checks its tokens."""
         called = (one for callee in self._callees[service] for one in self.replicas[callee][:1])
         return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return the share of failing requests of each service that fails by itself; *down* are stopped replicas."""
+        """Return the failing share (0 to 1) by component that fails by itself; *down* are stopped replicas."""
         return dict(self._origins_of_failure(now, down))
 
     def _origins_of_failure(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
-        """Yield (name, failing share from 0 to 1) of what fails by itself at second *now*."""
+        """Yield (component, failing share from 0 to 1) for each that fails by itself at second *now*."""
         for name, replicas in self.replicas.items():
             ready = [one for n, one in enumerate(replicas) if not one.crashes and f"{name}-{n}" not in down]
             share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
@@ -151,12 +151,12 @@ class ModelledSystem:
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
 
     def throws_out(self, store: str) -> bool:
-        """Return whether *store* makes room by throwing out what it was built to keep."""
+        """Return whether *store* evicts data for lack of memory although its original policy was to keep them."""
         built, values = self.system.stores[store].config, self.stores[store]
         return _is_too_small(values) and values.get(POLICY, KEEPS) != KEEPS == built.get(POLICY, KEEPS)
 
     def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return the share of failing requests by service at *now*, by its own failure or one it calls."""
+        """Return the failing share (0 to 1) by service at second *now*: its own, or that of a service it calls."""
         found: dict[str, float] = {}
         for origin, share in self._origins_of_failure(now, down):
             if origin not in self._reached:
@@ -167,19 +167,19 @@ class ModelledSystem:
         return found
 
     def strained(self) -> set[str]:
-        """Return the services whose features use up a process's resources."""
+        """Return the services with a feature switched on that uses up CPU, memory or the like."""
         strains = STRAINS.keys() - {OPENING}
         return {name for name, replicas in self.replicas.items() for one in replicas
                 if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
 
 
 def _is_too_small(values: dict[str, str]) -> bool:
-    """Return whether a store with the settings *values* has no room for what it is to hold."""
+    """Return whether a store with the settings *values* has less memory than its data need."""
     return 0 < size_of(values.get("maxmemory", "0")) < LEAST_CACHE
 
 
 def size_of(text: str) -> float:
-    """Return the bytes that *text* stands for in a cache's setting; 0, no limit, when it is invalid."""
+    """Return the bytes that the text of a cache's memory setting means, 0 (no limit) when it is invalid."""
     number, unit = text.strip().lower(), 1
     for suffix, size in _SIZES.items():
         if number.endswith(suffix):

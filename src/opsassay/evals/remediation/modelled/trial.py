@@ -55,7 +55,7 @@ REPORTS = "http://archive:8080"
 
 
 def refusal(scenario: Scenario) -> str:
-    """Return why *scenario* cannot be simulated on the model, '' when it can."""
+    """Return why *scenario* cannot be simulated on this model, '' when it can."""
     if scenario.environment.substrate != "local":
         return f"it happens on {scenario.environment.substrate}"
     system = system_of(scenario)
@@ -69,7 +69,7 @@ def refusal(scenario: Scenario) -> str:
 
 
 def clock_ns(seconds: float) -> int:
-    """Return *seconds* of the model's clock in ns."""
+    """Return *seconds* since the start of the simulation as ns of the simulated clock."""
     return int(BEGAN_NS + seconds * NS)
 
 
@@ -99,7 +99,7 @@ class ModelledTrial:
         self._known: dict[str, Entity] = {}
 
     def play(self, script: Script) -> RunRecording:
-        """Simulate the trial with *script* and return its recording; raises UserError for a refused step."""
+        """Simulate the trial with *script* as the agent; return its recording. Raises UserError for a refused step."""
         self._trigger_fault()
         leaves = isinstance(script, ControlScript) and script.leaves
         for number, step in enumerate(script.steps):
@@ -123,7 +123,7 @@ class ModelledTrial:
         )  # fmt: skip
 
     def _trigger_fault(self) -> None:
-        """Run the healthy system, apply the trigger, and wait for the alerts."""
+        """Simulate the healthy system, apply the trigger, and simulate until the alerts fire."""
         self._mark_phase("deployed")
         self._wait_seconds(WARMUP_S)
         self._mark_phase("baseline")
@@ -140,12 +140,12 @@ class ModelledTrial:
         self.agent_started, self.found = self.now, self.state.copied()
 
     def _end_agent(self) -> None:
-        """Note that the agent ends now."""
+        """Record that the agent ends at the present second."""
         self._mark_phase("agent_ended")
         self.agent_ended = self.now
 
     def _carry_out(self, step: OracleStep) -> None:
-        """Carry out *step*, and record the action if it changes something."""
+        """Carry out *step* of the script, and record the action if it changes something."""
         if step.verb is None or step.verb in LOOKS | {REPORT}:
             return
         if step.verb == "wait":
@@ -159,17 +159,18 @@ class ModelledTrial:
             )  # fmt: skip
 
     def _mark_phase(self, phase: PhaseName) -> None:
-        """Note that *phase* begins, a tenth of a second before the present second."""
+        """Record that *phase* began 0.1 s before the present second."""
         self._phases.append(Phase(phase=phase, time_ns=clock_ns(self.now) - NS // 10))
 
     def _wait_seconds(self, seconds: int) -> None:
+        """Simulate *seconds* seconds."""
         for _ in range(seconds):
             self.second()
 
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> set[str]:
-        """Carry out *verb*; return the entities that it touched. Raises UserError for what the system refuses."""
+        """Carry out the tool call *verb*; return the names of what it touched. Raises UserError if it is refused."""
         known: dict[str, Callable[..., set[str]]] = {
             "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart_target,
             "scale": self._scale_service, "release": self._release_version, "firewall add": self._firewall_add,
@@ -181,7 +182,7 @@ class ModelledTrial:
         return known[verb](**arguments)
 
     def _config_set(self, target: str, key: str, value: str) -> set[str]:
-        """Set a setting of a service, store, host or name record; return the names that are touched."""
+        """Set a setting of a service, store or host, or a DNS record; return the name that is touched."""
         state = self.state
         if target == NAMES:
             state.records[self._require_service(key)] = self._require_service(value)
@@ -201,7 +202,7 @@ class ModelledTrial:
         return {target}
 
     def _config_unset(self, target: str, key: str) -> set[str]:
-        """Remove a service's setting or a name record; return the names that are touched."""
+        """Remove a setting of a service, or a DNS record; return the name that is touched."""
         settings = self.state.records if target == NAMES else self.state.settings[self._require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)
@@ -209,7 +210,7 @@ class ModelledTrial:
         return {target}
 
     def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
-        """Restart a store, a service, one replica of it or "all"; return the names that are touched."""
+        """Restart a store, a service, one *replica* of it or "all"; return the names that are touched."""
         if target in self.state.stores:
             self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
             for _ in range(RESTART_S):
@@ -224,7 +225,7 @@ class ModelledTrial:
     def _release_version(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> set[str]:
-        """Give the service's replicas that version; return the names that are touched."""
+        """Deploy *version* to all replicas of *service*, or to one; return the names that are touched."""
         versions = self.system.services[self._require_service(service)].versions()
         if version not in versions:
             raise NotFoundError(f"release of {service}", version, versions)
@@ -235,7 +236,7 @@ class ModelledTrial:
         return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
 
     def _redeploy(self, pods: Sequence[tuple[str, int]], *, rolling: bool) -> set[str]:
-        """Restart *pods*, at once or one by one until one fails to become ready; return the restarted ones."""
+        """Restart *pods* (service, replica), at once or one by one until one crashes; return those restarted."""
         done = set[str]()
         for group in [[pod] for pod in pods] if rolling else [list(pods)] if pods else []:
             for name, number in group:
@@ -250,7 +251,7 @@ class ModelledTrial:
         return done
 
     def _scale_service(self, service: str, replicas: int) -> set[str]:
-        """Start or stop replicas at the end of the list; return the names that are touched."""
+        """Add or remove the last replicas until there are *replicas*; return the names that are touched."""
         present, release = self.state.replicas[self._require_service(service)], self.system.services[service].release
         former = len(present)
         fresh = [self.state.started(service, release, self.now) for _ in range(replicas - former)]
@@ -258,7 +259,7 @@ class ModelledTrial:
         return {service, *(f"{service}-{n}" for n in range(min(former, replicas), max(former, replicas)))}
 
     def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> set[str]:
-        """Add a rule that blocks *client* from *service*, at any delay; return both names."""
+        """Add a rule that blocks *client* from *service*, whatever *delay_ms* is; return both names."""
         del delay_ms
         self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (
             self._require_service(service),
@@ -267,18 +268,18 @@ class ModelledTrial:
         return {service, client}
 
     def _dns_delete(self, service: str) -> set[str]:
-        """Have the name of *service* lead nowhere; return the names that are touched."""
+        """Remove the DNS record of *service*; return the names that are touched."""
         self.state.records[self._require_service(service)] = ""
         return {service}
 
     def _firewall_delete(self, rule: str) -> set[str]:
-        """Remove the rule; return the names of its service and client."""
+        """Remove the firewall rule named *rule*; return the names of its service and client."""
         if rule not in self.state.rules:
             raise NotFoundError("firewall rule", rule, self.state.rules)
         return set(self.state.rules.pop(rule))
 
     def _request_url(self, url: str, **_: object) -> set[str]:
-        """Carry out a request: one to the reports page starts, delays or cancels the report."""
+        """Send a request to *url*; one to the reports page starts, delays or cancels the report. Return the service."""
         due = {"/reports": self.now, "/reports/later": self.now + round(ONSET_S), "/reports/cancel": None}
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
@@ -291,7 +292,7 @@ class ModelledTrial:
         return name
 
     def _replica_numbers(self, service: str, replica: int | None) -> range:
-        """Return the numbers of all replicas, or of *replica* alone; raises NotFoundError."""
+        """Return the indices of all replicas, or of *replica* alone; raises NotFoundError."""
         count = len(self.state.replicas[service])
         if replica is None:
             return range(count)
@@ -302,7 +303,7 @@ class ModelledTrial:
     # --- what is recorded -----------------------------------------------------------------------------------------
 
     def second(self, *, down: frozenset[str] = frozenset(), is_last: bool = False) -> None:
-        """Simulate and record one second in which *down* is stopped; the last one (*is_last*) always probes."""
+        """Simulate and record one second, with the replicas *down* stopped; with *is_last* it always probes."""
         failing, state = self.state.failing(self.now, down), self.state
         entities = tuple(
             Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
@@ -323,6 +324,7 @@ class ModelledTrial:
         self.now += 1
 
     def _make_reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
+        """Return an observation of *depth* at the present second, with *value* and the names *failing*."""
         began = clock_ns(self.now)
         return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
 
@@ -336,14 +338,14 @@ class ModelledTrial:
                 self._make_reading("D4", 1.0)]  # fmt: skip
 
     def _send_probe(self, target: str, failing: Mapping[str, float]) -> Probe:
-        """Return one probe of *target*, which succeeds at random when only a share of requests fails."""
+        """Return a probe of *target*, which fails with the probability that *failing* has as its failing share."""
         chance = random.Random(f"{self.now} {target}").random()  # noqa: S311 - a repeatable draw, not a secret
         reachable, began = chance >= failing.get(target, 0.0), clock_ns(self.now)
         return Probe(id=f"probe-{self.now}-{target}", target=target, started_ns=began, ended_ns=began + READING_NS,
                      latency_s=READING_NS / NS, status=200 if reachable else 502, reachable=reachable)  # fmt: skip
 
     def _count_requests(self, failing: Mapping[str, float]) -> dict[str, LoadCounts]:
-        """Add the requests of one second; return the counts by kind and keep the failing shares."""
+        """Add one second's requests; return the cumulative (done, failed, time in ns) by kind of request."""
         requests = [kind.request for kind in self.system.load.mix]
         self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
         for one, share in self.users[-1].items():
@@ -352,7 +354,7 @@ class ModelledTrial:
         return {one: (round(done), int(lost), round(done) * NS // 50) for one, (done, lost) in self._load.items()}
 
     def _evaluate_alerts(self, failing: Mapping[str, float], entities: Iterable[Entity]) -> None:
-        """Evaluate the alert rules: errors over 10 s, replicas missing for 6 s, resources used up."""
+        """Record the firing alerts: errors over 10 s, replicas missing for 6 s, resources used up."""
         firing, strained = list[Alert](), self.state.strained()
         ready = [one.service for one in entities if one.ready]
         for name, spec in self.system.services.items():
@@ -371,7 +373,7 @@ class ModelledTrial:
         self._alerts.append(AlertReading(time_ns=clock_ns(self.now), firing=tuple(firing)))
 
     def _record_settings(self) -> None:
-        """Record all settings, as the local environment does."""
+        """Record a reading of all settings, in the form that the local environment records."""
         state, protected, others = self.state, dict[str, str](), dict[str, str]()
         records = {name: state.records.get(name, name) for name in state.replicas}
         settings = {name: without_defaults(given, self.system.services[name]) for name, given in state.settings.items()}

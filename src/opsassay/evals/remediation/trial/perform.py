@@ -65,7 +65,7 @@ def perform(
 def perform_in(
     environment: TrialEnvironment, scenario: Scenario, agent: TrialAgent, arm: PromptArm, seed: int, run_dir: Path
 ) -> None:
-    """Run one trial in *environment*. Raises OpsAssayError."""
+    """Run one trial in *environment*, from deployment to removal, and record it. Raises OpsAssayError."""
     with open_session(environment) as session:
         work(environment, session, scenario, agent, arm, seed, run_dir)
 
