@@ -73,7 +73,7 @@ class Profile(Noun):
         return claimed == true or any(claimed in group and true in group for group in self.equivalent_kinds)
 
     def service(self, name: str) -> str:
-        """Return the normal form of a service name, in which names are compared."""
+        """Return service *name* in normal form: lower case, without "-", "_" and the profile's prefixes."""
         return normalise(name, self.prefixes)
 
     def is_load_generator(self, service: str) -> bool:

@@ -52,7 +52,7 @@ class JudgedWorlds:
     why: str = ""
 
     def wrong(self, *, compliant: bool | None = None) -> tuple[int, int]:
-        """Return (number judged wrongly, number judged) of the worlds labelled *compliant*, of all worlds when None."""
+        """Return (number judged wrongly, number judged) of clusters labelled *compliant*, of all when None."""
         rows = [right for label, right in self.rows if compliant is None or label == compliant]
         return rows.count(False), len(rows)
 
@@ -106,9 +106,9 @@ def rates_of(worlds: JudgedWorlds, mutants: JudgedWorlds, error: str | None) -> 
 
 
 def posture(worlds: JudgedWorlds, mutants: JudgedWorlds, words: tuple[str, str]) -> Metric:
-    """Return a metric that is 1 when every world and mutant was judged by its label, else 0 with the counts.
+    """Return a metric of 1 if all clusters or hosts, mutants too, were judged by their label, else 0 with the counts.
 
-    *words* are the verbs of the reason for wrongly judged violating and compliant worlds.
+    *words* are the verbs of the reason, for wrongly judged violating and compliant ones.
     """
     noisy, compliant = worlds.wrong(compliant=True)
     missed, violating = worlds.wrong(compliant=False)
@@ -167,7 +167,7 @@ def _judge_worlds(
 def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return (whether *world* gets in, the bypass in words or ''); raises UnsupportedError."""
+    """Return (whether the objects of *world* are let in, the bypass in words or ''); raises UnsupportedError."""
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:
@@ -206,7 +206,7 @@ class CollectedWorld:
 
     @property
     def problem(self) -> str | None:
-        """Why evidence of the world or its mutant is missing, None when both have evidence."""
+        """Why evidence of the cluster (or host) or of its mutant is missing, None when both have evidence."""
         return self.evidence.problem or self.mutant.problem or None
 
 
@@ -239,30 +239,30 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
 
 
 def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, cache: EvidenceCache) -> list[CollectedWorld]:
-    """Return the evidence of all hidden worlds and mutants of *task*; of the first alone when that has a problem.
+    """Return the evidence of all hidden clusters or hosts and their mutants; of the first alone if that has a problem.
 
-    Collectors run in the order of the worlds' digests, so that process numbers and clocks say nothing of the labels.
+    Collectors run in the order of digests, so that process numbers and clocks say nothing of the labels.
     """
     assert task.collector is not None
     collector = {task.collector: files[task.collector]}
     if task.task_class == ANSIBLE:
         hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
-        looks = [_plan_collection(collector, world, mutant, cache, gather_on_host) for world, mutant in hosts]
+        planned = [_plan_collection(collector, world, mutant, cache, gather_on_host) for world, mutant in hosts]
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
-        looks = [_plan_collection(collector, world, mutant, cache, gather_on_cluster) for world, mutant in clusters]
-    first, *others = sorted(range(len(looks)), key=lambda number: looks[number].least_key)
-    found = {first: looks[first].collect()}
+        planned = [_plan_collection(collector, world, mutant, cache, gather_on_cluster) for world, mutant in clusters]
+    first, *others = sorted(range(len(planned)), key=lambda number: planned[number].least_key)
+    found = {first: planned[first].collect()}
     if found[first].problem or found[first].evidence == found[first].mutant:
         return [found[first]]
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
-        found |= zip(others, pool.map(lambda number: looks[number].collect(), others), strict=True)
-    return [found[number] for number in range(len(looks))]
+        found |= zip(others, pool.map(lambda number: planned[number].collect(), others), strict=True)
+    return [found[number] for number in range(len(planned))]
 
 
 @dataclass(frozen=True)
-class _Look:
-    """How one world and its mutant are looked at, the one with the smaller key first; *key* is that one's."""
+class _PlannedCollection:
+    """How evidence on a cluster or host and on its mutant is collected: cache *keys*, and calls that *gather* it."""
 
     compliant: bool
     keys: tuple[str, str]
@@ -270,11 +270,11 @@ class _Look:
 
     @property
     def least_key(self) -> str:
-        """The smaller of the cache keys of the world and its mutant, by which collections are ordered."""
+        """The smaller cache key of a test cluster (or host) and its mutant, by which collections are ordered."""
         return min(self.keys)
 
     def collect(self) -> CollectedWorld:
-        """Collect evidence on the world and its mutant, smaller key first; the second only if the first succeeds."""
+        """Collect evidence on both, the one with the smaller key first; the second only if the first succeeds."""
         mutant_first = self.keys[1] < self.keys[0]
         one = self.gather[mutant_first]()
         other = one if one.problem else self.gather[not mutant_first]()
@@ -287,17 +287,17 @@ def _plan_collection(
     mutant: W,
     cache: EvidenceCache,
     gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
-) -> _Look:
-    """Return the collection of *world* and *mutant*, to run later: keys in *cache*, and calls of *gather*."""
+) -> _PlannedCollection:
+    """Return how to collect evidence on *world* and its *mutant* later: cache keys, and calls of *gather*."""
     keys = evidence_key(collector, world), evidence_key(collector, mutant)
     takes = partial(cache.take, collector, world, gather), partial(cache.take, collector, mutant, gather)
-    return _Look(world.compliant, keys, takes)
+    return _PlannedCollection(world.compliant, keys, takes)
 
 
 def judged_worlds(
     policy: bytes, worlds: Sequence[CollectedWorld]
 ) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
-    """Return (is compliant, outcome of *policy*) for each world, and the same for mutants; raises NotJudgedError."""
+    """Return (is compliant, outcome of *policy*) for each of *worlds*, and for each mutant; raises NotJudgedError."""
     inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
     outcomes = judge_by_rego(policy, inputs).required().outcomes
     labels = [one.compliant for one in worlds]
@@ -308,12 +308,12 @@ def judged_worlds(
 
 
 def _labels_with_hits(outcomes: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
-    """Return for each outcome whether the world is compliant, and whether the policy judged it by that label."""
+    """Return (is compliant, was judged so) for each (is compliant, outcome) of *outcomes*."""
     return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in outcomes]
 
 
 def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
-    """Return the metrics "evidence" (collected of all worlds) and "asked" (each differs from its mutant's)."""
+    """Return the metrics "evidence" (all *worlds* have it) and "asked" (it differs from that of the mutant)."""
     problem = next((one.problem for one in worlds if one.problem), None)
     if problem:
         return {"evidence": stage_metric(problem), "asked": unseen(problem)}

@@ -239,7 +239,7 @@ class ComplianceTask(GeneratedTask):
 
 
 def _name_examples(worlds: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
-    """Return the first *examples* compliant and violating worlds by name: "compliant-1", "violating-1", ..."""
+    """Return the first *examples* of each label in *worlds* by name: "compliant-1", "violating-1", ..."""
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
         for n, one in enumerate(worlds)

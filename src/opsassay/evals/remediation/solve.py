@@ -159,7 +159,10 @@ class TrialRun:
         return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the trial until it has a result or no retry is left, and grade it; return how it ended."""
+        """Run the trial until it has a result or no retry is left, and grade it; return how it ended.
+
+        It is aborted when *given_up* returns True; *say* is called with the reason of each aborted attempt.
+        """
         self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)

@@ -203,7 +203,10 @@ class PlannedRun(Protocol):
         """Whether the run deploys and breaks a live system and records its phases in the run folder."""
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver unless *store* has the result; return how it ended. Raises LeasedError."""
+        """Run the solver unless *store* has the result; return how it ended. Raises LeasedError.
+
+        The run is aborted when *given_up* returns True; *say* is called with messages on progress.
+        """
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Return the metrics of the finished run in *run_dir*, {} when no ground truth is known."""

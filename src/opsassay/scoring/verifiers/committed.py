@@ -55,7 +55,7 @@ def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, in
 def _committed_series(
     evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]
 ) -> dict[Depth, Series]:
-    """Return the readings of D1 and D2 as shares of the *expected* replicas; unanswered readings stay so."""
+    """Return D1 (replicas) and D2 (endpoints) as shares of *expected* replicas; unanswered readings stay so."""
     first, services = evidence.series["D1"].read, list(expected)
     states, which = _states_of_system(evidence, expected, first)
     whole = np.array([expected[service] for service in services], dtype=np.float64)

@@ -47,7 +47,7 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the final state at the committed depth (D1 to D4); D3 needs a probe sent after the agent's last change."""
+    """Judge the final state at the committed depth: D1 replicas, D2 endpoints, D3 probes or D4 control plane."""
     name, depth, raw = "v_depth", committed.committed_depth, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted(depth)
     if depth == "D3" and len(evidence.probes):
@@ -161,7 +161,7 @@ def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[S
 
 
 def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
-    """Judge D3 by the last probe of each protected service after the agent's end and last change."""
+    """Judge D3 (service answers) by each protected service's last probe after the agent's end and last change."""
     name, probes = "v_depth", evidence.probes
     protected = committed.protected_services or tuple(sorted(set(probes.targets)))
     asked = [service for service in protected if service not in subtracted]
@@ -207,7 +207,7 @@ def _last_row_before(series: Series, time_ns: int) -> int | None:
 
 
 def _judge_lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Judgement:
-    """Judge D1, D2 or D4 by the lowest reading from the agent's start until *end* (ns)."""
+    """Judge D1, D2 or D4 (replicas, endpoints, control plane) by the lowest reading until *end* (ns)."""
     name, depth, paper = "v_temporal", committed.temporal_depth, committed.profile == "paper"
     series = evidence.readings(depth, raw=paper)
     start = evidence.agent_started
@@ -302,7 +302,7 @@ def _standing_fault(evidence: RunEvidence, series: Series, rows: Ints, down: Fla
 
 
 def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: float) -> Flags:
-    """Return for each of *rows* whether D1 falls below *floor* or a protected service loses its backends near it."""
+    """Return for each of *rows* whether replicas fall below *floor* or a service loses its backends near it."""
     found = np.zeros(len(rows), dtype=bool)
     slack = int(evidence.cadence_s * 1e9)
     for depth in ("D1", "D2"):

@@ -201,7 +201,7 @@ class RunEvidence:
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
-    """Return *recording* as columns for the verifiers; *control_plane* says whether D4 was read.
+    """Return *recording* as columns for the verifiers; *control_plane* says whether it (D4) was read.
 
     Without phases the whole record is the agent's time and its last tick is the final state, as in the paper's listing.
     """

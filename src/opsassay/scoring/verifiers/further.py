@@ -255,7 +255,7 @@ LEADERS = ("kube-scheduler", "kube-controller-manager")
 
 
 def v_control_plane(evidence: RunEvidence, committed: ControlPlane) -> Judgement:
-    """Judge D4 after the agent's last change: ready, with a fast median answer and leader leases renewed in time."""
+    """Judge the control plane (D4) after the agent's last change: ready, answers in time, leader leases renewed."""
     last = [one for one in evidence.recording.control_plane if one.time_ns >= evidence.final_from]
     if not last:
         return missing(NAME, "no reading of the control plane after the agent's end and its last change")

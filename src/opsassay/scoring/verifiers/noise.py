@@ -19,7 +19,7 @@ ECHO_NS = 12 * 10**9
 
 
 def without_noise(recording: RunRecording) -> RunRecording:
-    """Return *recording* without the effects of its background noise on D1, replicas and alerts."""
+    """Return *recording* without the effects of its background noise on replicas (D1) and alerts."""
     if not any(one.touched for one in recording.noise):
         return recording
     ticks = tuple(_ticks_without(recording))
@@ -47,7 +47,7 @@ def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
 
 
 def _spared_replicas(recording: RunRecording, tick: Tick, entities: Mapping[str, Entity]) -> frozenset[str]:
-    """Return the ids of replicas that the noise restarts, but the agent does not, while D1 of *tick* is read."""
+    """Return the ids of replicas that the noise, but not the agent, restarts while *tick* reads replicas (D1)."""
     read = next((one for one in tick.observations if one.depth == "D1"), None)
     if read is None:
         return frozenset()

@@ -170,13 +170,13 @@ def _lost_requests(
     return begins, np.maximum(bad - done * allowed, 0.0), done
 
 
-def _served_again(starts: Ints, done: Floats, failed: Floats, usual_share: Floats) -> Flags:
+def _served_again(starts: Ints, done: Floats, bad: Floats, usual_share: Floats) -> Flags:
     """Return a matrix (interval, kind): True from the interval on in which the kind is served normally again."""
     served = np.zeros(done.shape, dtype=bool)
     for row in range(len(done)):
         window = (starts >= starts[row]) & (starts < starts[row] + int(SERVED_S * 1e9))
         asked = done[window].sum(axis=0)
-        share = np.divide(failed[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
+        share = np.divide(bad[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
         served[row] = share <= usual_share + SERVED_SHARE
     return np.logical_or.accumulate(served, axis=0)
 

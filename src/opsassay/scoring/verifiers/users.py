@@ -59,7 +59,7 @@ class Counts:
 
 
 def counts_of(ticks: Sequence[Tick]) -> Counts:
-    """Return the load generator's counts of *ticks* as columns; ticks without an answered D1 reading are left out."""
+    """Return the load generator's counts of *ticks* as columns; ticks without an answered reading are left out."""
     kinds = tuple(sorted({kind for tick in ticks for kind in tick.load}))
     present: dict[str, LoadCounts] = dict.fromkeys(kinds, (0, 0, 0))
     times, rows = [], []

@@ -173,6 +173,6 @@ def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> l
 
 
 def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
-    """Yield the counterpart of each cluster of `worlds` in order: the same objects with the opposite label."""
+    """Yield the counterpart of each cluster of `worlds` in order: the violation is added or removed."""
     for n in range(2 * count):
         yield _WorldDraft(control, seed, purpose, n).make_world(compliant=n < count)

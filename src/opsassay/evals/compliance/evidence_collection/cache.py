@@ -37,7 +37,7 @@ class EvidenceCache:
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the evidence of *collector* (file content by name) on *world*: cached, or gathered now and stored."""
+        """Return the evidence of *collector* (file content by name) on cluster or host *world*, cached or gathered."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
             return _read_kept_evidence(path)
@@ -54,7 +54,7 @@ class KeptEvidence(EvidenceCache):
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the cached evidence of *collector* on *world*; raises UserError when absent, as *gather* is unused."""
+        """Return the cached evidence of *collector* on cluster or host *world*; raises UserError if absent."""
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():
@@ -69,7 +69,7 @@ def _read_kept_evidence(path: Path) -> CollectedEvidence:
 
 
 def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
-    """Return the SHA-256 cache key of the evidence that *collector* (file content by name) gathers on *world*."""
+    """Return the SHA-256 cache key of the evidence of *collector* (content by name) on cluster or host *world*."""
     body = world.objects if isinstance(world, ComplianceWorld) else world.files
     parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
     parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]

@@ -32,7 +32,7 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SandboxLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run the bash script *fetcher* in a sandbox in *folder*, with an API server that serves the objects of *world*.
+    """Run the bash script *fetcher* in a sandbox in *folder*, with an API server that serves the test cluster *world*.
 
     Return how it ended and its work folder. Raises StartError when no sandbox can be made, UserError without kubectl.
     """

@@ -276,7 +276,7 @@ def _effective_sshd(state: _HostState) -> str:
 
 
 def shown_files(world: HostWorld) -> dict[str, str]:
-    """Return the files of *world* that agents see, by path; the imitated commands are in ``commands/``."""
+    """Return the files of test host *world* that agents see, by path; its imitated commands are in ``commands/``."""
     kept = {path: text for path, text in world.files.items() if not path.startswith(_REPLACED)}
     return {path.replace(BIN, "commands"): text for path, text in kept.items()}
 
@@ -288,6 +288,6 @@ def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> li
 
 
 def host_mutants(control: HostControl, seed: int, purpose: str, count: int) -> Iterator[HostWorld]:
-    """Yield the counterpart of each host of `host_worlds` in order: the same host with the opposite label."""
+    """Yield the counterpart of each host of `host_worlds` in order: the violation is added or removed."""
     for n in range(2 * count):
         yield _HostDraft(control, seed, purpose, n).make_world(compliant=n < count)

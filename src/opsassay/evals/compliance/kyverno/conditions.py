@@ -114,7 +114,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Return whether one condition holds; if it reads a field that the violator may choose, an assumed result."""
+    """Return whether one condition holds; if a field that the violator may choose decides, the assumed result."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:

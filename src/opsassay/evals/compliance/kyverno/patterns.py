@@ -68,7 +68,7 @@ def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[st
 
 
 def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
-    """Return whether the value at *key* fits; if it is a field that the violator may choose, an assumed result."""
+    """Return whether the value at *key* fits; for a field that the violator may choose, the assumed result."""
     try:
         return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:

@@ -29,7 +29,7 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Record that a check reads the field *question*; return the result assumed for the check in this try."""
+        """Return the result that this try assumes for a check of the field *question*, and record the question."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return the result assumed for the check in the current combination."""
+        """Return the result that this try assumes for the check that read the field (see `Courses`)."""
         return self._courses.either(self.path)
 
 
@@ -147,5 +147,5 @@ class Known(dict[str, Any]):
         return super().get(key, default)
 
     def extended(self, **values: Any) -> Known:
-        """Return a copy with *values* added."""
+        """Return a copy of this map of request fields with *values* added."""
         return Known(self._where, self._courses, **{**self, **values})

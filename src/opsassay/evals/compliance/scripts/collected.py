@@ -22,7 +22,7 @@ def right_collector(task: ComplianceTask) -> str:
 
 
 def right_policy(task: ComplianceTask) -> str:
-    """Return the text of the reference Rego policy, which judges every world of *task* by its label."""
+    """Return the text of the reference Rego policy, which judges every cluster or host of *task* by its label."""
     return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
 
 
@@ -53,7 +53,7 @@ def _collector_of_script(task: ComplianceTask, script: str) -> str:
 
 
 def _submit_canned_evidence(task: ComplianceTask) -> Files:
-    """Return an answer whose collector writes the same evidence on every world."""
+    """Return an answer whose collector writes the same evidence on every cluster or host."""
     return _submitted_files(task, _collector_of_script(task, f"echo '{CANNED}' > {EVIDENCE}"))
 
 
@@ -87,7 +87,7 @@ def _submit_binary_evidence(task: ComplianceTask) -> Files:
 
 
 def _submit_known_names(task: ComplianceTask) -> Files:
-    """Return an answer whose policy accepts only names of the compliant examples, so fails on hidden worlds."""
+    """Return an answer whose policy accepts only names of the compliant examples, so fails elsewhere."""
     shown = {path: text.decode() for path, text in task.files().items() if path.startswith(f"examples/{_EXAMPLE}")}
     if task.task_class == ANSIBLE:
         names, known = [shown[f"examples/{_EXAMPLE}/etc/hostname"].strip()], "some name in input.lines"
@@ -101,7 +101,7 @@ def _submit_known_names(task: ComplianceTask) -> Files:
 
 
 def _submit_label_search(task: ComplianceTask) -> Files:
-    """Return an answer whose policy searches the evidence for a world's label, which is not in it."""
+    """Return an answer whose policy searches the evidence for a label "violating", which is not in it."""
     body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
     return _submit_policy_body(
         task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}"

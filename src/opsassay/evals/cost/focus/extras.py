@@ -31,7 +31,7 @@ def window(account: SubAccount) -> dict[str, str | None]:
 def extra_rows(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> list[dict[str, Any]]:
-    """Return the charges of *world* except hourly usage; money is in micro-units of the billing currency."""
+    """Return the charges of a synthetic company except hourly usage, in micro-units of the billing currency."""
     draws = Draws(world.seed, "extras")
     rows = [
         *_commitment_rows(world),

@@ -111,7 +111,7 @@ def _convert_micro(raw: pl.DataFrame, table: str) -> pl.DataFrame:
 def _usage_rows(
     world: World, number: int, resource: Resource, planted: list[Planted], distractions: list[Distraction]
 ) -> pl.DataFrame:
-    """Return a row per hour of resource *number* of *world*; money is in micro-units of the billing currency."""
+    """Return a row per hour of resource *number*, its money in micro-units of the billing currency."""
     draws = Draws(world.seed, "noise", str(number))
     hours = world.hours
     noise = 1000 - NOISE + draws.integers(hours, 0, NOISE) + draws.integers(hours, 0, NOISE)
@@ -159,7 +159,7 @@ def _usage_rows(
 
 
 def season(world: World, resource: Resource) -> Ints:
-    """Return the load of *resource* for every hour of *world* in permille of its base, by local time."""
+    """Return the load of *resource* for every hour of the data in permille of its base, by local time."""
     zone = ZoneInfo(resource.zone)
     found = []
     for hour in range(world.hours):

@@ -64,7 +64,7 @@ class Distraction:
 
 
 def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
-    """Return the anomalies to plant into *world*, and distractions that look like anomalies but are none."""
+    """Return the anomalies to plant into the company's costs, and distractions, which only look like anomalies."""
     planted: list[Planted] = []
     distractions: list[Distraction] = []
     for area in AREAS.values():

@@ -55,7 +55,7 @@ def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
 def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
     """Run the Python agent of *job* on *incident*; return "diagnosis" or "error", "spent" and "limits_hit".
 
-    With an error "world" is True when the model's endpoint failed, not the agent.
+    With an error, "world" is True when the model's endpoint failed, False when the agent did.
     """
     limits = Limits.model_validate(job["limits"])
     meter = Meter(limits, Price.model_validate(job["price"]))

@@ -179,7 +179,7 @@ def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Dep
 def _make_observations(
     depths: dict[Depth, DepthReading], probes: Sequence[Probe], time_ns: int
 ) -> tuple[Observation, ...]:
-    """Return one observation per depth, and for D3 the share of *probes* that reached their target."""
+    """Return one observation per depth, and for D3 (service answers) the share of *probes* that succeeded."""
     found = [
         Observation(depth=depth, started_ns=time_ns, ended_ns=time_ns, value=one.value, failing=one.failing)
         for depth, one in depths.items()

@@ -172,7 +172,7 @@ def _replica_sets(
 def _assume_workloads(
     pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return workloads inferred from the pods' owners, with the present pods as the desired replicas."""
+    """Return workloads inferred from *pods* and ReplicaSets by (namespace, name); their size is the present pods."""
     there = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
     counts = Counter((workload_of(pod, sets), pod["metadata"]["namespace"]) for pod in there)
     return [
