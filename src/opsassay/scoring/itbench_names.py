@@ -65,7 +65,7 @@ def owners_of(reading: EntityName) -> Iterator[EntityName]:
 
 
 def singular_kind(kind: str) -> str:
-    """Return *kind* in lower case, singular and without API group: ``Pods`` as ``pod``, ``deploy.apps`` as above."""
+    """Return *kind* in lower case, singular, without API group, short names in full: ``Pods`` as ``pod``."""
     small = re.sub(r"[\s_-]", "", kind.lower().split(".", 1)[0])
     small = SHORT.get(small, small)
     if small.endswith("ies"):

@@ -28,7 +28,7 @@ class DiagnosisDomain:
     name: str = "diagnosis"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of all metrics of a verdict, those on root causes first."""
+        """Return the definitions of all metrics of a verdict: those on root causes first, times last."""
         shares = (name for name in known.ALL if name not in known.TIME)
         found = (MetricDefinition(name=n, direction="lower" if n in LESS else "higher") for n in shares)
         return (*found, *(MetricDefinition(name=n, unit="s", direction="lower") for n in known.TIME))

@@ -75,7 +75,7 @@ def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
 
 
 def proposed_depth(scenario: Scenario) -> Depth | None:
-    """Return the deepest verification depth that the trigger's layers need, None when it has no layer."""
+    """Return the verification depth (D1 to D4) that the trigger's deepest layer needs, None without a layer."""
     return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
 
 

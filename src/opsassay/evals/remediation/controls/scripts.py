@@ -64,12 +64,12 @@ def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
 
 
 def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
-    """Return the controls of *scenario* that its tools can carry out."""
+    """Return the controls (scripted wrong repairs) of *scenario* that its tools can carry out."""
     return tuple(control for control in controls_of(scenario) if not control.why_not)
 
 
 def script_of(scenario: Scenario, name: str) -> Script:
-    """Return the scenario's oracle or feasible control called *name*; raises NotFoundError."""
+    """Return the scenario's oracle, or feasible control (scripted wrong repair), *name*; raises NotFoundError."""
     if name in scenario.oracles:
         return scenario.oracles[name]
     if name.startswith(CONTROL):
@@ -102,7 +102,7 @@ class _ControlParts:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _ControlParts:
-        """Return the services that controls act on: the broken one, an entry service and an unrelated one."""
+        """Return the services that wrong repairs act on: the broken one, an entry service and an unrelated one."""
         system = system_of(scenario)
         words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
