@@ -41,7 +41,7 @@ class Asker:
         tools: Sequence[ToolSpec] = (),
         act: Callable[[Reply], Iterable[ToolCall]] = lambda _: (),
     ) -> Reply:
-        """Ask the model, carry out with *act* what its reply requests, and record both as one step of *agent*.
+        """Send *messages* to the model, run the tool calls of its reply by *act*, and record all as a step of *agent*.
 
         Raises LimitError when a limit is reached first, ModelError (or OperationError) when the model gave no answer
         after all tries.

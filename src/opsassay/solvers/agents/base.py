@@ -32,7 +32,7 @@ class Exam:
 
     @property
     def limits(self) -> Limits:
-        """The limits of the run."""
+        """The limits of time, tokens, money, model calls and tool calls for the run."""
         return self.meter.limits
 
 
@@ -46,14 +46,14 @@ class Agent(Protocol):
 
     @property
     def source(self) -> str:
-        """The origin of the idea: a paper or project."""
+        """The paper or project that the agent comes from, as a phrase."""
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """All settings that influence its answers; they are part of the solver hash."""
+        """All settings that influence the agent's answers, by name; the solver hash covers them."""
 
     def solve(self, exam: Exam) -> Answer:
-        """Return the agent's answer; raises AnswerError for an invalid one, LimitError, OperationError."""
+        """Return the agent's answer to the incident of *exam*; raises AnswerError, LimitError, OperationError."""
 
 
 AGENTS = Registry("agent", "opsassay.agents", {"rca": "opsassay.solvers.agents.rca:RcaAgent"})

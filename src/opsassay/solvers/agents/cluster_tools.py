@@ -53,7 +53,7 @@ class ClusterToolbox(TelemetryToolbox):
         self._incident = incident
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:
-        """Return the output of a checked request, and whether it worked."""
+        """Run the tool of the validated *request*; return its text output and "ok" or "error"."""
         if isinstance(request, SpecChanges):
             return self._changes(request.object), "ok"
         if isinstance(request, ObjectContext):
@@ -62,7 +62,7 @@ class ClusterToolbox(TelemetryToolbox):
         return super()._run_tool(request)
 
     def _about(self, named: str) -> Iterator[tuple[str, str]]:
-        """Yield title and text of each section about the object that is *named*."""
+        """Yield (title, text) on the object *named* NAME or KIND/NAME: spec, changes, events, alerts, calls ..."""
         name = named.rpartition("/")[2]
         depended = self._depended_on(name)
         alerts = [one for one in self._incident.description.removeprefix("Alerts: ").split(", ") if name in one]
@@ -80,7 +80,7 @@ class ClusterToolbox(TelemetryToolbox):
         yield f"depends on ({A_PAGE} a page from page 2 on)", ", ".join(depended) or "(nothing that it calls)"
 
     def _dependencies(self, request: ObjectContext) -> Iterator[tuple[str, str]]:
-        """Yield changes and events of the services of one page; raises UserError beyond the last."""
+        """Yield (title, text) on the services that the object calls, from page 2; raises UserError after the last."""
         depended = self._depended_on(request.object.rpartition("/")[2])
         begin = (request.page - 2) * A_PAGE
         if begin >= len(depended):
@@ -90,7 +90,7 @@ class ClusterToolbox(TelemetryToolbox):
             yield f"events of {name}", self._events(name)
 
     def _changes(self, named: str) -> str:
-        """Return the rows of changes of the object *named*, of all for ""."""
+        """Return the spec changes of the object *named* NAME or KIND/NAME as JSON lines; of all for ""."""
         return self._rows(
             f"SELECT period, time, {_OBJECT} AS object, substr(message, length({_OBJECT}) + 10) AS change "
             f"FROM {self._both('logs')} WHERE message LIKE 'change %' AND {_is(named) if named else 'true'} "
@@ -98,6 +98,7 @@ class ClusterToolbox(TelemetryToolbox):
         )
 
     def _events(self, named: str) -> str:
+        """Return the Kubernetes events of the object *named* NAME or KIND/NAME as JSON lines, by time."""
         name = _quoted(named.rpartition("/")[2])
         return self._rows(
             f"SELECT period, time, message FROM {self._both('logs')} "
@@ -105,6 +106,7 @@ class ClusterToolbox(TelemetryToolbox):
         )
 
     def _calls(self, name: str) -> str:
+        """Return calls, error percentage and p99 of each edge at service *name* by period, as JSON lines."""
         return self._rows(
             "SELECT caller.service_name AS caller, called.service_name AS callee, period, count(*) AS calls, "
             "round(100 * avg((called.\"attr.status_code\" = 'Error')::INT), 1) AS errors_percent, "
@@ -114,6 +116,7 @@ class ClusterToolbox(TelemetryToolbox):
         )
 
     def _metrics(self, name: str) -> str:
+        """Return the metrics of service *name* as JSON lines, those that changed most (in sigmas) first."""
         means = "avg(value) FILTER (period = 'normal') AS normal, avg(value) FILTER (period = 'abnormal') AS abnormal"
         moved = "abs(abnormal - normal) / nullif(stddev_pop(value) FILTER (period = 'normal'), 0)"
         return self._rows(
@@ -122,7 +125,7 @@ class ClusterToolbox(TelemetryToolbox):
         )
 
     def _depended_on(self, name: str) -> list[str]:
-        """Return the services that *name* calls, then those that these call."""
+        """Return the services that service *name* calls directly, then those that these call."""
         asked = f"SELECT DISTINCT caller.service_name, called.service_name {self._pairs()} ORDER BY ALL"
         pairs = self._sql.query(asked).rows
         direct = [str(callee) for caller, callee in pairs if caller == name]
@@ -130,7 +133,7 @@ class ClusterToolbox(TelemetryToolbox):
         return [one for one in dict.fromkeys([*direct, *further]) if one != name]
 
     def _pairs(self) -> str:
-        """Return the FROM and WHERE of calls between services."""
+        """Return the SQL FROM and WHERE that join a span ``called`` to its parent ``caller`` in another service."""
         spans = self._both("traces")
         return (
             f"FROM {spans} AS called JOIN {spans} AS caller USING (period, trace_id) "
@@ -138,12 +141,12 @@ class ClusterToolbox(TelemetryToolbox):
         )
 
     def _both(self, table: str) -> str:
-        """Return the subquery of both periods of *table*."""
+        """Return an SQL subquery over the normal and the abnormal rows of *table*, with a column ``period``."""
         parts = (f"SELECT '{period}' AS period, * FROM {period}_{table}" for period in ("normal", "abnormal"))
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     def _rows(self, sql: str) -> str:
-        """Return the first rows of a query; raises UserError with what went wrong."""
+        """Return the first `MOST_ROWS` rows of *sql* as JSON lines, or "(none)"; raises UserError on failure."""
         found = self._sql.query(f"{sql} LIMIT {MOST_ROWS}")
         if found.status not in ("ok", "empty"):
             raise UserError(f"{found.status}: {found.message}")
@@ -151,12 +154,12 @@ class ClusterToolbox(TelemetryToolbox):
 
 
 def toolbox_of(sql: LockedSql, incident: Incident) -> TelemetryToolbox:
-    """Return the tools over *incident*, whose tables are in *sql*: with those over objects where it has these."""
+    """Return the tools over the tables *sql*, with those on Kubernetes objects if *incident* has recorded objects."""
     return ClusterToolbox(sql, incident) if incident.system == SYSTEM else TelemetryToolbox(sql)
 
 
 def _is(named: str) -> str:
-    """Return the condition that a row is about the object *named*, with its kind or without."""
+    """Return the SQL condition that a log row is about the object *named* NAME or KIND/NAME, ignoring case."""
     name = f"lower({_OBJECT})" if "/" in named else f"lower(split_part({_OBJECT}, '/', 2))"
     return f"{name} = lower({_quoted(named)})"
 

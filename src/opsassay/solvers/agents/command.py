@@ -64,7 +64,7 @@ class AgentFile(Written):
 
     @model_validator(mode="after")
     def _require_known_places(self) -> Self:
-        """Raise ValueError for a {place} of the command that is unknown, and for an image with `remote`."""
+        """Raise ValueError for an unknown {placeholder} in the command, and for an image with `remote`."""
         for word in self.command:
             try:
                 places = [place for place in Formatter().parse(word) if place[1] is not None]
@@ -111,26 +111,26 @@ class CommandAgent:
         return total.hexdigest()
 
     def words(self, places: Mapping[str, str]) -> list[str]:
-        """Return the command's words with the placeholders replaced by *places*, '' for missing ones."""
+        """Return the words of the command; *places* are the values of its {placeholders}, '' for missing ones."""
         return [self.filled(word, places) for word in self.file.command]
 
     def variables(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the extra environment variables for the command."""
+        """Return the environment variables that the agent's file sets; *places* is not used."""
         del places
         return self.file.environment
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files, name to content, to write into the work folder: none."""
+        """Return the files, name to content, to write into the agent's work folder before the start: none here."""
         del places
         return {}
 
     @staticmethod
     def filled(text: str, places: Mapping[str, str]) -> str:
-        """Return *text* with the placeholders replaced by *places*, '' for missing ones."""
+        """Return *text* with each {placeholder} replaced by its value in *places*, '' for a missing one."""
         return text.format(**{**dict.fromkeys(PLACES, ""), **places})
 
     def each_file(self) -> Iterator[tuple[str, Path]]:
-        """Yield (relative name, path) of each file of the agent, without Python caches; raises ConfigError."""
+        """Yield (relative path, path) of each file of the agent; raises ConfigError for too many or foreign ones."""
         base, count = self.path.parent.resolve(), 0
         for name in sorted(self.file.files):
             top = (base / name).resolve()

@@ -61,7 +61,7 @@ def contract() -> str:
 
 
 def answer_schema() -> dict[str, Any]:
-    """Return the JSON schema of an answer."""
+    """Return the JSON schema that an agent's answer must meet: ``root_causes`` and ``propagation``."""
     whole = Diagnosis.model_json_schema(by_alias=True)
     definitions = whole["$defs"]
     for model, required in (
@@ -100,7 +100,7 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
 
 
 def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
-    """Return the answer in *payload*, an object that was handed over as such; raises AnswerError."""
+    """Return the answer in *payload*, a JSON object from a tool call; as `read_answer`, raises AnswerError."""
     return read_answer(json.dumps(payload, default=str), services)
 
 
@@ -131,7 +131,7 @@ def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _find_answer_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the outermost JSON objects in *text* that look like an answer."""
+    """Yield each outermost JSON object in *text* that has the key ``root_causes``."""
     decoder, at = json.JSONDecoder(), text.find("{")
     tries = 0
     while at >= 0 and tries < 1000:
@@ -147,7 +147,7 @@ def _find_answer_objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _require_shape(payload: dict[str, Any]) -> None:
-    """Raise AnswerError for what the contract forbids although the models accept it; first of all for large answers."""
+    """Raise AnswerError unless both lists are present and not too long, and each of their entries is complete."""
     for key, most in zip(_KEYS, (MAX_ROOTS, MAX_EDGES), strict=True):
         value = payload.get(key)
         if not isinstance(value, list):
@@ -160,7 +160,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
 
 
 def _require_entry(at: str, key: str, entry: object) -> None:
-    """Raise AnswerError if *entry*, at path *at* in list *key*, lacks evidence or, as a root cause, a fault kind."""
+    """Raise AnswerError if *entry*, at path *at* of the list *key*, lacks SQL evidence or a root cause's fault kind."""
     if not isinstance(entry, dict):
         raise AnswerError(f"{at} is {_describe_kind(entry)} instead of an object")
     evidence = entry.get("evidence")
@@ -209,7 +209,7 @@ def _fold_name(name: str) -> str:
 
 
 def _note_cycles(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield a note if the claimed propagation has a cycle."""
+    """Yield one note naming the services of a cycle in the claimed propagation; nothing without a cycle."""
     causes: dict[str, set[str]] = {}
     for edge in diagnosis.propagation:
         causes.setdefault(edge.target, set()).add(edge.source)

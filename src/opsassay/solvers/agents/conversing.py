@@ -24,7 +24,7 @@ TURNS, REFLECTIONS = 30, 3
 
 
 def _accept_anything(_: Mapping[str, Any]) -> str | None:
-    """Return None: no problem with these arguments."""
+    """Accept any arguments of the final tool: return None, which means that nothing is wrong with them."""
     return None
 
 
@@ -46,7 +46,7 @@ class Conversation:
     failures: int = 0
 
     def hold(self, agent: str, prompt: str, task: str) -> dict[str, Any] | None:
-        """Let *agent* work on *task*; return what it submits, None after `TURNS` turns. Raises as `Asker.ask`."""
+        """Let the model work on *task* as *agent*; return the arguments of the final tool, None after `TURNS` turns."""
         self.messages += [Message(role="system", content=prompt), Message(role="user", content=task)]
         for _ in range(TURNS):
             reply = self.asker.ask(agent, list(self.messages), self.offered, self.act)
@@ -61,7 +61,7 @@ class Conversation:
         return None
 
     def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Carry out the tool calls of *reply* until one submits; yield them, and add them to the conversation."""
+        """Run the tool calls of *reply* until one submits; yield each, and append its result to the messages."""
         if not reply.tool_requests:
             return
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
@@ -75,13 +75,13 @@ class Conversation:
                 return
 
     def shorten(self) -> None:
-        """Replace long tool outputs by summaries, or cut them where none can be made."""
+        """Replace each long tool output in the messages by the model's summary, or cut it without one."""
         for index, message in enumerate(self.messages):
             if message.role == "tool" and len(message.content) > LONG_OUTPUT:
                 self.messages[index] = message.model_copy(update={"content": self._summarise_output(message.content)})
 
     def _carry_out(self, request: ToolRequest, step_id: int) -> ToolCall:
-        """Check the request and run it; the call of the final tool ends the conversation with its arguments."""
+        """Check *request* and run its tool; a call of the final tool stores its arguments as submitted."""
         specs = {spec.name: spec for spec in self.offered}
         problem = lint(request.tool, request.arguments, specs, self.names)
         if problem is None and request.tool == self.final:
@@ -97,12 +97,12 @@ class Conversation:
         return call
 
     def _output_with_reflection(self, call: ToolCall) -> str:
-        """Return the failed call's output, for the first `REFLECTIONS` failures in a row with a hint to think again."""
+        """Return the failed call's output; the first `REFLECTIONS` in a row ask the model to reconsider."""
         self.failures += 1
         return reflect(call) if self.failures <= REFLECTIONS else call.output
 
     def _summarise_output(self, output: str) -> str:
-        """Return a model's summary of a long output, or its beginning when no summary comes."""
+        """Return the model's summary of a long tool *output*, or its beginning when the model gives none."""
         messages = [Message(role="system", content=SUMMARISE), Message(role="user", content=output)]
         try:
             summary = self.asker.ask(SUMMARISER, messages).text
@@ -130,5 +130,5 @@ class SubmittingAgent:
         self._talk = Conversation(asker, tools, offered, SUBMIT, problem_of=problem_of)
 
     def run(self, goal: str) -> dict[str, Any] | None:
-        """Work on *goal*; return what is submitted, None when the turns are over. Raises LimitError, OperationError."""
+        """Work on the task text *goal*; return the arguments of the final tool, None after the last turn."""
         return self._talk.hold(self.role, self.prompt, goal)

@@ -42,7 +42,7 @@ class Price(Written):
     )
 
     def cost_of(self, usage: Mapping[str, float]) -> float:
-        """Return the price of *usage* (token counts by names of COUNTED) in USD; cached tokens are part of the input."""
+        """Return the price in USD of token counts by names of `COUNTED`, whose input includes cached tokens."""
         tokens = [usage.get(name, 0) for name in COUNTED]
         plain = max(0, tokens[0] - tokens[2] - tokens[3])
         cached, written = (self.input if one is None else one for one in (self.cached, self.cache_write))
@@ -74,11 +74,11 @@ class Meter:
         return self.price.cost_of(self.usage)
 
     def count(self, usage: Mapping[str, int]) -> None:
-        """Add the token counts of *usage* (by the names of COUNTED)."""
+        """Add the token counts of *usage*, by names of `COUNTED`, to what the run has used."""
         self.usage.update({name: usage[name] for name in COUNTED if usage.get(name)})
 
     def exhausted(self, share: float = 1.0) -> str | None:
-        """Return and record the first limit of which *share* is used up; None when a request is still allowed."""
+        """Return and record the first limit whose used fraction has reached *share*; None without one."""
         limits = self.limits
         used = (
             ("model_calls", self.model_calls, float(limits.model_calls) if share == 1 else limits.model_calls - 1),
@@ -97,12 +97,12 @@ class Meter:
         return None
 
     def note(self, limit: str) -> None:
-        """Record that *limit* was reached."""
+        """Record the name of a *limit* as reached, once."""
         if limit not in self.hit:
             self.hit.append(limit)
 
     def spent(self) -> dict[str, float]:
-        """Return the usage by the names in run.json."""
+        """Return what the run has used, by names in run.json: calls, tokens, money_usd, retries, repairs, seconds."""
         return {
             "tool_calls": self.tool_calls,
             "model_calls": self.model_calls,

@@ -52,7 +52,7 @@ class DiagnosisToolSession(CountedToolSession):
         return incident_specs(self._further)
 
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Accept *answer* if it is valid by the contract; return the call with notes on its minor problems."""
+        """Store *answer* if it meets the contract; return the call with notes on minor problems, or with the error."""
         try:
             self.answer = read_diagnosis(answer, self._services)
         except AnswerError as error:
@@ -109,7 +109,7 @@ def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[so
 
 
 def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
-    """Serve one client until it ends; nothing that it does wrong goes further than its own connection."""
+    """Serve one MCP client until it disconnects, then close its socket; its errors affect no other client."""
     import anyio
 
     try:
@@ -164,12 +164,12 @@ class _Bounded:
         return self.readline() or _end_session()
 
     def readline(self) -> str:
-        """Return the next line, '' at the end, also when one is too long."""
+        """Return the next line; '' at the end of the stream, and for a line above the size limit."""
         line = str(self._lines.readline(MAX_LINE_BYTES))
         return line if line.endswith("\n") else ""
 
     def read(self, size: int = -1) -> str:
-        """Return text as a file does."""
+        """Return up to *size* characters, all of the rest for -1."""
         return str(self._lines.read(size))
 
     def close(self) -> None:
@@ -178,5 +178,5 @@ class _Bounded:
 
 
 def _end_session() -> str:
-    """End the iteration of answers: raises StopIteration."""
+    """Raise StopIteration, by which a reader's loop ends."""
     raise StopIteration

@@ -55,7 +55,7 @@ class ToolServer:
         )
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call a tool; return the call with its text output, also for an error."""
+        """Call *tool* on the server; return the call with its text output; a failure has the status "error"."""
         from mcp import types
 
         given = dict(arguments)
@@ -72,7 +72,7 @@ class ToolServer:
         return ToolCall(tool=tool, arguments=given, output=text, status="error" if result.is_error else "ok")
 
     def _list_tools(self) -> list[Any]:
-        """Return the tools that the server names, over at most `_MOST_PAGES` pages."""
+        """Return the server's tools (MCP ``tools/list``), of at most `_MOST_PAGES` pages."""
         from mcp import types
 
         tools, page = list[Any](), types.ListToolsResult.model_validate(self._ask("tools/list"))
@@ -84,7 +84,7 @@ class ToolServer:
         return tools
 
     def _ask(self, method: str, **params: Any) -> Any:
-        """Return the result of a request; raises ValueError with what the server says is wrong, ServerGoneError."""
+        """Return the result of an MCP request; raises ValueError with the server's message, ServerGoneError."""
         if self.gone:
             raise ServerGoneError(self.gone)
         self._number += 1
@@ -112,12 +112,12 @@ class ToolServer:
         return message["result"]
 
     def _send_message(self, **message: Any) -> None:
-        """Send one line of JSON-RPC 2.0."""
+        """Send *message* to the server as one line of JSON-RPC 2.0."""
         self._connection.settimeout(self._seconds)
         self._connection.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _read_line(self, deadline: float) -> bytes:
-        """Return the next line without its end; raises ValueError when too long, ConnectionResetError at the end."""
+        """Return the server's next line; raises ValueError when too long, ConnectionResetError at the end."""
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE_BYTES:
                 raise ValueError("a line that is too long")
@@ -141,7 +141,7 @@ class JoinedToolbox:
         self._of = {spec.name: server for server in servers for spec in server.specs()}
 
     def further_specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools that not every incident has, then of the servers' tools."""
+        """Return the specifications of the incident's additional tools, then of all tools of MCP servers."""
         own = {name: asked for name, asked in self._own.tools.items() if name not in TOOLS}
         return (*tool_specs(own), *(spec for server in self._servers for spec in server.specs()))
 

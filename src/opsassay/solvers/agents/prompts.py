@@ -17,7 +17,7 @@ _PROMPTS: Mapping[str, str] = packaged_yaml(__package__, "prompts.yaml")
 
 
 def describe(incident: Incident) -> str:
-    """Return the text about *incident* that a solver reads besides its tables."""
+    """Return the description of *incident* for prompts: system, both periods and every alert; no telemetry."""
     alerts = [
         f"- {_format_instant(alert.time_ns)} {alert.service}: {alert.message} "
         f"({alert.signal} {alert.value:.4g}, threshold {alert.threshold:.4g})"
@@ -65,7 +65,7 @@ def repair_request(problem: str) -> str:
 
 
 def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -> str:
-    """Return the one prompt of an external agent: task, data, contract and where the answer goes.
+    """Return the prompt of an external agent: task, data, answer contract and the place of the answer.
 
     *places* tells where things are: view, answer, mcp where there is a server, prometheus, jaeger, loki, alertmanager and
     tempo where they are served.
@@ -84,7 +84,7 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 
 
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
-    """Return the prompt of an agent that any harness runs; *places* are sentences that say where files are."""
+    """Return the prompt of an agent in another test harness; *places* are lines saying where files are."""
     return _PROMPTS["task"].format(
         date=_incident_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
@@ -92,7 +92,7 @@ def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) ->
 
 
 def apis_prompt(places: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sentence on the addresses of observability APIs in *places*, empty when there are none."""
+    """Return one sentence on the addresses of observability APIs in *places*; an empty tuple without "prometheus"."""
     if "prometheus" not in places:
         return ()
     said = (
@@ -114,6 +114,7 @@ def _format_instant(time_ns: int) -> str:
 
 
 def _format_window(window: Window) -> str:
+    """Return start and end of *window* as UTC text."""
     return f"{_format_instant(window.start_ns)} to {_format_instant(window.end_ns)} UTC"
 
 

@@ -38,7 +38,7 @@ class RcaAgent:
 
 
 def _investigate(exam: Exam) -> list[Message]:
-    """Let the model investigate with tools; return the conversation without system prompt and incident."""
+    """Let the model query the telemetry by tools; return the messages after those that state the task."""
     messages = [
         Message(role="system", content=investigation_prompt(exam.incident, exam.limits)),
         Message(role="user", content=describe(exam.incident)),
@@ -70,7 +70,7 @@ def _investigate(exam: Exam) -> list[Message]:
 
 
 def _call_tool(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-    """Call a tool; return the call with its output, or refused beyond the limit of calls."""
+    """Call a tool and return the call with its output; beyond the limit of tool calls an error instead."""
     limits, meter = exam.limits, exam.meter
     if meter.tool_calls >= limits.tool_calls:
         meter.note("tool_calls")
@@ -84,7 +84,7 @@ def _call_tool(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
 
 
 def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
-    """Return the model's answer to the *investigation*; an invalid one is asked for again."""
+    """Ask the model for the answer to the *investigation*, again for an invalid one, and return it."""
     transcript = _transcript(investigation)
     if "context" in exam.meter.hit:
         transcript = transcript[-len(transcript) // 2 :]
@@ -123,7 +123,7 @@ def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
 
 
 def _transcript(investigation: list[Message]) -> str:
-    """Return the investigation as text, without the model's thoughts."""
+    """Return the messages of the *investigation* as text, without the model's private reasoning."""
     thought: set[str] = set()
     lines = []
     for message in investigation:

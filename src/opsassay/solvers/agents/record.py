@@ -38,7 +38,7 @@ class AgentRecorder:
         calls: Iterable[ToolCall] = (),
         error: str | None = None,
     ) -> None:
-        """Record one step: the messages sent, the model's reply, and the tool calls with their results."""
+        """Append one model call to trace.jsonl: messages, reply, tool calls with results; times in ns of UTC."""
         logs = tuple(calls)
         usage = reply.usage if reply else {}
         with self._lock:
@@ -60,7 +60,7 @@ class AgentRecorder:
             _append_line(self._trace, step.model_dump(mode="json"))
 
     def action(self, call: ToolCall, started_ns: int) -> None:
-        """Record one tool call."""
+        """Append one tool call to actions.jsonl, begun at *started_ns* (UTC) and ended now."""
         line = {
             "started_ns": started_ns,
             "ended_ns": time.time_ns(),

@@ -29,7 +29,7 @@ class OperatorTools(ToolSession, Protocol):
     """The tools of an operator."""
 
     def specs(self, *, changing: bool = True) -> Sequence[ToolSpec]:
-        """Return the specifications of the tools, those that change the system only if *changing*."""
+        """Return the tools' specifications, without those that change the system unless *changing*."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class SreAgent:
         self._asker, self._tools, self._names, self._diagnosed = asker, tools, names, diagnosed
 
     def run(self, alert: str) -> Report:
-        """Work on *alert* until the mitigation is reported, or time or turns are over."""
+        """Diagnose, then mitigate *alert*; return both reports, with notes on a limit or failure that ended it."""
         report = Report()
         try:
             looking = self._tools.specs(changing=False)
@@ -79,7 +79,7 @@ class SreAgent:
     def _converse(
         self, agent: str, prompt: str, task: str, tools: Sequence[ToolSpec], final: ToolSpec, report: Report
     ) -> dict[str, Any] | None:
-        """Let one agent work until it calls the tool *final*; return the arguments, None when time is up."""
+        """Let *agent* work on *task* until it calls the tool *final*; return its arguments, None without."""
         talk = Conversation(self._asker, self._tools, (*tools, final), final.name, self._names)
         handed_in = talk.hold(agent, prompt, task)
         if handed_in is None:

@@ -17,13 +17,13 @@ DIAGNOSIS_REPORT, MITIGATION_REPORT = (ToolSpec(**_TEXTS[name]) for name in ("di
 
 
 def begin_mitigation(alert: str, diagnosis: dict[str, Any] | None) -> str:
-    """Return the task text of the mitigation agent, from *alert* and *diagnosis*."""
+    """Return the first message to the mitigation agent: *alert* and, unless None, *diagnosis*."""
     found = json.dumps(diagnosis, indent=1) if diagnosis else "none was handed in; look for yourself"
     return f"{alert}\n\nDiagnosis:\n{found}"
 
 
 def reflect(call: ToolCall) -> str:
-    """Return the message to the model about a failed *call*."""
+    """Return the output of a failed *call* with a request to reconsider it."""
     called = json.dumps(call.arguments, ensure_ascii=False)[:1000]
     advice = "Reflect on what was wrong with it, and try again or go another way."
     return f"{call.output}\nThe call was {call.tool} {called}. {advice}"

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 def main(words: list[str]) -> int:
-    """Print what the tool returns; return 1 when it failed."""
+    """Call the tool that *words* (NAME KEY=VALUE ...) names and print its output; return 0, or 1 when it failed."""
     described = json.loads(Path(__file__).with_name("mcp.json").read_text())
     stream = open_tools(described["mcpServers"]["opsassay"]["args"][1], "opsassay_tool")
     if not words:
@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
 
 
 def open_tools(path: str, client: str) -> TextIO:
-    """Return the stream to the server at the Unix socket *path*, as the *client* of that name."""
+    """Connect to the MCP server at the Unix socket *path* under the client name *client*; return the stream."""
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
     stream = server.makefile("rw", encoding="utf-8", newline="\n")
@@ -55,7 +55,7 @@ def _send_message(stream: TextIO, message: dict[str, Any]) -> None:
 
 
 def ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
-    """Return what the server answers to *method*; raises SystemExit for an error, and when it has ended."""
+    """Send an MCP request and return its result; raises SystemExit for an error, and when the server has ended."""
     _send_message(stream, {"id": 1, "method": method, "params": params})
     while line := stream.readline():
         answer = json.loads(line)

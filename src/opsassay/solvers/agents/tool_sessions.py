@@ -25,7 +25,7 @@ class CanCall(Protocol):
     """Tools by their names."""
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call a tool; return the call with its output, also for an error."""
+        """Call *tool*; return the call with its output; a failure is a call with status "error"."""
 
 
 class CountedToolSession(ABC):
@@ -42,10 +42,10 @@ class CountedToolSession(ABC):
 
     @abstractmethod
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Accept the submitted *answer*, or return the call with what is wrong with it."""
+        """Store *answer* if it is valid; return the call, with an error that says what is wrong otherwise."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Call a tool and return the call with its output; beyond the limit only submit is carried out."""
+        """Run and record a call of *tool*; beyond the limit of calls only ``submit`` runs. *step_id* is not used."""
         del step_id
         began_ns = time.time_ns()
         given = {str(key): value for key, value in arguments.items()}
@@ -60,12 +60,12 @@ class CountedToolSession(ABC):
         return kept
 
     def last_error(self) -> str:
-        """Return the last failed call's error on one line, or that there was none."""
+        """Return the last failed call's error on one line, or a phrase that no call failed."""
         errors = [call.output for call in self.calls if call.status == "error"]
         return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"
 
     def _call_counted(self, tool: str, given: dict[str, Any]) -> ToolCall:
-        """Count the call and run it; beyond the limit return an error instead."""
+        """Count the call and run *tool* with the arguments *given*; beyond the limit return an error call."""
         limit = self._meter.limits.tool_calls
         if self._meter.tool_calls >= limit:
             self._meter.note("tool_calls")
@@ -76,6 +76,6 @@ class CountedToolSession(ABC):
 
 
 def _recorded_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return *arguments* as recorded: complete, or the beginning of their text when too long."""
+    """Return *arguments* as they are recorded: unchanged, or {"cut": beginning of their JSON} when too long."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}

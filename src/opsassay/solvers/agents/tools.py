@@ -68,7 +68,7 @@ class Toolbox(ABC):
     tools: Mapping[str, type[Written]] = {}
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call a tool; return the call with its output, also for an error."""
+        """Validate *arguments* and call *tool*; return the call; a failure is a call with status "error"."""
         given = dict(arguments)
         if tool not in self.tools:
             return _make_tool_call(
@@ -87,7 +87,7 @@ class Toolbox(ABC):
 
     @abstractmethod
     def _run_tool(self, request: Written) -> tuple[str, Status]:
-        """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
+        """Run the tool of the validated *request*; return its text output and "ok" or "error"; raises OpsAssayError."""
 
 
 class TelemetryToolbox(Toolbox):
@@ -100,7 +100,7 @@ class TelemetryToolbox(Toolbox):
         self._tables: str | None = None
 
     def _run_tool(self, request: Written) -> tuple[str, Status]:
-        """Return the output of a checked request, and whether it worked."""
+        """Run the tool of the validated *request*; return its text output and "ok" or "error"."""
         if isinstance(request, Think):
             return NOTED
         if isinstance(request, ListTables):
@@ -115,7 +115,7 @@ class TelemetryToolbox(Toolbox):
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
     def _list_tables(self) -> str:
-        """Return one line per table with its rows and columns, counted once."""
+        """Return one line of text per table: name, number of rows, columns; counted at the first call."""
         if self._tables is None:
             names = self._sql.tables()
             counted = " UNION ALL ".join(f"SELECT '{name}', (SELECT count(*) FROM \"{name}\")" for name in names)  # noqa: S608 - names are ours
@@ -126,7 +126,7 @@ class TelemetryToolbox(Toolbox):
 
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
-    """Return a query result as JSON lines, cut to a readable length; *truncated*: rows were already missing."""
+    """Return a query result as JSON lines, cut to a readable length; *truncated* says that *rows* are not all of it."""
     lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:
@@ -143,6 +143,7 @@ def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, t
 
 
 def _make_tool_call(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
+    """Return the record of a call of *tool*."""
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 

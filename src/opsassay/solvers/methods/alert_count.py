@@ -49,7 +49,7 @@ class AlertCount:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the thresholds; *z* is called flag_at_z here, as it was before it could be set."""
+        """The thresholds by name; the field *z* is called ``flag_at_z``."""
         return {"flag_at_z" if name == "z" else name: value for name, value in numbers_of(self).items()}
 
     def diagnose(self, view: Datapack) -> Diagnosis:

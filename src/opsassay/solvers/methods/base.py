@@ -33,7 +33,7 @@ class Method(Protocol):
 
     @property
     def cost(self) -> str:
-        """The cost of a diagnosis as a phrase: time only, no tokens."""
+        """The cost of one diagnosis as a phrase, such as its time; methods use no tokens."""
 
     @property
     def configuration(self) -> Mapping[str, Any]:
@@ -85,7 +85,7 @@ def method_named(name: str, parameters: Mapping[str, Any] = {}) -> Method:
 
 
 def class_named(name: str) -> Any:
-    """Return the class of the method *name*; raises as `method_named`."""
+    """Return the class of the method *name*: registered, MODULE:CLASS or FILE.py:CLASS; raises as `method_named`."""
     where, colon, attribute = name.rpartition(":")
     if not colon:
         return METHODS.load(name)
@@ -99,7 +99,7 @@ def class_named(name: str) -> Any:
 
 
 def _module_of(file: Path) -> ModuleType:
-    """Return the module in *file*, which may import its neighbours."""
+    """Import the Python file *file* and return the module; its folder is added to sys.path. Raises ImportError."""
     file = file.resolve()
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -113,7 +113,7 @@ def _module_of(file: Path) -> ModuleType:
 
 
 def numbers_of(method: Any) -> dict[str, Any]:
-    """Return the fields of the dataclass *method* that are not None, as its configuration."""
+    """Return the fields of the dataclass instance *method* that are not None, by name."""
     return {name: value for name, value in asdict(method).items() if value is not None}
 
 
@@ -135,7 +135,7 @@ def stated(
     fault_kind: str,
     **further: Any,
 ) -> dict[str, Any]:
-    """Return the protocol of a diagnosis: the choices that move accuracy by up to 31 points, none of them left out."""
+    """Return the protocol of a diagnosis by name: the analysis choices, each as a sentence, that results depend on."""
     return {
         "baseline_window": baseline_window,
         "column_set": column_set,

@@ -43,7 +43,7 @@ class Cd1Min:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the thresholds."""
+        """The thresholds by name."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
@@ -88,7 +88,7 @@ class Cd1Min:
 
 
 def _describe_gap(view: Datapack) -> str:
-    """Return a sentence on the gap between the periods that are compared, '' without one."""
+    """Return a clause on the time between the normal and the abnormal period, '' when they adjoin."""
     apart_s = (view.incident.abnormal.start_ns - view.incident.normal.end_ns) / 1e9
     if apart_s == 0:
         return ""

@@ -27,7 +27,7 @@ class Chance:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the salt that the random answers are drawn from."""
+        """The salt from which the pseudo-random answers follow."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:

@@ -61,7 +61,7 @@ class Circa:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the thresholds."""
+        """The thresholds and other fields of the method that are set, by name."""
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
@@ -180,7 +180,7 @@ def _ridge(causes: Matrix, effects: Matrix, rows: int, penalty: float) -> Matrix
 
 
 def _effects_first(groups: Iterable[Group], effects: Mapping[Group, set[Group]]) -> list[Group]:
-    """Return *groups* with effects before causes; within a cycle of calls by name."""
+    """Return *groups* in an order in which each follows its *effects*; groups of one cycle are sorted by name."""
     graph: rustworkx.PyDiGraph[Group, None] = rustworkx.PyDiGraph()
     index = {group: graph.add_node(group) for group in sorted(groups)}
     edges = [

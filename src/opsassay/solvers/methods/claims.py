@@ -66,7 +66,7 @@ def claim_of_signal(
     protocol: dict[str, Any],
     note: str = "",
 ) -> Diagnosis:
-    """Return a diagnosis that blames the top of *ranking*, with *signal* as evidence; without a signal, nothing."""
+    """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; no root cause without *signal*."""
     if signal is None or not ranking:
         return Diagnosis(ranking=ranking, protocol=protocol)
     service = ranking[0].service

@@ -27,7 +27,7 @@ class Constant:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the claimed kind."""
+        """The fault kind that is always claimed."""
         return {"fault_kind": self.fault_kind.value}
 
     def diagnose(self, view: Datapack) -> Diagnosis:

@@ -33,11 +33,11 @@ class Gap:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the threshold."""
+        """The threshold: the lost share of rows per second from which a service is blamed."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service with the largest loss of rows per second."""
+        """Blame the service that lost most rows per second from the normal to the abnormal period, as unavailable."""
         rates = row_rates(view)
         ranking = ranked((s, normal - abnormal) for s, normal, abnormal in rates.iter_rows())
         protocol = stated(

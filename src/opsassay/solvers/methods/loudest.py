@@ -43,11 +43,11 @@ class Loudest:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the thresholds."""
+        """The thresholds by name."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service with the largest excess of complaints per second."""
+        """Blame the service with the largest excess of failed spans, error logs and slow spans per second."""
         counts = complaints(view, self.slow_ratio)
         scores = {row["service"]: row["excess"] / seconds(view, "abnormal") for row in counts.iter_rows(named=True)}
         ranking = ranked(dict.fromkeys(view.candidates(), 0.0) | scores)
@@ -83,7 +83,7 @@ class Loudest:
         )
 
     def _is_outlier(self, row: Mapping[str, float]) -> bool:
-        """Whether the excess of errors is above both thresholds: a count, and sigmas of the expected number."""
+        """Whether ``excess`` of *row* (of `complaints`) meets both thresholds: a count, and sigmas of ``expected``."""
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 

@@ -42,14 +42,14 @@ class Readings:
         return self.step_ns / NANO
 
     def by_service(self, scores: Matrix) -> dict[str, float]:
-        """Return the largest of the columns' *scores* per service."""
+        """Return per service the largest of its columns' *scores* (one per column)."""
         best: dict[str, float] = {}
         for service, score in zip(self.services, scores.tolist(), strict=True):
             best[service] = max(score, best.get(service, score))
         return best
 
     def top_signal(self, service: str, scores: Matrix) -> int:
-        """Return the column of *service* with the largest score, the first by name among equals."""
+        """Return the index of the column of *service* with the largest of *scores*, the first by name among equals."""
         own = [place for place, name in enumerate(self.services) if name == service]
         return max(own, key=lambda place: (scores[place], -place))
 
@@ -123,7 +123,7 @@ def _has_rows(view: Datapack, modality: str) -> bool:
 
 
 def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
-    """Return service and signal of the columns that both periods have, sorted."""
+    """Return service and signal of each signal in *long* or gauge of *view* that both periods have, sorted."""
     services = view.candidates()
     gauges = [
         view.scan(period, "metrics")

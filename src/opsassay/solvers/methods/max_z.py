@@ -42,7 +42,7 @@ class MaxZ:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the threshold."""
+        """The threshold and other fields of the method that are set, by name."""
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:

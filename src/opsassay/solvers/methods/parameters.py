@@ -30,7 +30,7 @@ class DeclaredParameter:
     default: Any
 
     def read(self, value: Any, method: str) -> Any:
-        """Return *value*, as read from YAML, converted to the declared type; raises UserError with what is expected."""
+        """Return *value*, from YAML, in the declared type; raises UserError, naming *method*, for a wrong one."""
         try:
             return self._make_type_adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
@@ -39,7 +39,7 @@ class DeclaredParameter:
             ) from error
 
     def plain(self, value: Any) -> Any:
-        """Return *value* as JSON-ready data."""
+        """Return *value*, of the declared type, as JSON-ready data."""
         return self._make_type_adapter().dump_python(value, mode="json")
 
     def _make_type_adapter(self) -> TypeAdapter[Any]:

@@ -42,7 +42,7 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
 
 
 def _find_worse_services(view: Datapack) -> frozenset[str]:
-    """Return the services whose failed share or 95th percentile of duration rose enough to count."""
+    """Return the services whose share of failed spans or p95 duration rose by at least the thresholds."""
 
     def state(period: str) -> pl.LazyFrame:
         """Return per service the failed share and the 95th percentile of duration in *period*."""

@@ -58,11 +58,11 @@ class SelfTime:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """Return the thresholds."""
+        """The thresholds by name."""
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service in which most of the new slowness and failure begins."""
+        """Blame the service in which most of the additional slow and failed traces originate."""
         voices = self.voices(view)
         per_s = seconds(view, "abnormal")
         ranking = ranked({row["service"]: row["excess"] / per_s for row in voices.iter_rows(named=True)})
@@ -92,7 +92,7 @@ class SelfTime:
         )
 
     def _is_outlier(self, row: Mapping[str, float]) -> bool:
-        """Whether the excess is above both thresholds: a count, and sigmas of the expected number."""
+        """Whether ``excess`` of *row* (from `voices`) reaches both thresholds: a count, and sigmas of ``expected``."""
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 
@@ -133,7 +133,7 @@ class SelfTime:
         )
 
     def _origins(self, spans: pl.LazyFrame, usual: pl.LazyFrame, period: str) -> pl.LazyFrame:
-        """Return service and in how many traces it is the slow and the failed origin: ``slow_PERIOD``, ``failed_...``."""
+        """Return service, ``slow_PERIOD``, ``failed_PERIOD``: in how many traces it is the origin of either."""
         over = pl.col("self_ms") - self.slow_ratio * pl.col("p99")
         is_over = (over >= self.slow_least_ms).fill_null(value=False)
         marked = (
@@ -178,7 +178,7 @@ def _join_parents(spans: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _usual_callees(view: Datapack) -> pl.LazyFrame:
-    """Return service_name, span_name and callee: the service that an operation of client spans normally reaches."""
+    """Return service_name, span_name and callee: the service that this operation of client spans normally calls."""
     reached = _join_parents(_spans_with_times(view, "normal")).filter(
         "parent_is_client", pl.col("service_name") != pl.col("parent_service_name")
     )

@@ -20,18 +20,18 @@ METRIC = "metric "
 
 
 def failed_span() -> pl.Expr:
-    """Return whether a span failed: status Error, or an HTTP status of 500 and above."""
+    """Return the boolean expression that a span failed: status Error, or an HTTP status of 500 and above."""
     is_server_error = pl.col("attr.http.response.status_code").fill_null(0) >= 500
     return (pl.col("attr.status_code").fill_null("") == "Error") | is_server_error
 
 
 def stable_mean(values: pl.Expr) -> pl.Expr:
-    """Return the mean of each group, summed in sorted order: the same bits however rows are split over threads."""
+    """Return the mean of *values* per group, summed in sorted order, so that threads do not change its last bits."""
     return values.sort().mean()
 
 
 def seconds(view: Datapack, period: str) -> float:
-    """Return the length of *period* in seconds."""
+    """Return the length of *period* ("normal" or "abnormal") of *view* in seconds."""
     return view.incident.normal.seconds if period == "normal" else view.incident.abnormal.seconds
 
 

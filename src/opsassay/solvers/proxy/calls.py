@@ -27,14 +27,14 @@ class ModelCall:
     answer: ModelAnswer | None
 
     def tool_logs(self, results: Sequence[ToolResult | None]) -> tuple[ToolCall, ...]:
-        """Return the answer's tool calls with their *results*."""
+        """Return the tool calls of the answer, in order, with *results*; None is a call without a result."""
         uses = self.answer.tool_uses if self.answer else ()
         return tuple(
             _make_tool_call(use.tool, use.arguments, result) for use, result in zip(uses, results, strict=True)
         )
 
     def logs_in_text(self, later: LaterRequests) -> tuple[ToolCall, ...]:
-        """Return the call written in the answer's text, with the next message of a later request as its output."""
+        """Return the tool call written in the answer's text, the message after it as its output; else ()."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
         return (_make_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
@@ -54,7 +54,7 @@ class LaterRequests:
                 self._after.setdefault(text, following)
 
     def results(self, number: int) -> list[ToolResult | None]:
-        """Return the result of every tool that call *number* uses, None for one that nobody sent.
+        """Return the result of each tool call of LLM call *number* (from 0), in order; None where no request has it.
 
         Ids may come again, in one conversation and in others at the same time: taken is the result that is new in the
         first later request of the same conversation, in any later one when none goes on with the same messages; else what
@@ -72,12 +72,12 @@ class LaterRequests:
         return found
 
     def sent_after(self, text: str) -> ToolResult | None:
-        """Return the message that follows *text* in a later request, None without one."""
+        """Return the message that follows *text* in any request, as a result; None without one."""
         following = self._after.get(text)
         return None if following is None else ToolResult("", following)
 
     def _find_result(self, number: int, id_: str, known: int) -> ToolResult | None:
-        """Return the next result with id *id_* in a request after *number*, *known* ones of that id being older."""
+        """Return the result of the call *id_* in a request after *number*, past the *known* older ones."""
         with_id = self._with_id[id_]
         requests = [self._calls[n] for n in islice(with_id, bisect_right(with_id, number), None)]
         own = self._calls[number].asked.messages
@@ -92,7 +92,7 @@ class LaterRequests:
 
 
 def _make_tool_call(tool: str, arguments: dict[str, Any], result: ToolResult | None) -> ToolCall:
-    """Return the call with its result's output; "unanswered" without a result."""
+    """Return the call of *tool* with the output of *result*; its status is "unanswered" without one."""
     if result is None:
         return ToolCall(tool=tool, arguments=arguments, output="", status="unanswered")
     status: Literal["ok", "error"] = "error" if result.failed or _FAILED.search(result.output) else "ok"

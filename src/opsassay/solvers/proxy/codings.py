@@ -18,19 +18,19 @@ class Decoder(Protocol):
     """Takes a coded body in pieces."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds to the body; raises DatapackError when it is not in the coding."""
+        """Return the bytes that *chunk* decodes to so far; raises DatapackError when it is not in the coding."""
         ...
 
 
 def decoder(encoding: str) -> Decoder | None:
-    """Return a decoder for the Content-Encoding *encoding*, None when it is unknown."""
+    """Return a decoder for the value *encoding* of a Content-Encoding header, None when one in it is unknown."""
     names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
     made = [_DECODERS[name]() for name in reversed(names) if name in _DECODERS]
     return _Chain(made) if len(made) == len(names) else None
 
 
 def decoded(data: bytes, encoding: str, max_bytes: int | None = None) -> bytes:
-    """Return *data* decoded as far as it is complete, at most *max_bytes*; unknown encodings stay."""
+    """Return *data* decoded as far as it is complete, up to *max_bytes*; unchanged for an unknown encoding."""
     one = decoder(encoding)
     if one is None or not encoding:
         return data
@@ -46,7 +46,7 @@ def decoded(data: bytes, encoding: str, max_bytes: int | None = None) -> bytes:
 
 
 def readable(accepted: str) -> str:
-    """Return the Accept-Encoding header *accepted* without encodings that cannot be decoded here."""
+    """Return the Accept-Encoding value *accepted* without the encodings that cannot be decoded here."""
     kept: list[str] = []
     for choice in (choice.strip() for choice in accepted.split(",")):
         name, _, weight = choice.partition(";")
@@ -58,7 +58,7 @@ def readable(accepted: str) -> str:
 
 
 def _is_zero(weight: str) -> bool:
-    """Whether an Accept-Encoding weight is q=0, which forbids the encoding."""
+    """Whether the weight of an encoding in Accept-Encoding is q=0, which forbids it."""
     return weight.strip().replace(" ", "") in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
 
 
@@ -69,7 +69,7 @@ class _Chain:
         self._decoders = decoders
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds to the body."""
+        """Return the bytes that *chunk* decodes to, through all decoders in turn; raises DatapackError."""
         try:
             for one in self._decoders:
                 chunk = one.feed(chunk)
@@ -80,6 +80,7 @@ class _Chain:
 
 class _Identity:
     def feed(self, chunk: bytes) -> bytes:
+        """Return *chunk* unchanged."""
         return chunk
 
 
@@ -90,7 +91,7 @@ class _Gzip:
         self._inflate = zlib.decompressobj(31)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds; several gzip streams in a row are read as one."""
+        """Return the bytes that *chunk* decodes to; gzip streams that follow each other are read as one."""
         whole = b""
         while chunk:
             whole += self._inflate.decompress(chunk)
@@ -108,7 +109,7 @@ class _Deflate:
         self._inflate = zlib.decompressobj()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds; the first two bytes say whether there is a zlib header."""
+        """Return the bytes that *chunk* decodes to; the first two bytes tell whether there is a zlib header."""
         if len(self._head) < 2:
             self._head += chunk
             if len(self._head) < 2:
@@ -126,7 +127,7 @@ class _Zstd:
         self._decompress = zstd.ZstdDecompressor()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds; several frames in a row are read as one."""
+        """Return the bytes that *chunk* decodes to; frames that follow each other are read as one."""
         whole = b""
         while chunk:
             whole += self._decompress.decompress(chunk)
@@ -142,7 +143,7 @@ class _Brotli:
         self._error, self._decompress = brotli.error, brotli.Decompressor()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return what *chunk* adds; raises zlib.error when it is damaged."""
+        """Return the bytes that *chunk* decodes to; raises zlib.error when it is damaged."""
         try:
             return bytes(self._decompress.process(chunk))
         except self._error as error:

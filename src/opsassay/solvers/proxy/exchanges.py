@@ -50,16 +50,16 @@ class Exchange:
 
     @property
     def answer_body(self) -> bytes:
-        """The bytes of the answer, as many as there were."""
+        """All received bytes of the response's body, still content-encoded."""
         return b"".join(data for _, data in self.chunks)
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer is server-sent events: by its text, since some servers say another type, or by its type."""
+        """Whether the response is server-sent events, by its first bytes or by its Content-Type."""
         return sse.is_sse(self._decode_body()) or self.header("content-type").startswith("text/event-stream")
 
     def header(self, name: str) -> str:
-        """Return an answer header in lower case, '' when there is none."""
+        """Return the value of the response header *name*, '' when it is missing."""
         return _find_header(self.headers, name)
 
     def asked(self) -> Asked | None:
@@ -69,7 +69,7 @@ class Exchange:
         return self.api.asked(self.path, body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
-        """Return the answer as one JSON object, a stream assembled; None when it is no JSON."""
+        """Return the response as one JSON object, a stream assembled; None when it is no JSON."""
         data = self._decode_body()
         if (found := json_object(data)) is not None or self.api is None:
             return found  # an error may be an object where a stream was asked for
@@ -78,7 +78,7 @@ class Exchange:
         return self.api.assemble(sse.events(data)) if self.is_stream else None
 
     def is_cut(self) -> bool:
-        """Whether the answer is a stream that ends without a stop reason or end mark."""
+        """Whether the response is a stream that ends without a stop reason or end mark."""
         answer, data = self.answer(), self._decode_body()
         is_part = self.is_stream or data.lstrip().startswith(b"[")
         return (
@@ -90,22 +90,22 @@ class Exchange:
         )
 
     def _decode_body(self) -> bytes:
-        """Return the answer's body after its Content-Encoding is undone."""
+        """Return the response's body without its Content-Encoding."""
         return decoded(self.answer_body, self.header("content-encoding"))
 
     def answer(self) -> ModelAnswer | None:
-        """Return the parsed answer, None when it is no LLM answer."""
+        """Return the parsed response, None when it is no LLM answer."""
         message = self.message()
         return self.api.read_answer(message) if self.api and message is not None else None
 
 
 def _find_header(headers: Iterable[tuple[str, str]], name: str) -> str:
-    """Return the first header *name* in small letters, "" when there is none."""
+    """Return the value of the first of *headers* called *name* (in small letters), "" when there is none."""
     return next((value for key, value in headers if key.lower() == name), "").lower()
 
 
 def request_hash(method: str, path: str, body: bytes) -> str:
-    """Return the hash by which a request is found again: method, path with query, and the body by what it says.
+    """Return the hash that identifies a request: method, path with query, and body.
 
     JSON bodies are compared as values, so that the order of keys and spaces do not matter; others byte by byte.
     """
@@ -148,7 +148,7 @@ class SessionTail:
         self._clock = _Clock()
 
     def ended(self) -> Iterator[Exchange]:
-        """Yield the exchanges that have ended since the last call; raises DatapackError for what is no record."""
+        """Yield the requests and answers completed since the last call; raises DatapackError for a damaged record."""
         try:
             for offset, line in follow_json_lines(self._path, self._offset):
                 self._offset = offset
@@ -180,7 +180,7 @@ class _Clock:
         self._boot: str | None = None
 
     def stamped(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return *event* with its time *at_ns*, nanoseconds of UTC."""
+        """Return *event* with ``at_ns``: its time in ns of UTC, from the monotonic clock of its boot."""
         if event["event"] == "opened" and (self._base is None or event["boot_id"] != self._boot):
             self._base, self._boot = (event["time_ns"], event["monotonic_ns"]), event["boot_id"]
         if self._base is None:
@@ -200,7 +200,7 @@ class _Draft:
     last_ns: int = 0
 
     def add_event(self, event: dict[str, Any]) -> None:
-        """Add one event of the record: a piece of a body, the answer's head, differences, or the end."""
+        """Add one *event* of the record: a piece of a body, the response's head, differences, or the end."""
         self.last_ns = event["at_ns"]
         if event["event"] == "body":
             data = event["text"].encode() if "text" in event else base64.b64decode(event["base64"])
@@ -216,7 +216,7 @@ class _Draft:
             self.end = event
 
     def build_exchange(self) -> Exchange:
-        """Return the exchange of the events so far; without an end its outcome is "cut"."""
+        """Return the request with its response from the events so far; its outcome is "cut" without an end."""
         return Exchange(
             id=self.request["id"],
             method=self.request["method"],

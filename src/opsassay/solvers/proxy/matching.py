@@ -54,15 +54,15 @@ class Volatile(Written):
         return patterns
 
     def text(self, text: str) -> str:
-        """Return *text* with everything volatile replaced by a mark."""
+        """Return *text* with each match of a volatile pattern (ids, times, declared ones) replaced by a mark."""
         return self._compile_all().sub(_MARK, text)
 
     def field(self, path: tuple[str, ...]) -> bool:
-        """Return whether the value at *path* is declared as volatile."""
+        """Return whether the field at *path* is declared as volatile, that is, may differ between runs."""
         return any(_begins_with(path, name.split(".")) for name in self.fields)
 
     def _compile_all(self) -> re.Pattern[str]:
-        """One pattern for all declared ones and the known shapes (ids, times)."""
+        """Return one regular expression of all declared patterns and the built-in ones (ids, times)."""
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.patterns, *_SHAPES)))
 
 
@@ -75,7 +75,7 @@ class RequestMatch:
 
 
 def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
-    """Return how the JSON request *now* compares with a *recorded* one; other bodies match only when equal."""
+    """Return similarity (0 to 1) and differences of two request bodies, largest first; no JSON: equal or not."""
     try:
         before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))
     except (ValueError, RecursionError):
@@ -96,7 +96,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
 
 
 def _compare_values(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
-    """Return how alike two values are by words, 0 to 1; a volatile *path* counts as 1."""
+    """Return the similarity of two values by words, 0 to 1; 1 when the field at *path* is volatile."""
     if volatile.field(path):
         return 1.0
     if old is None or new is None:
@@ -114,7 +114,7 @@ def _compare_values(path: tuple[str, ...], old: object, new: object, volatile: V
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield (path, value) of every value in *value* that is no object or list; null is as good as not there."""
+    """Yield (path, value) of each scalar in the JSON *value*; null is left out."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))
@@ -126,17 +126,17 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _comparison_group(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of the unit that is compared as a whole: a message, or all other fields."""
+    """Return the group of *path* for the similarity: the path of its message, or () for all other fields."""
     return path[:2] if path[0:1] in {("messages",), ("input",)} and len(path) > 1 else ()
 
 
 def _begins_with(path: tuple[str, ...], name: list[str]) -> bool:
-    """Whether *path* begins with *name*, where "*" stands for any part."""
+    """Whether *path* begins with the keys *name*, in which "*" matches any key."""
     return len(path) >= len(name) and all(part in {"*", here} for part, here in zip(name, path, strict=False))
 
 
 def _first_difference(old: object, new: object) -> str:
-    """Return a text around the first difference of *old* and *new*."""
+    """Return the texts around the first difference of *old* and *new*."""
     if old is None or new is None:
         return f"{_shorten_text(str(new))!r} is new" if old is None else f"{_shorten_text(str(old))!r} is gone"
     first, second = str(old), str(new)

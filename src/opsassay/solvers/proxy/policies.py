@@ -47,7 +47,7 @@ class Policy(Protocol):
     """Decides on the requests of one session, in the order in which they arrive."""
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return what to do with a request: forward, answer or refuse it."""
+        """Return the decision on a request to the LLM API: forward *body*, serve a recorded answer, or refuse."""
         ...
 
 
@@ -74,7 +74,7 @@ class Replay:
             self._waiting[request_hash(exchange.method, exchange.path, exchange.request_body)].append(exchange)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the recorded answer to the request, or a refusal."""
+        """Return the decision to serve the recorded answer to this request; to refuse (422) one that has none left."""
         self._position += 1
         if self._by == "position":
             if self._position > len(self._recorded):
@@ -103,7 +103,7 @@ class ReplayAlike:
         self._volatile, self._similar, self._position = volatile, similar, -1
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the answer recorded for the request or a similar one, or a refusal that names the nearest."""
+        """Return the decision to serve the recorded answer to this or a similar request; else to refuse it (422)."""
         self._position += 1
         asked = request_hash(method, path, body)
         equal = next((n for n in self._waiting if self._hashes[n] == asked), None)
@@ -117,7 +117,7 @@ class ReplayAlike:
         return Serve(self._recorded[number], _number_differences(number, match.differences))
 
     def differences(self, position: int, body: bytes) -> tuple[str, ...]:
-        """Return how *body* differs from the request recorded at *position*, counted from 0."""
+        """Return how *body* differs from recorded request number *position* (from 0), a line each; () without it."""
         if position >= len(self._recorded):
             return ()
         return _number_differences(
@@ -125,18 +125,18 @@ class ReplayAlike:
         )
 
     def _find_nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
-        """Return the most similar waiting request with the same method and path nearby, and how it differs."""
+        """Return (number, comparison) of the most similar unused request near this position; (None, None) without."""
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._has_same_place(n, method, path)]
         matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
         return best, None if best is None else matches[best]
 
     def _has_same_place(self, number: int, method: str, path: str) -> bool:
-        """Whether recorded request *number*, from 0, has this method and path."""
+        """Whether recorded request *number* (from 0) has this method and path."""
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
     def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
-        """Say which request is not in the record, and how the nearest one differs."""
+        """Return the message of a refusal: the request, and how the nearest recorded one differs."""
         asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
         if number is None or match is None:
             return f"{asked}, and nothing near it was left to answer; nothing is invented."
@@ -152,7 +152,7 @@ _NEAR = 8
 
 
 def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, ...]:
-    """Return each difference with the number of its request, shown from 1."""
+    """Return each difference with "request N" before it, N counted from 1; *number* from 0."""
     return tuple(f"request {number + 1}, {difference}" for difference in differences)
 
 
@@ -171,7 +171,7 @@ class Continue:
         self._before = ReplayAlike(calls, self.volatile, self.similar)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the recorded answer to one of the first steps, or a refusal of it, else the request itself."""
+        """Decide the first `steps` LLM requests by the replay policy; forward all later and other requests."""
         if api_of(method, path) is None:
             return Forward(body)
         self._step += 1
@@ -218,7 +218,7 @@ class Intervene:
         self._before = ReplayAlike(calls, self.volatile, self.similar)
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the recorded answer, the edited request, or a refusal once enough was seen."""
+        """Replay the steps before the intervention, edit its request, then replay, forward or end (410)."""
         api = api_of(method, path)
         if api is None:
             return Forward(body)
@@ -235,7 +235,7 @@ class Intervene:
         return self._before.decide(method, path, body) if intervention.then == "replay" else Forward(body)
 
     def _edit_request(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the request with the intervention's edit, or a 422 when it cannot be edited or nothing changes."""
+        """Return the decision to forward the edited body; to refuse (422) when nothing can be edited or changes."""
         api, asked = api_of(method, path), json_object(body)
         if api is None or asked is None:
             return Refuse(422, f"Step {self._step} holds no JSON request that could be edited.")
@@ -248,7 +248,7 @@ class Intervene:
         return Forward(json.dumps(edited, ensure_ascii=False).encode(), differences)
 
     def _replace_texts(self, text: str) -> str:
-        """Return *text* with all replacements of the intervention."""
+        """Return *text* with all text replacements of the intervention applied."""
         for old, new in self.intervention.replace.items():
             text = text.replace(old, new)
         return text

@@ -28,5 +28,5 @@ def read_json(path: Path) -> Any:
 
 
 def first_of(payload: dict[str, Any], names: Sequence[str]) -> Any:
-    """Return the value of the first of *names* that *payload* has, None when it has none of them."""
+    """Return the first of the values under *names* in *payload* that is not None, None without one."""
     return next((payload[name] for name in names if payload.get(name) is not None), None)

@@ -78,14 +78,14 @@ class SessionLog:
         self.write("opened", boot_id=boot_id(), pid=os.getpid())
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write one event to the log; raises OSError when the system does not accept it."""
+        """Append one *event* with wall-clock and monotonic time and *fields*; raises OSError when that fails."""
         head = {"event": event, "time_ns": self._wall_ns(), "monotonic_ns": self._monotonic_ns()}
         line = memoryview(_format_line(head | fields))
         while line:
             line = line[os.write(self._fd, line) :]
 
     def body(self, exchange: str, part: str, data: bytes) -> None:
-        """Log bytes of a body, *part* "request", "edited" or "answer": text if UTF-8, else base64, 1 MiB a piece."""
+        """Append *data* of request *exchange* in pieces of 1 MiB; *part* is "request", "edited" or "answer"."""
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             try:
@@ -94,7 +94,7 @@ class SessionLog:
                 self.write("body", id=exchange, part=part, base64=base64.b64encode(piece).decode())
 
     def close(self) -> None:
-        """Force the record to the disk and close it."""
+        """Flush the record to the disk and close it."""
         try:
             os.fsync(self._fd)
         finally:
@@ -110,7 +110,7 @@ def _format_line(event: dict[str, Any]) -> bytes:
 
 
 def _whole_length(path: Path) -> int:
-    """Return the length in bytes of the complete lines of *path*."""
+    """Return the length of the file *path* in bytes up to its last newline, 0 when it is missing."""
     if not path.exists():
         return 0
     with path.open("rb") as file:

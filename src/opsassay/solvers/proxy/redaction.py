@@ -94,7 +94,7 @@ _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![A-Za-z
 
 
 def hidden_in_base64(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield every run of base64 in *text* that is UTF-8 text, with that text."""
+    """Yield (match, decoded text) for each run of base64 in *text* that decodes to UTF-8."""
     for found in _BASE64.finditer(text):
         run = found[0].rstrip("=").replace("-", "+").replace("_", "/")
         try:
@@ -133,7 +133,7 @@ class RedactionRules(Written):
         return patterns
 
     def compiled(self) -> list[tuple[str, re.Pattern[str]]]:
-        """Return (kind, pattern) in the order in which they are applied: own words and patterns first."""
+        """Return (kind, pattern) in the order in which they are applied: the user's words and patterns first."""
         words = [("word", "|".join(map(re.escape, sorted(self.words, key=len, reverse=True))))] if self.words else []
         built_in = [(kind, pattern) for kind in PATTERNS if kind in self.kinds for pattern in PATTERNS[kind]]
         return [(kind, re.compile(pattern)) for kind, pattern in (*words, *self.patterns.items(), *built_in)]
@@ -149,7 +149,7 @@ class Redacted(Noun):
 
 
 def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redacted]]:
-    """Return *trace* with all matches of *rules* removed, and the report, which does not hold them either."""
+    """Return *trace* with all matches of *rules* replaced by placeholders, and a report row per kind of match."""
     eraser = _Eraser(rules)
     steps = tuple(_edit_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
     clean = _edit_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
@@ -157,7 +157,7 @@ def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redac
 
 
 def hashed(trace: Trace) -> Trace:
-    """Return *trace* with every input and output replaced by its SHA-256: who acted when stays, what was said does not.
+    """Return *trace* with every input and output replaced by a hash; agents, tools and times stay.
 
     The hashes are keyed with a secret that is thrown away, so that short texts cannot be guessed from them.
     """
@@ -176,7 +176,7 @@ def hashed(trace: Trace) -> Trace:
 
 
 def map_text(value: Any, edit: Callable[[str], str]) -> Any:
-    """Return JSON-like *value* with *edit* applied to every text in it, names of fields included."""
+    """Return *value*, JSON data, with *edit* applied to every string in it, keys included."""
     if isinstance(value, str):
         return edit(value)
     if isinstance(value, dict):
@@ -202,7 +202,7 @@ class _Eraser:
         self._steps: dict[str, set[int]] = defaultdict(set)
 
     def edit_of_step(self, step_id: int | None) -> Callable[[str], str]:
-        """Return the function that redacts the texts of a step, or of the metadata for None."""
+        """Return the function that redacts a text of step *step_id*, of the metadata for None, and counts matches."""
 
         def edit(text: str) -> str:
             """Replace what the patterns find, in plain text and inside base64."""
@@ -217,7 +217,7 @@ class _Eraser:
         return edit
 
     def report(self) -> list[Redacted]:
-        """Return the rows of the report, most frequent first."""
+        """Return one row per kind of match: count, distinct texts, steps; most frequent first."""
         rows = [
             Redacted(kind=kind, count=count, distinct=len(self._texts[kind]), steps=tuple(sorted(self._steps[kind])))
             for kind, count in self._counts.items()
@@ -225,14 +225,14 @@ class _Eraser:
         return sorted(rows, key=lambda row: (-row.count, row.kind))
 
     def _replace_match(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
-        """Return the match with a placeholder for its group `value`, or for all of it without such a group."""
+        """Return the match *found* with its group `value`, or all of it without one, replaced by a placeholder."""
         if "value" not in found.re.groupindex:
             return self._make_placeholder(kind, found[0], step_id)
         begin, end = found.start("value") - found.start(), found.end("value") - found.start()
         return found[0][:begin] + self._make_placeholder(kind, found["value"], step_id) + found[0][end:]
 
     def _make_placeholder(self, kind: str, text: str, step_id: int | None) -> str:
-        """Count the find and return "[kind:number]", where equal texts have equal numbers."""
+        """Count a match of *kind* and return its placeholder, "[kind]" or "[kind:N]" with one N per *text*."""
         self._counts[kind] += 1
         if step_id is not None:
             self._steps[kind].add(step_id)
@@ -259,14 +259,14 @@ def _edit_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
 
 
 def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
-    """Return the trace with *edit* applied to all of its texts except the steps."""
+    """Return *trace* with *edit* applied to all of its texts outside the steps."""
     texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
     edited = {name: edit(text) for name in texts if (text := getattr(trace, name))}
     return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})
 
 
 def _mapped_names(trace: Trace, edit: Callable[[str], str]) -> Trace:
-    """Return *trace* with *edit* applied to the names of agents and tools."""
+    """Return *trace* with *edit* applied to the names of its agents and tools."""
     steps = tuple(
         step.model_copy(
             update={

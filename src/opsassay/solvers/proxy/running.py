@@ -15,7 +15,7 @@ from opsassay.solvers.proxy.server import ProxySettings, serve
 
 
 def run_proxy(settings: ProxySettings, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until the process is interrupted; raises UserError, before anything is written, for a port that is taken."""
+    """Serve the proxy on *port* until interrupted, calling *ready* with the port; raises UserError for a taken port."""
     listener = listen_on_port(port)
 
     async def forever() -> None:
@@ -27,7 +27,7 @@ def run_proxy(settings: ProxySettings, port: int, ready: Callable[[int], None]) 
 
 @contextmanager
 def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
-    """Give the base URL of a proxy that runs in a thread while the block does; raises what kept it from starting."""
+    """Yield the base URL of a proxy that serves in a thread during the block; raises its error if it fails to start."""
     listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:
@@ -69,7 +69,7 @@ class _Found:
     until: asyncio.Event | None = None
 
     def make_ready_callback(self, started: threading.Event) -> Callable[[int], None]:
-        """Return a function that notes the port and sets *started*."""
+        """Return the function that stores the port it is called with and sets *started*."""
 
         def ready(port: int) -> None:
             self.port = port

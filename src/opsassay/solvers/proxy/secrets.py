@@ -50,7 +50,7 @@ class Secret(NamedTuple):
 
 
 def is_placeholder(key: str) -> bool:
-    """Return whether *key* is a dummy for servers that need none: up to 3 characters, or a known word.
+    """Return whether *key* is a dummy for servers without keys: a known word, or 3 characters at most.
 
     Examples: ``none``, ``EMPTY``, ``ollama``, ``sk-no-key-required``, ``sk-1234``, ``your_api_key_here``, ``xxxxxxxx``.
     """
@@ -60,7 +60,7 @@ def is_placeholder(key: str) -> bool:
 
 @lru_cache(maxsize=256)
 def secret(text: str) -> Secret:
-    """Return *text* in every encoded form, and in every two encodings one after the other."""
+    """Return the search data for the secret *text*: all its encoded forms, up to two encodings deep."""
     plain = text.encode("utf-8", "surrogateescape")
     once = [plain, *_encoded_forms(plain)]
     least = max(1, min(len(plain), _TELLING_BYTES))
@@ -75,7 +75,7 @@ def secret(text: str) -> Secret:
 
 
 def _encoded_forms(data: bytes) -> Iterator[bytes]:
-    """Yield *data* in common encodings: percent, JSON, HTML, hexadecimal, and base64 at each alignment."""
+    """Yield *data* in common encodings: percent, JSON, HTML, hexadecimal, base64 at each alignment."""
     odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
 
     def each(pattern: str, of: Collection[int]) -> bytes:
@@ -97,24 +97,24 @@ def _encoded_forms(data: bytes) -> Iterator[bytes]:
 
 
 def safe_headers(headers: Iterable[tuple[str, str]], masks: Sequence[Secret] = ()) -> list[list[str]]:
-    """Return *headers* with the values of those that carry keys withheld, and *masks* replaced in the others."""
+    """Return *headers* as [name, value], values of key headers withheld and secrets *masks* replaced in the others."""
     return [
         [name, WITHHELD.decode() if _SECRET_HEADER.search(name) else safe_text(value, masks)] for name, value in headers
     ]
 
 
 def safe_path(path: str, masks: Sequence[Secret] = ()) -> str:
-    """Return a path with its query, in which keys are withheld."""
+    """Return the URL *path* with keys in its query withheld and the secrets *masks* replaced."""
     return safe_text(_SECRET_QUERY.sub(rf"\g<1>{WITHHELD.decode()}", path), masks)
 
 
 def safe_text(text: str, masks: Sequence[Secret]) -> str:
-    """Return *text* with every one of *masks* replaced."""
+    """Return *text* with each occurrence of the secrets *masks* replaced."""
     return mask(text.encode("utf-8", "surrogateescape"), masks).decode("utf-8", "surrogateescape")
 
 
 def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
-    """Return *data* with every one of *masks* replaced."""
+    """Return *data* with each occurrence of the secrets *masks* replaced."""
     for known in masks:
         kept, parts = 0, []
         for _, start, end in known.finder.find_matches_as_indexes(data):
@@ -125,7 +125,7 @@ def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
 
 
 def mask_coded(data: bytes, masks: Sequence[Secret], encoding: str) -> bytes:
-    """Return a complete body in any encoding with *masks* replaced, or withheld if that is impossible."""
+    """Return a content-encoded body if no secret of *masks* is in it, else a withheld mark; plain bodies are masked."""
     stream = StreamMask(masks, encoding)
     return stream.feed(data) + stream.rest()
 
@@ -146,7 +146,7 @@ class StreamMask:
         self._begun = self._withheld = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the part of the data so far, with *chunk*, that may be recorded now."""
+        """Return the bytes, with those of *chunk*, that may be recorded now without part of a secret."""
         if not self._masks:
             return chunk
         if self._coded:
@@ -157,13 +157,13 @@ class StreamMask:
         return data[: len(data) - keep]
 
     def rest(self) -> bytes:
-        """Return the masked rest once the body has ended; most of a key counts as the key."""
+        """Return the last bytes of the body; withheld when they are most of a secret."""
         begun = self._longest_overlap(self._inside if self._coded else self._held)
         held, self._held = self._held, b""
         return held if begun < _TELLING_BYTES else WITHHELD
 
     def _feed_coded(self, chunk: bytes) -> bytes:
-        """Return what may pass of compressed data; once a secret is in it, the rest is withheld."""
+        """Return the compressed bytes that may be recorded now; nothing more once a secret is decoded."""
         if self._withheld:
             return b""
         if self._decoder is None:
@@ -184,17 +184,17 @@ class StreamMask:
         return given
 
     def _withhold_rest(self, instead: bytes) -> bytes:
-        """Return *instead*, and let nothing more of the stream pass."""
+        """Return the mark *instead*, and drop all later bytes of the stream."""
         self._withheld, self._held, self._inside = True, b"", b""
         return instead
 
     def _longest_overlap(self, data: bytes) -> int:
-        """Return how many last bytes of *data* may be the beginning of a secret."""
+        """Return how many bytes at the end of *data* may be the beginning of a secret."""
         return max((_overlap(data, known) for known in self._masks), default=0)
 
 
 def _overlap(data: bytes, secret_forms: Secret) -> int:
-    """Return how many bytes at the end of *data* could be the start of one of *secret_forms*."""
+    """Return how many bytes at the end of *data* may be the beginning of one of *secret_forms*."""
     most = next((n for n in range(_SEED - 1, 0, -1) if len(data) >= n and data[-n:] in secret_forms.starts), 0)
     tail = data[max(0, len(data) - len(secret_forms.forms[0]) + 1) :]
     for which, at, _ in secret_forms.seeding.find_matches_as_indexes(tail, overlapping=True):

@@ -120,6 +120,7 @@ class _Call:
 
     @property
     def api(self) -> ModelApi | None:
+        """The LLM API of the request, None for another path."""
         return api_of(self.request.method, self.path)
 
 
@@ -136,7 +137,7 @@ class ProxyServer:
         self._client: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Open the connections to the upstream; call it inside the loop that serves."""
+        """Open the client session to the upstream; must run in the event loop that serves."""
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self._settings.connect_s, sock_read=self._settings.idle_s
         )
@@ -151,14 +152,14 @@ class ProxyServer:
         )
 
     async def close(self) -> None:
-        """Close the connections and the records."""
+        """Close the client session and the records of all sessions."""
         if self._client is not None:
             await self._client.close()
         for session in self._sessions.values():
             session.log.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request of an agent."""
+        """Answer one request of an agent: record it, then forward, replay, edit or refuse it."""
         token = token_of(request)
         name = self._tokens.session_of(token) if token else None
         if token is None or name is None:
@@ -190,7 +191,7 @@ class ProxyServer:
         return self._sessions[name]
 
     def _begin_call(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
-        """Give the request the next id and record it with secrets masked."""
+        """Record the request under the next id, secrets masked, and return it with its session."""
         key = self._settings.key
         call = _Call(
             next(self._ids),
@@ -211,7 +212,7 @@ class ProxyServer:
         return call
 
     async def _decide_call(self, call: _Call) -> web.StreamResponse:
-        """Let the session's policy decide: refuse, serve from a record, or forward."""
+        """Carry out the decision of the session's policy: refuse, serve a recorded answer, or forward."""
         if (unfit := unrelayable(call.request)) is not None:
             return self._refuse_call(call, *unfit)
         asked = mask(call.body, call.masks[:1])
@@ -253,7 +254,7 @@ class ProxyServer:
             upstream.close() if call.outcome != "complete" else upstream.release()
 
     async def _relay_answer(self, call: _Call, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Send the upstream's answer on piece by piece, each recorded first."""
+        """Send the upstream's answer to the agent chunk by chunk; each is recorded before it is sent."""
         headers = CIMultiDict((as_text(name), as_text(value)) for name, value in upstream.raw_headers)
         self._log_answer(call, upstream.status, upstream.reason or "", headers)
         response = Relayed(call.request, upstream.status, upstream.reason or "", headers)
@@ -275,7 +276,7 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     def _abort_answer(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
-        """End the client's connection in the middle of the body, as the upstream did."""
+        """Close the agent's connection in the middle of the body, as the upstream did, and note the *error*."""
         call.outcome, call.error = outcome, error
         _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:
@@ -283,7 +284,7 @@ class ProxyServer:
         return response
 
     async def _serve_recorded(self, call: _Call, decision: Serve) -> web.StreamResponse:
-        """Send a recorded answer with its pieces; one that was cut then is cut again."""
+        """Send a recorded answer in its recorded chunks; one that was cut off is cut off again."""
         recorded = decision.exchange
         headers = CIMultiDict(recorded.headers)
         self._log_answer(call, recorded.status or 502, recorded.reason, headers)
@@ -301,14 +302,14 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     async def _complete_call(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
-        """End the answer, record it as a parsed message and mark the call as complete."""
+        """Finish the response, record it as a parsed message and mark the call as complete."""
         await response.write_eof()
         self._log_message(call, headers)
         call.outcome = "complete"
         return response
 
     def _refuse_call(self, call: _Call, status: int, message: str) -> web.StreamResponse:
-        """Answer with an error of this proxy and mark the call as refused."""
+        """Answer with an error in the proxy's own name and mark the call as refused."""
         call.outcome, call.error = "refused", message
         _log.warning("request refused", call=call.id, status=status, reason=message)
         return self._send_problem(call, status, message)
@@ -321,20 +322,20 @@ class ProxyServer:
         return response
 
     def _log_answer(self, call: _Call, status: int, reason: str, headers: CIMultiDict[str]) -> None:
-        """Record the answer's status, reason and headers, secrets masked."""
+        """Record status, reason and headers of the response, secrets masked."""
         kept = safe_headers(headers.items(), call.masks)
         said = safe_text(reason, call.masks)
         call.session.log.write("answer", id=call.id, status=status, reason=said, headers=kept)
 
     def _log_chunk(self, call: _Call, recorded: bytes, sent: bytes) -> None:
-        """Record *recorded*, and keep it for the parsed message while less than the limit was *sent*."""
+        """Record the chunk *recorded*; keep it in memory for the parsed message while *sent* bytes are few."""
         call.session.log.body(call.id, "answer", recorded)
         call.kept_bytes += len(sent)
         if call.kept_bytes <= MAX_MESSAGE_BYTES:
             call.kept.append(recorded)
 
     def _log_message(self, call: _Call, headers: CIMultiDict[str]) -> None:
-        """Record a stream's assembled message, unless it is too long for memory."""
+        """Record the message that a stream's chunks make together, unless it exceeds the memory limit."""
         if call.api is None or not headers.get("Content-Type", "").lower().startswith("text/event-stream"):
             return
         if call.kept_bytes <= MAX_MESSAGE_BYTES:
@@ -343,7 +344,7 @@ class ProxyServer:
 
 
 async def _read_chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Yield chunks as they were cut by the upstream.
+    """Yield the body in the chunks in which the upstream sent it.
 
     Every answer without a body has the same empty reader, whose own iteration ends for the first answer only (aiohttp
     3.14) and then goes round for ever.
@@ -357,7 +358,7 @@ async def _read_chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 @contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Hold *directory* for one proxy; raises UserError when another one records there."""
+    """Hold *directory* for one proxy process during the block; raises UserError when another one holds it."""
     directory.mkdir(parents=True, exist_ok=True)
     refusal = UserError(f"Another proxy records into {directory}; end it or choose another folder with -o.")
     with folder_lock(directory, name="proxy.lock", wait=False, refusal=refusal):
@@ -367,7 +368,7 @@ def lock(directory: Path) -> Iterator[None]:
 async def serve(
     settings: ProxySettings, listener: socket.socket, ready: Callable[[int], None], until: asyncio.Event
 ) -> None:
-    """Serve on *listener*, call *ready* with its port, end when *until* is set."""
+    """Serve on *listener* until the event *until* is set; *ready* is called with the port first."""
     proxy = ProxyServer(settings)
     with lock(settings.directory):
         await proxy.open()

@@ -27,7 +27,7 @@ def events(stream: bytes) -> list[dict[str, Any]]:
 
 
 def array_events(body: bytes) -> list[dict[str, Any]]:
-    """Return the whole objects of a JSON array that may be cut off, as Gemini streams answers by default."""
+    """Return the complete objects of a JSON array, possibly cut off: Gemini's default form of a stream."""
     text, decoder, found = body.decode("utf-8", errors="replace").strip().removeprefix("["), json.JSONDecoder(), []
     while text := text.lstrip(", \t\r\n"):
         try:
@@ -40,20 +40,20 @@ def array_events(body: bytes) -> list[dict[str, Any]]:
 
 
 def is_closed(stream: bytes) -> bool:
-    """Return whether *stream* marks its own end, by ``[DONE]`` or the API's last event."""
+    """Return whether *stream* is complete: it has ``[DONE]`` or the API's last event."""
     last = events(stream)[-1:]
     return stream.rstrip().endswith(b"[DONE]") or any(str(event.get("type")) in _LAST for event in last)
 
 
 def _read_data(block: str) -> list[dict[str, Any]]:
-    """Return the JSON object of an event's `data:` lines, or of each line where they are none together."""
+    """Return the JSON object of the event's joined `data:` lines, else of each of these lines."""
     lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
     whole = _parse_objects(["\n".join(lines)])
     return whole or _parse_objects(lines)
 
 
 def _parse_objects(texts: list[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects among *texts*."""
+    """Return those of *texts* that are JSON objects, parsed."""
     found = []
     for text in texts:
         with suppress(ValueError, RecursionError):

@@ -32,7 +32,7 @@ class AgentIds:
         self._ids: dict[str, str] = {}
 
     def id_of(self, name: str) -> str:
-        """Return the id of *name*."""
+        """Return the id of the agent *name*: a number as text, by first appearance."""
         return self._ids.setdefault(name, str(len(self._ids)))
 
 
@@ -58,19 +58,19 @@ def persona(prompt: str) -> str | None:
 
 
 def tool_in_text(text: str) -> str | None:
-    """Return the tool that *text* invokes in the ``Action: search`` form, "code" for a runnable block, else None."""
+    """Return the tool named by ``Action: search`` in *text*, "code" for a runnable block, None for neither."""
     if match := _ACTION.search(text):
         return match[1]
     return "code" if _TOOL_BLOCK.search(text) else None
 
 
 def render_messages(messages: Sequence[tuple[str, str]]) -> str:
-    """Return (role, text) pairs as one readable input context."""
+    """Return (role, text) pairs as one text: "[role]", then the text, pairs apart by an empty line."""
     return "\n\n".join(f"[{role}]\n{text}" for role, text in messages)
 
 
 def split_messages(context: str) -> list[tuple[str, str]]:
-    """Return the (role, text) pairs that `render_messages` made *context* of; text before the first role is a user's.
+    """Return the (role, text) pairs in *context*, as `render_messages` writes them; text before any role is "user".
 
     A text that holds an empty line and then a line such as ``[user]`` is cut there too.
     """

@@ -46,7 +46,7 @@ class Tokens:
         return session
 
     def _read_when_changed(self) -> None:
-        """Read the token file again when its time of change is new."""
+        """Read the token file again if its modification time changed."""
         if not self._path.exists() or (changed_ns := self._path.stat().st_mtime_ns) == self._read_ns:
             return
         self._sessions = {entry["sha256"]: entry["session"] for entry in read_json_lines(self._path)}
@@ -54,4 +54,5 @@ class Tokens:
 
 
 def _hash_token(token: str) -> str:
+    """Return the SHA-256 of *token* in hexadecimal."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

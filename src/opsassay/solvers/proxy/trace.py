@@ -41,16 +41,16 @@ class _RecordedCall(ModelCall):
 
     @property
     def system_prompt(self) -> str:
-        """The first prompt of the system or its developer, '' when there is none."""
+        """The first message of role system or developer, '' without one."""
         return next((text for role, text in self.asked.messages if role in {"system", "developer"}), "")
 
     def agent(self) -> str | None:
-        """Return the agent's name in the request, answer header or system prompt; None without one."""
+        """Return the agent's name from request, response header or system prompt, None without one."""
         spoken = speaker(self.answer.text) if self.answer else None
         return self.asked.agent or spoken or persona(self.system_prompt)
 
     def step(self, number: int, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
-        """Return the step record."""
+        """Return the call as step *number* of agent *name*, with tool calls *logs*."""
         exchange, answer = self.exchange, self.answer
         return TraceStep(
             step_id=number,
@@ -87,7 +87,7 @@ class _RecordedCall(ModelCall):
 
 
 def _agent_names(calls: Sequence[_RecordedCall]) -> list[str]:
-    """Return the agent of each call: as named in the call, else one for each system prompt, numbers aside."""
+    """Return the agent of each call: its stated name, else "agent N" per distinct system prompt (digits ignored)."""
     named = [call.agent() for call in calls]
     prompts = [_NUMBERS.sub("0", call.system_prompt) for call in calls]
     unnamed = list(dict.fromkeys(prompt for prompt, name in zip(prompts, named, strict=True) if name is None))
@@ -96,7 +96,7 @@ def _agent_names(calls: Sequence[_RecordedCall]) -> list[str]:
 
 
 def _agent_configuration(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
-    """Return by agent its first system prompt, tools and model; *names* are the agents of *calls*."""
+    """Return system prompt, tools and model of each agent's first call; *names* are the agents of *calls*."""
     roster: dict[str, Any] = {}
     for call, name in zip(calls, names, strict=True):
         about = {"system_prompt": call.system_prompt, "tools": list(call.asked.tools), "model": call.asked.model}

@@ -42,7 +42,7 @@ class Relayed(web.StreamResponse):
         self._own = frozenset(name.lower() for name in headers)
 
     async def _prepare_headers(self) -> None:
-        """Remove the headers that aiohttp adds and the upstream did not send."""
+        """Remove default headers of aiohttp that the upstream's response did not have."""
         await super()._prepare_headers()
         for name in ("Date", "Server", "Content-Type", "Connection"):
             if name.lower() not in self._own:
@@ -52,7 +52,7 @@ class Relayed(web.StreamResponse):
 def outgoing_headers(
     request: web.BaseRequest, key: str | None, passed_on: frozenset[str] | None = None
 ) -> CIMultiDict[str]:
-    """Return the headers to send on, with *key* as the token, and without those of this connection."""
+    """Return the headers to forward: *key* as the API key, no hop-by-hop headers, only *passed_on* if given."""
     headers = CIMultiDict(
         (as_text(name), as_text(value))
         for name, value in request.raw_headers
@@ -67,7 +67,7 @@ def outgoing_headers(
 
 
 def token_of(request: web.BaseRequest) -> str | None:
-    """Return the key that the agent gave, in any of the headers that SDKs use."""
+    """Return the API key or token in the request, from any header that SDKs use; None without one."""
     for name in _KEY_HEADERS:
         if name in request.headers:
             return request.headers[name]
@@ -76,7 +76,7 @@ def token_of(request: web.BaseRequest) -> str | None:
 
 
 def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
-    """Return status and reason for a request that the proxy cannot forward, None for others."""
+    """Return (status, reason) for a request that cannot be forwarded: an upgrade or a proxy request; else None."""
     if "upgrade" in request.headers.get("Connection", "").lower() and "Upgrade" in request.headers:
         asked = request.headers["Upgrade"]
         name = "WebSocket" if asked.lower() == "websocket" else asked
@@ -87,7 +87,7 @@ def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
 
 
 def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
-    """Return an error that is the proxy's own, in the form of the API that was spoken to."""
+    """Return the proxy's own error as a response in the form of *api*."""
     error = {"type": "opsassay_proxy", "message": message}
     body: dict[str, Any] = {"error": error}
     if api is not None and api.name == "messages":
@@ -101,12 +101,12 @@ def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
 
 
 def payload(body: bytes) -> bytes | io.BytesIO | None:
-    """Return the *body* as the client library needs it: None if empty, a file if large."""
+    """Return the request *body* for aiohttp: None when empty, a file object when large."""
     if not body:
         return None
     return io.BytesIO(body) if len(body) > _LARGE_BYTES else body
 
 
 def as_text(raw: bytes) -> str:
-    """Return the bytes of a header as text that converts back to the same bytes."""
+    """Return the header bytes *raw* as text that encodes back to the same bytes."""
     return raw.decode("utf-8", "surrogateescape")

@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def first_odd(folder: Path) -> str | None:
-    """Return the first thing in *folder* that is neither a plain file nor a folder, or None: a link could lead anywhere."""
+    """Return the path of the first entry below *folder* that is neither file nor folder (a link, ...), else None."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False):
             if odd := first_odd(Path(entry.path)):
@@ -36,7 +36,7 @@ def first_odd(folder: Path) -> str | None:
 
 
 def copy_in(source: Path, target: Path, *, owner: int | None = None, time_s: int | None = None) -> None:
-    """Copy the files and folders in *source* to the empty folder *target*, owned by *owner*, with time *time_s*."""
+    """Copy files and folders of *source* into the empty *target*; set *owner* (uid) and time *time_s* if given."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         copy = target / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -55,7 +55,7 @@ def copy_in(source: Path, target: Path, *, owner: int | None = None, time_s: int
 
 
 def copy_out(source: int, target: Path, most_bytes: int) -> list[str]:
-    """Copy what lies in the folder behind the descriptor *source* to the folder *target*; return what was left, and why.
+    """Copy the folder of the descriptor *source* to *target*; return a line per entry left out, with the reason.
 
     Nothing is followed, opened for long or trusted: links, FIFOs, devices, sockets, what is beyond *most_bytes* in total,
     MOST_FILES or MOST_DEPTH stays behind. The folder must not change any more.
@@ -91,7 +91,7 @@ def copy_out(source: int, target: Path, most_bytes: int) -> list[str]:
 
 
 def _is_folder(folder: int, name: str, path: str, remaining: int) -> bool:
-    """Return whether *name* is a folder or a plain file; raises OSError with the reason for what must stay behind."""
+    """Return True for a folder, False for a plain file; raises OSError with why the entry must not be copied."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     reason = next((kind for test, kind in _KINDS.items() if test(found.st_mode)), None)
     is_folder = stat.S_ISDIR(found.st_mode)
@@ -105,7 +105,7 @@ def _is_folder(folder: int, name: str, path: str, remaining: int) -> bool:
 
 
 def _copy_file(folder: int, name: str, target: Path) -> int:
-    """Copy the plain file *name* of *folder* to *target*, which is replaced; return its size."""
+    """Copy the plain file *name* in the folder descriptor *folder* to *target*; return its size in bytes."""
     reader = os.open(name, _READ, dir_fd=folder)
     with os.fdopen(reader, "rb") as source:
         if not stat.S_ISREG(os.fstat(reader).st_mode):

@@ -18,7 +18,7 @@ REPORT = 3
 
 
 def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
-    """Drop all privileges and run the command of *plan*; returns only by raising OSError.
+    """Drop all privileges of this process and execute the command of *plan*; returns only by raising OSError.
 
     *outer_uid* is the user and group to become first, None for a process without privileges that stays who it is.
     No descriptor is left but standard output and error, and an empty standard input.
@@ -49,7 +49,7 @@ def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
 
 
 def enter_user_namespace(kinds: int) -> None:
-    """Enter a new user namespace, and namespaces of *kinds*, in which only this user exists, as USER_INSIDE."""
+    """Enter new namespaces: of users, with this user alone as USER_INSIDE, and of the CLONE_* flags *kinds*."""
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USER | kinds)
     kernel.set_dumpable(dumpable=True)  # a change of user took it, and with it the right to write the maps

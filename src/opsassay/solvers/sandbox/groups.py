@@ -17,18 +17,18 @@ _numbers = itertools.count()
 
 @functools.cache
 def groups_for_seals() -> Groups | None:
-    """Return where control groups can be made, looked up once for a process."""
+    """Return where cgroups for sandboxes can be made, None where they cannot; looked up once per process."""
     return find_groups()
 
 
 def memory_is_held() -> bool:
-    """Return whether a control group can limit the memory of a sandbox's processes together."""
+    """Return whether a cgroup can limit the memory of all processes of a sandbox together."""
     groups = groups_for_seals()
     return groups is not None and MEMORY in groups.versions
 
 
 def make_group(cpu_cores: float | None, memory_bytes: int) -> list[str]:
-    """Return the folders of a new group with these limits, none where no group can be made; remove what the dead left."""
+    """Make a cgroup with these limits, remove those of dead runners; return its folders, [] where none can be made."""
     groups = groups_for_seals()
     if groups is None:
         return []
@@ -43,7 +43,7 @@ def make_group(cpu_cores: float | None, memory_bytes: int) -> list[str]:
 
 
 def _start_ticks(pid: int | str) -> str | None:
-    """Return when process *pid* was started, in ticks since boot, or None when there is none."""
+    """Return the start time of process *pid* in clock ticks since boot, None when it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

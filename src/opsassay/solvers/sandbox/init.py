@@ -71,7 +71,7 @@ NAMESPACES = (
 
 
 def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
-    """Make the namespaces and their first process, send its pid through *channel*, wait until all inside has ended."""
+    """Fork the sandbox's first process in new namespaces, send its pid on *channel*, wait until it has ended."""
     kernel.die_with_parent(signal.SIGKILL)
     try:
         if plan["outer_uid"] is None:
@@ -96,12 +96,12 @@ def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
 
 
 def send_message(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-    """Send one *message*, with *descriptors*, to the other end of the *channel*."""
+    """Send *message* as JSON, with file *descriptors*, to the other end of *channel*."""
     socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
 
 
 def _run_as_init(plan: dict[str, Any], channel: socket.socket) -> None:
-    """Build the root, wait for the word to go, start the agent, and end, with all that is left of it, when it ends."""
+    """Build the root, wait for the supervisor's signal, run the agent as a child and report its end on *channel*."""
     kernel.die_with_parent(signal.SIGKILL)
     kernel.set_dumpable(dumpable=False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -155,7 +155,7 @@ def _run_agent(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build_root(plan: dict[str, Any]) -> None:
-    """Build the new root at NEW, from the machine's at HOST."""
+    """Build the sandbox's root file system at `NEW` from that of the machine at `HOST`."""
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     plain = kernel.NO_SETUID | kernel.NO_DEVICES
     kernel.mount("seal", "/tmp", "tmpfs", plain, "mode=0755,size=1m")  # noqa: S108 - any folder that all machines have
@@ -201,7 +201,7 @@ def _build_root(plan: dict[str, Any]) -> None:
 
 
 def _bind_root_tree(root: str, folder: Path, targets: list[Path]) -> None:
-    """Show the *folder* of the tree at *root*, but for the sandbox's own folders and the mounts at *targets*."""
+    """Bind *folder* of the tree *root* into the new root, without `OWN_FOLDERS` and the mount points *targets*."""
     for source in sorted(Path(HOST + root, folder.relative_to("/")).iterdir()):
         place, target = folder / source.name, Path(NEW, folder.relative_to("/"), source.name)
         if str(place) in OWN_FOLDERS or place in targets or (folder == Path("/etc") and source.name in ETC):
@@ -217,7 +217,7 @@ def _bind_root_tree(root: str, folder: Path, targets: list[Path]) -> None:
 
 
 def _bind_readonly(path: str, shown: str) -> None:
-    """Bind-mount the machine's *path* read-only at *shown*; a missing path is skipped."""
+    """Bind-mount the machine's *path* read-only at *shown* in the new root; a missing path is skipped."""
     source, target = Path(HOST + path), Path(NEW + shown)
     if os.path.islink(source) and path == shown:  # noqa: PTH114 - those of os.path say no where they may not look
         if not os.path.lexists(target):
@@ -240,7 +240,7 @@ def _bind_readonly(path: str, shown: str) -> None:
 
 
 def _mount_layered(source: Path, target: Path) -> bool:
-    """Show the folder *source* as *target* through an overlay; False where the kernel gives none.
+    """Mount *source* read-only at *target* as an overlay; return False where that is not possible.
 
     A file in an overlay is an object of its own: a lock on it, or a watch, meets nobody who has the file from elsewhere.
     What is mounted below *source* is not seen through an overlay, so that such folders are mounted as they are.
@@ -255,14 +255,14 @@ def _mount_layered(source: Path, target: Path) -> bool:
 
 
 def _holds_mounts(folder: Path) -> bool:
-    r"""Return whether something is mounted below *folder*; the fifth column is the place, spaces written as \040."""
+    """Return whether a file system is mounted below *folder*."""
     below = f"{folder}/"
     rows = Path(HOST, "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     return any(row.split(" ", 5)[4].startswith(below) for row in rows)
 
 
 def _add_files(tree: Path) -> None:
-    """Add the files of *tree* to the new root, in folders of its own or over mounted ones."""
+    """Copy the files of *tree* into the new root; where another mount covers the place, bind them read-only."""
     for path in sorted(tree.rglob("*")):
         target = Path(NEW, path.relative_to(tree))
         if path.is_dir():
@@ -278,7 +278,7 @@ def _add_files(tree: Path) -> None:
 
 
 def _is_in_new_root(target: Path) -> bool:
-    """Return whether the deepest folder of *target* that is there belongs to the new root, and not to a mount on it."""
+    """Return whether the nearest existing parent of *target* is on the new root's own file system."""
     there = target.parent
     while not there.exists():
         there = there.parent
@@ -286,7 +286,7 @@ def _is_in_new_root(target: Path) -> bool:
 
 
 def _hide_paths(paths: list[str]) -> list[str]:
-    """Cover those of *paths* that a mounted folder shows with empty mounts; return these mounts."""
+    """Mount something empty over those of *paths* that exist in the new root; return the mounts of folders."""
     emptied = []
     for path in paths:
         target = Path(NEW + path)
@@ -299,7 +299,7 @@ def _hide_paths(paths: list[str]) -> list[str]:
 
 
 def _mount_own(plan: dict[str, Any]) -> None:
-    """Mount what belongs to this run alone: the view, the work folder, temporary files, the sockets."""
+    """Mount the run's own folders: view (read-only), work, tmp, and the folder of sockets."""
     limits, owner = plan["limits"], _owner_of_files(plan)
     plain = kernel.NO_SETUID | kernel.NO_DEVICES
     kernel.mount("seal", f"{NEW}/view", "tmpfs", plain, "mode=0755")
@@ -314,7 +314,7 @@ def _mount_own(plan: dict[str, Any]) -> None:
 
 
 def _mount_devices(plan: dict[str, Any]) -> None:
-    """Make /dev: the listed devices, links to standard streams, limited shared memory, terminals."""
+    """Make /dev: the listed devices, links to standard streams, limited shared memory, pseudo-terminals."""
     limits = plan["limits"]
     kernel.mount("seal", f"{NEW}/dev", "tmpfs", kernel.NO_SETUID | kernel.NO_EXEC, "mode=0755,size=64k")
     for name in DEVICES:
@@ -333,7 +333,7 @@ def _mount_devices(plan: dict[str, Any]) -> None:
 
 
 def _make_device(name: str) -> None:
-    """Make the device *name* anew, so that locks on it are not shared; without root bind the machine's own."""
+    """Make the device node *name* in the new root; where that is not allowed, bind the machine's."""
     machine, own = Path(HOST, "dev", name), Path(NEW, "dev", name)
     try:
         os.mknod(own, stat.S_IFCHR | 0o666, machine.stat().st_rdev)
@@ -347,7 +347,7 @@ def _make_device(name: str) -> None:
 
 
 def _mount_proc() -> None:
-    """Mount /proc of this pid namespace, each user's own processes only, without the kernel's settings."""
+    """Mount /proc of this pid namespace; users see only their own processes, kernel settings are hidden."""
     flags = kernel.NO_SETUID | kernel.NO_DEVICES | kernel.NO_EXEC
     kernel.mount("seal", f"{NEW}/proc", "proc", flags, "hidepid=2")
     for name in ("sys/kernel/shmall", "sys/kernel/msgmni"):
@@ -365,7 +365,7 @@ def _mount_proc() -> None:
 
 
 def _listen(plan: dict[str, Any]) -> list[socket.socket]:
-    """Return the listening sockets inside, in the order of the plan's sockets, then of its ports."""
+    """Return the listening sockets of the sandbox: Unix sockets in the plan's order, then its TCP ports."""
     listeners = []
     for name in plan["sockets"]:
         listener = socket.socket(socket.AF_UNIX)
@@ -384,7 +384,7 @@ def _listen(plan: dict[str, Any]) -> list[socket.socket]:
 
 
 def _enter_root() -> None:
-    """Make the new root the root, read-only, and let go of the machine's."""
+    """Make the new root read-only and the root of this process; detach the machine's root."""
     kernel.restrict(NEW, kernel.READ_ONLY)
     os.chdir(NEW)
     kernel.pivot_root(".", ".")
@@ -393,5 +393,5 @@ def _enter_root() -> None:
 
 
 def _owner_of_files(plan: dict[str, Any]) -> int:
-    """Return the user that owns the agent's files: the outer user where only that one is mapped."""
+    """Return the uid that owns the agent's files: the outer user's when only that one is mapped."""
     return confine.USER_INSIDE if plan["outer_uid"] is None else int(plan["outer_uid"])

@@ -28,7 +28,7 @@ libc.syscall.restype = ctypes.c_long
 
 
 def unshare(flags: int) -> None:
-    """Move this process into new namespaces of the kinds *flags*; the one of pids holds its later children."""
+    """Move this process into new namespaces (CLONE_* *flags*); a new pid namespace holds its later children only."""
     _raise_errno(libc.unshare(flags), "unshare")
 
 
@@ -39,7 +39,7 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, options: s
 
 
 def restrict(target: str, attributes: int, *, below: bool = False) -> None:
-    """Add *attributes* (READ_ONLY and its neighbours) to the mount *target*, and to those *below* it; nothing is lifted."""
+    """Add mount *attributes* (such as READ_ONLY) to the mount *target*, with *below* to all mounts under it."""
     change = struct.pack("QQQQ", attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if below else 0
     _raise_errno(
@@ -48,12 +48,12 @@ def restrict(target: str, attributes: int, *, below: bool = False) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
-    """Make the mount *new* the root and hang the present one on *old*."""
+    """Make the mount *new* the root and move the present root to *old*."""
     _raise_errno(libc.pivot_root(new.encode(), old.encode()), f"pivot_root {new}")
 
 
 def unmount(target: str) -> None:
-    """Take *target* and all below it out of sight; it goes with its last user."""
+    """Detach the mount *target* and those below it; they end with their last user (MNT_DETACH)."""
     _raise_errno(libc.umount2(target.encode(), DETACH), f"umount {target}")
 
 
@@ -63,17 +63,17 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def set_dumpable(*, dumpable: bool) -> None:
-    """Let other processes of the same user read this one by /proc and ptrace, or not."""
+    """Set whether other processes of the same user may read this one by /proc and ptrace."""
     _call_prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 
 def no_new_privileges() -> None:
-    """Make set-user-id bits and file capabilities mean nothing to this process and its children."""
+    """Make set-user-id bits and file capabilities ineffective for this process and its children."""
     _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_bounding_capabilities() -> None:
-    """Empty the bounding and the ambient set; needs CAP_SETPCAP."""
+    """Empty the bounding and the ambient capability set; needs CAP_SETPCAP."""
     for number in range(64):
         if libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), *_zero_arguments(3)):
             break  # beyond the last that the kernel knows
@@ -81,17 +81,17 @@ def drop_bounding_capabilities() -> None:
 
 
 def drop_capabilities() -> None:
-    """Empty the effective, permitted and inheritable set."""
+    """Empty the effective, permitted and inheritable capability sets."""
     _raise_errno(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)), "capset")
 
 
 def new_session_keyring() -> None:
-    """Leave the keys of the caller's session behind; kernels without keys have none to leave."""
+    """Start a new session keyring without the caller's keys; does nothing on kernels without keyrings."""
     system_call(_KEYCTL[os.uname().machine], _JOIN_SESSION_KEYRING, None)
 
 
 def close_from(descriptor: int) -> None:
-    """Close *descriptor* and all above it."""
+    """Close the file *descriptor* and all with higher numbers."""
     _raise_errno(system_call(_CLOSE_RANGE, descriptor, _MOST_DESCRIPTORS, 0), "close_range")
 
 
@@ -104,21 +104,23 @@ def raise_loopback() -> None:
 
 
 def system_call(number: int, *arguments: int | bytes | None) -> int:
-    """Return what the system call *number* returns; -1 is a failure, and errno of ctypes says which."""
+    """Return the result of system call *number*; -1 is a failure, whose errno `ctypes.get_errno` gives."""
     payload = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return int(libc.syscall(ctypes.c_long(number), *payload))
 
 
 def _call_prctl(option: int, value: int) -> None:
+    """Call prctl(*option*, *value*); raises OSError."""
     _raise_errno(libc.prctl(option, ctypes.c_ulong(value), *_zero_arguments(3)), f"prctl {option}")
 
 
 def _zero_arguments(count: int) -> list[ctypes.c_ulong]:
+    """Return *count* zero arguments for a C call."""
     return [ctypes.c_ulong(0)] * count
 
 
 def _raise_errno(status: int, what: str) -> None:
-    """Raise OSError with errno when *status* is negative; *what* names the call."""
+    """Raise OSError with the present errno when *status* is negative; *what* names the failed call."""
     if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

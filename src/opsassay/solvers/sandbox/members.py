@@ -9,13 +9,13 @@ EMPTY_WITHIN_S = 10.0
 
 
 def enrol(group: list[str], pid: int) -> None:
-    """Move process *pid*, and so its later children, into the control *group*."""
+    """Move process *pid* into the cgroup with the folders *group*; its later children start there."""
     for folder in group:
         Path(folder, "cgroup.procs").write_text(str(pid), encoding="ascii")
 
 
 def killed_for_memory(group: list[str]) -> bool:
-    """Return whether the kernel has killed a process of the *group* for the group's limit."""
+    """Return whether the kernel killed a process of the cgroup *group* for its memory limit."""
     for folder in group:
         for name in ("memory.events", "memory.oom_control"):  # of version 2 and of version 1
             if Path(folder, name).exists():
@@ -25,7 +25,7 @@ def killed_for_memory(group: list[str]) -> bool:
 
 
 def remove(group: list[str]) -> None:
-    """Remove the *group*, none there is fine; its processes are ending, and the kernel needs a moment after the last."""
+    """Remove the cgroup folders *group*, retrying for `EMPTY_WITHIN_S` seconds while processes end; [] is fine."""
     give_up = time.monotonic() + EMPTY_WITHIN_S
     for folder in group:
         while Path(folder).exists() and time.monotonic() < give_up:

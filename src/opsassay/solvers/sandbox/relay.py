@@ -26,7 +26,7 @@ def start(listener: socket.socket, path: str) -> None:
 
 
 def _accept_connections(listener: socket.socket, path: str) -> None:
-    """Carry each connection to the socket at *path*, `MOST_CONNECTIONS` at a time, until the listener closes."""
+    """Forward each connection to the socket *path*, up to `MOST_CONNECTIONS` at a time, until *listener* closes."""
     room = threading.BoundedSemaphore(MOST_CONNECTIONS)
     while True:
         room.acquire()
@@ -38,7 +38,7 @@ def _accept_connections(listener: socket.socket, path: str) -> None:
 
 
 def _carry_connection(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -> None:
-    """Copy both directions between *inside* and the socket at *path*, then free a place in *room*."""
+    """Copy both directions between *inside* and the Unix socket *path*, then release *room*."""
     outside = socket.socket(socket.AF_UNIX)
     try:
         outside.connect(path)

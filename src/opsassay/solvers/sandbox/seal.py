@@ -92,7 +92,7 @@ class Sandbox:
     root: Path | None = None
 
     def run(self, command: Sequence[str]) -> Ended:
-        """Run *command* in the sandbox and return how it ended, when every process of it is gone.
+        """Run *command* in the sandbox; return how it ended, once all of its processes have.
 
         A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
         StartError when no seal can be made.
@@ -122,7 +122,7 @@ class Sandbox:
                 remove(plan["group"])  # the warden has, unless it was killed
 
     def _watch_supervisor(self, warden: subprocess.Popen[bytes], report: IO[bytes], plan: dict[str, Any]) -> Ended:
-        """Send *plan* to the supervisor, wait for its report and return how the command ended."""
+        """Send *plan* to the supervisor process *warden*, read its *report* and return how the command ended."""
         assert warden.stdin is not None
         assert warden.stdout is not None
         assert warden.stderr is not None
@@ -144,7 +144,7 @@ class Sandbox:
         return _describe_end(json.loads(payload), self.limits, stdout, stderr)
 
     def _make_plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
-        """Return the instructions for the supervisor process, all paths without symbolic links."""
+        """Return the supervisor's instructions as JSON data; *report* is the file descriptor for its report."""
         from opsassay.solvers.sandbox.collect import first_odd
         from opsassay.solvers.sandbox.groups import memory_is_held
 
@@ -187,14 +187,14 @@ class Sandbox:
 
 
 def python_path() -> str:
-    """Return the interpreter that runs this process, outside any virtual environment: it is also there in the seal."""
+    """Return the path of this process's base interpreter, not that of its virtual environment; sandboxes have it."""
     names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
     found = (Path(sys.base_prefix, "bin", name) for name in names)
     return str(next((path for path in found if path.exists()), Path(sys.executable)))
 
 
 def sealing_refusal() -> str | None:
-    """Return why this machine cannot make a sandbox, and what to do about it; None when one just worked."""
+    """Return why no sandbox can be made here and what to do about it; None when a trial sandbox worked."""
     from opsassay.solvers.sandbox.seccomp import machine_refusal
 
     return machine_refusal() or _why_sealing_fails()
@@ -221,7 +221,7 @@ def _why_sealing_fails() -> str | None:
 
 
 def own_hidden() -> list[Path]:
-    """Return OpsAssay's own folders that must be hidden: package, environment, interpreters' packages."""
+    """Return the folders to hide from agents: OpsAssay's package, its environment, site-packages."""
     prefixes = {sys.base_prefix, "/usr", "/usr/local"}
     packages = [path for prefix in prefixes for path in Path(prefix).glob("lib/python*/*-packages")]
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
@@ -261,7 +261,7 @@ def _describe_end(payload: dict[str, Any], limits: SandboxLimits, stdout: str, s
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; those in real time have none of their own."""
+    """Return the name of signal *number*, "signal N" for a real-time one."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -56,7 +56,7 @@ _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
 
 def machine_refusal() -> str | None:
-    """Return why there is no filter for this machine, or None when there is one."""
+    """Return why there is no seccomp filter for this CPU architecture, None when there is one."""
     machine = os.uname().machine
     if machine in _AUDIT_ARCH and struct.calcsize("P") == 8:
         return None
@@ -64,7 +64,7 @@ def machine_refusal() -> str | None:
 
 
 def program(machine: str) -> list[tuple[int, int, int, int]]:
-    """Return the filter for *machine* as BPF instructions: code, jump if true, jump if false, operand."""
+    """Return the seccomp filter for *machine* as BPF instructions (code, jump if true, jump if false, operand)."""
     column = list(_AUDIT_ARCH).index(machine)
     lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":
@@ -83,7 +83,7 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
 
 
 def install() -> None:
-    """Put this process and all its children under the filter for good; needs no_new_privileges first."""
+    """Apply the seccomp filter to this process and its children for good; needs `no_new_privileges` first."""
     packed = b"".join(struct.pack("HBBI", *line) for line in program(os.uname().machine))
     code = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxP", len(packed) // 8, ctypes.addressof(code))
@@ -96,6 +96,6 @@ def install() -> None:
 def _for_call(
     number: int, offset: int, instructions: list[tuple[int, int, int, int]]
 ) -> list[tuple[int, int, int, int]]:
-    """Return the BPF lines that run *instructions* on the word at *offset* for call *number*, then allow it."""
+    """Return BPF lines that run *instructions* on the word at *offset* for system call *number*, else allow it."""
     body = [(_LOAD, 0, 0, offset), *instructions, (_RETURN, 0, 0, _ALLOW)]
     return [(_EQUAL, 0, len(body), number), *body]

@@ -32,7 +32,7 @@ _CAP_SYS_ADMIN = 21
 
 
 def main() -> None:
-    """Run the plan that comes through standard input."""
+    """Read a plan from standard input, run it in a sandbox, and write the report as JSON to the runner's pipe."""
     os.umask(0o022)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
@@ -58,7 +58,7 @@ class SandboxSupervisor:
         self.deadline = self.began + BUILDING_S
 
     def watch(self) -> dict[str, Any]:
-        """Start the sandbox, wait for its end, and return the report."""
+        """Start the sandbox, wait for its end, collect its work folder, and return the report."""
         plan = self.plan
         runner = os.pidfd_open(os.getppid())
         if os.getppid() != plan["runner"]:
@@ -83,7 +83,7 @@ class SandboxSupervisor:
         return self.payload
 
     def _start_namespaces(self, runner: int) -> tuple[socket.socket, int]:
-        """Start the process that makes the namespaces; return our end of the channel to it, and its pid."""
+        """Fork the process that makes the namespaces; return (our end of its channel, its pid)."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener = os.fork()
         if opener == 0:
@@ -99,7 +99,7 @@ class SandboxSupervisor:
         return ours, opener
 
     def _answer_messages(self, channel: socket.socket, opener: int, runner: int) -> None:
-        """Answer messages from the sandbox until it has ended or must be ended."""
+        """Handle messages of the sandbox until it ends, its time is over or the runner has gone."""
         ended = os.pidfd_open(opener)
         poller = select.poll()
         for descriptor in (0, runner, ended, channel.fileno()):
@@ -125,7 +125,7 @@ class SandboxSupervisor:
                 return
 
     def _handle_message(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
-        """Act on what the sandbox's first process reports: its pid, that all is built, or how it ended."""
+        """Act on a message of the sandbox's first process: its pid, that it is built, or how it ended."""
         if "init" in message:
             self.init_pid = message["init"]
             with suppress(ProcessLookupError):
@@ -142,14 +142,14 @@ class SandboxSupervisor:
             self.deadline = time.monotonic() + ENDING_S
 
     def _start_relays(self, listeners: list[int]) -> None:
-        """Serve each listening socket inside by the socket outside that the plan names."""
+        """Forward each listening socket of the sandbox to the Unix socket that the plan names for it."""
         sockets = self.plan["sockets"]
         paths = [*sockets.values(), *(sockets[name] for name in self.plan["ports"].values())]
         for descriptor, path in zip(listeners, paths, strict=True):
             relay.start(socket.socket(fileno=descriptor), path)
 
     def _kill_all(self, opener: int) -> None:
-        """Kill all inside, and return when the kernel has ended the last of them."""
+        """Kill all processes of the sandbox and wait until they are gone; *opener* is their parent's pid."""
         if self.init is None:
             os.kill(opener, signal.SIGKILL)
         else:
@@ -162,7 +162,7 @@ class SandboxSupervisor:
 
 
 def _read_first_line() -> bytes:
-    """Return the first line of standard input, byte for byte; exits when it ends before."""
+    """Return the first line of standard input, read without buffering; exits with 1 at its end."""
     line = b""
     while not line.endswith(b"\n"):
         chunk = os.read(0, 2**16)

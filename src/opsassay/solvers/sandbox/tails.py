@@ -21,7 +21,7 @@ class Tail:
         self._thread.start()
 
     def _read_until_end(self) -> None:
-        """Read the stream and keep its last bytes, until it ends or is given up."""
+        """Read the stream until its end or until `text` gives up, keeping only the last bytes."""
         waiting = select.poll()
         waiting.register(self._stream.fileno(), select.POLLIN)
         while not self._given_up.is_set():
@@ -34,7 +34,7 @@ class Tail:
             del self._kept[: -self._most or len(self._kept)]
 
     def text(self, within_s: float | None = None) -> str:
-        """Return the end of the output once it is complete, or after *within_s* seconds."""
+        """Wait for the stream's end, *within_s* seconds at most (None: for ever); return its last bytes as text."""
         self._thread.join(within_s)
         self._given_up.set()
         self._thread.join()

@@ -73,7 +73,7 @@ class Reply(Noun):
 
 
 def reply_of(answer: ModelAnswer) -> Reply:
-    """Return *answer*, as read from an API, as a reply."""
+    """Return *answer*, parsed from an API's response, as the model's reply."""
     return Reply(
         text=answer.text,
         tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in answer.tool_uses),
@@ -86,11 +86,11 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model is called in results."""
+        """The model's name in results."""
         ...
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the answer; raises ModelError (or OperationError) when there is none."""
+        """Return the model's reply to *messages*, given *tools*; raises ModelError (or OperationError) for none."""
         ...

@@ -37,7 +37,7 @@ def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0, answer
 
 
 def require_endpoint(model: str) -> None:
-    """Raise UserError unless *model* needs no endpoint, or somebody listens where OPENAI_BASE_URL says.
+    """Raise UserError unless *model* needs no endpoint, or the endpoint at OPENAI_BASE_URL accepts connections.
 
     For commands, before they begin: without it every single run would use up its tries first. Behind a web proxy nothing
     is tried.

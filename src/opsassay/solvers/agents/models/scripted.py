@@ -53,7 +53,7 @@ class ScriptRule(Written):
         return pattern
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Return whether the rule's pattern matches *messages*."""
+        """Return whether *when* matches the last message and *after*, if set, the text of all *messages*."""
         last = messages[-1].content if messages else ""
         whole = "\n".join(message.content for message in messages)
         fits_last = re.search(self.when, last, re.DOTALL) is not None
@@ -94,7 +94,7 @@ class ScriptedModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return what the script says; raises OperationError when it has nothing to say or plays a failure."""
+        """Return the script's reply; raises OperationError when no rule fits, ModelError for a scripted failure."""
         del temperature
         reply = self._respond(messages, tools)
         if reply.error_status is not None:
@@ -105,7 +105,7 @@ class ScriptedModel:
 
 
 def count_tokens(reply: Reply, messages: Sequence[Message]) -> Reply:
-    """Return *reply* with token counts where it has none."""
+    """Return *reply* with token counts estimated at four characters a token, unless it has some."""
     if reply.input_tokens or reply.output_tokens:
         return reply
     asked = sum(len(message.content) for message in messages)
@@ -135,7 +135,7 @@ def respond_of(path: Path) -> Respond:
 
 @contextmanager
 def running_upstream(name: str) -> Iterator[str]:
-    """Yield the base URL for the model *name*: *name* itself, or a server started here for ``scripted:FILE``."""
+    """Yield a base URL for *name*: a scripted server started here for ``scripted:FILE``, else *name* itself, a URL."""
     kind, _, rest = name.partition(":")
     if kind != "scripted":
         yield name

@@ -42,7 +42,7 @@ class ScriptedServer:
         self._respond = respond
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request of an LLM API with the script's reply; 404 for another path, 400 when no rule fits."""
         body = await request.content.read()
         api, asked = api_of(request.method, request.path_qs), json_object(body)
         if request.method == "GET" and request.path.endswith("/models"):
@@ -78,7 +78,7 @@ class ScriptedServer:
     async def _send_broken_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Send an invalid answer: text that is no JSON, half of a real answer, or nothing."""
+        """Send the invalid answer that the script asks for: text that is no JSON, half of the reply, or nothing."""
         if reply.broken == "garbage":
             return web.Response(body=b"<html>\xff\xfe it is not you, it is us", content_type="application/json")
         if reply.broken == "hang":
@@ -95,6 +95,7 @@ class ScriptedServer:
         return response
 
     def _json_response(self, payload: dict[str, Any]) -> web.Response:
+        """Return *payload* as a response of compact JSON."""
         return web.Response(body=json.dumps(payload, separators=(",", ":")).encode(), content_type="application/json")
 
     async def _stream_reply(

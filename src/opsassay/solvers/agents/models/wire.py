@@ -83,6 +83,7 @@ def _chat_head(model: str, id_: str, kind: str) -> dict[str, Any]:
 
 
 def _chat_usage(reply: Reply) -> dict[str, int]:
+    """Return the token counts of *reply* by the names of OpenAI's chat completions."""
     total = reply.input_tokens + reply.output_tokens
     return {"prompt_tokens": reply.input_tokens, "completion_tokens": reply.output_tokens, "total_tokens": total}
 

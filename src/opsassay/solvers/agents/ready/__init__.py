@@ -73,33 +73,33 @@ class ReadyAgent(CommandAgent):
         )
 
     def words(self, places: Mapping[str, str]) -> list[str]:
-        """Return the command's words with placeholders filled from *places*, the program by its real path."""
+        """Return the command's words with {placeholders} replaced, {program} by the program's real path."""
         program = {"program": str(self._program)} if self._ready.program else {}
         return super().words({**places, **program})
 
     def variables(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return its further variables with every place filled in."""
+        """Return the environment variables that the agent's file sets, with all {placeholders} replaced."""
         return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files, name to content, to write into the work folder."""
+        """Return the files, name to content, to write into the agent's work folder before the start."""
         return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
 
 
 def ready_files() -> dict[str, Path]:
-    """Return the description file of each ready-made agent by name."""
+    """Return the YAML file of each ready-made agent by the agent's name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def described(name: str) -> dict[str, Any]:
-    """Return the description of the ready-made agent *name*, and its program's path, None when not installed."""
+    """Return the fields of the ready-made agent *name*, and ``installed``: its program's path or None."""
     file = load_yaml(ready_files()[name], ReadyFile)
     shown = file.model_dump(mode="json", exclude={"files", "readable"})
     return shown | {"installed": shutil.which(file.program) if file.program else None}
 
 
 def named_path(name: str) -> str:
-    """Return the path of the ready-made agent *name*; any other *name* unchanged."""
+    """Return the path of the YAML file of the ready-made agent *name*; any other *name* unchanged."""
     return str(ready_files().get(name, name))
 
 
@@ -111,7 +111,7 @@ def resolve_ready_agent(entry: Any) -> Any:
 
 
 def or_a_name(schema: dict[str, Any]) -> None:
-    """Extend the JSON *schema* of a model such that a plain name is allowed too."""
+    """Change the JSON *schema* of a model in place, so that it also accepts a non-empty string."""
     whole = dict(schema)
     schema.clear()
     schema["anyOf"] = [{"type": "string", "minLength": 1}, whole]
@@ -124,7 +124,7 @@ def external_agent(path: Path) -> CommandAgent:
 
 
 def _with_target(file: ReadyFile) -> ReadyFile:
-    """Return *file* with {target} replaced by the words of OPSASSAY_AGENT, whose command becomes its program.
+    """Return *file* with {target} in its command replaced by the words of the environment variable OPSASSAY_AGENT.
 
     What its words name is offered. Raises UserError when there are none.
     """
@@ -149,7 +149,7 @@ def _with_target(file: ReadyFile) -> ReadyFile:
 
 
 def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | None]]:
-    """Return the parts of a word with {places}; raises UserError for a lone brace."""
+    """Return the parts of a command *word* as `string.Formatter.parse` does; raises UserError for a lone brace."""
     try:
         return list(Formatter().parse(word))
     except ValueError as error:
@@ -157,7 +157,7 @@ def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | No
 
 
 def _installed_at(program: Path) -> tuple[str, ...]:
-    """Return the folder that *program* is installed in, empty for a system folder, which is visible anyway."""
+    """Return (folder that *program* needs), or () when that is a system folder, which each sandbox shows."""
     if any(program.is_relative_to(folder) for folder in _SYSTEM):
         return ()
     for folder in reversed(program.parents):
@@ -167,12 +167,12 @@ def _installed_at(program: Path) -> tuple[str, ...]:
 
 
 def _real_path(program: Path) -> Path:
-    """Return the real path of *program*; a virtual environment's python stays as it is."""
+    """Return the path of *program* without symbolic links; a virtual environment's python keeps its own path."""
     return program if (program.parent.parent / "pyvenv.cfg").is_file() else program.resolve()
 
 
 def _program_version(program: str) -> str:
-    """Return the last line that *program* prints as its version, '' for none in time."""
+    """Return the last line that ``PROGRAM --version`` prints; '' when it fails or takes too long."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -68,7 +68,7 @@ def _poll_address(url: str, location: str | None) -> str:
 
 
 def _pause_s(text: Any) -> float:
-    """Return the seconds of a Retry-After header within limits; `PAUSE_S` when it is no number."""
+    """Return the seconds of a Retry-After header, limited to a range; `PAUSE_S` when it is no number."""
     try:
         return min(max(float(text), 0.05), LONGEST_PAUSE_S)
     except (TypeError, ValueError):

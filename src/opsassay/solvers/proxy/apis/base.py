@@ -70,12 +70,12 @@ class ModelApi:
     read_path: Callable[[str], dict[str, Any]] = lambda _path: {}
 
     def asked(self, path: str, body: dict[str, Any]) -> Asked:
-        """Return the parsed request to *path*: messages, tools, model."""
+        """Return the parsed request to *path*: messages, tools, model, and whether a stream is wanted."""
         return self.read_request({**self.read_path(path), **body})
 
 
 def arguments_of(text: Any) -> dict[str, Any]:
-    """Return tool arguments as an object; what is none is kept under "raw"."""
+    """Return a tool's arguments, an object or its JSON text, as an object; {"raw": text} for anything else."""
     if isinstance(text, dict):
         return text
     try:
@@ -91,12 +91,12 @@ def _refuse_constant(name: str) -> float:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """Return *value* if it is a JSON object, else an empty one."""
+    """Return *value* if it is a JSON object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def index_of(value: Any, default: int = 0) -> int:
-    """Return *value* as an integer if it is one, also written as 1.0 or "1"; else *default*."""
+    """Return *value* converted to an integer, as from 1.0 or "1"; *default* when that fails."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -109,24 +109,24 @@ def text_or_none(value: Any) -> str | None:
 
 
 def raw_use(kind: str, item: dict[str, Any], id_: Any = None) -> ToolUse:
-    """Return an item of an unknown *kind* as a tool call of that name, with its JSON text under "raw"."""
+    """Return *item*, of an unknown type *kind*, as a tool call named *kind* with the item's JSON under "raw"."""
     return ToolUse(str(id_ or kind), kind, {"raw": json.dumps(item, ensure_ascii=False)})
 
 
 def calls_text(uses: Iterable[ToolUse]) -> list[str]:
-    """Return lines of text that describe earlier tool calls."""
+    """Return one line "[calls TOOL ARGUMENTS]" for each tool call of an earlier message."""
     return [f"[calls {use.tool} {use.arguments}]" for use in uses]
 
 
 def list_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in *value*, a list or a single object; empty for anything else."""
+    """Return the JSON objects in *value*, a list or one object; [] for anything else."""
     if isinstance(value, dict):
         return [value]
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def edit_content(content: Any, edit: Callable[[str], str]) -> Any:
-    """Return message content with *edit* applied to every text in it."""
+    """Return the *content* of a message with *edit* applied to each text in it."""
     if isinstance(content, str):
         return edit(content)
     if isinstance(content, list):
@@ -139,14 +139,14 @@ def edit_content(content: Any, edit: Callable[[str], str]) -> Any:
 
 
 def edit_messages(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return a request with *edit* applied to the text of every message, and of a system prompt apart from them."""
+    """Return the request *body* with *edit* applied to each message's text and to a separate system prompt."""
     messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
     system = {"system": edit_content(body["system"], edit)} if "system" in body else {}
     return body | system | {"messages": messages}
 
 
 def error_text(body: dict[str, Any]) -> str | None:
-    """Return the error message in an answer's *body*, None when it is no error."""
+    """Return the error message in the response *body*, None when it reports no error."""
     error = body.get("error") or (body if body.get("object") == "error" else None)
     if not error:
         return None

@@ -49,7 +49,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return what a chat completion says; of several choices the first, and the calls of the first that calls.
+    """Return the parsed answer: text of the first choice, and tool calls of the first choice that has some.
 
     Audio says its transcript. Some servers have the usage in the choice, or below a field of their own.
     """
@@ -73,7 +73,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the chat completion that a stream's chunks add up to."""
+    """Return the chat completion that the chunks of a stream (*events*) make together."""
     whole: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -95,7 +95,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
-    """Return the request with one more message at its end."""
+    """Return the request *body* with a message of *role* and *text* added at its end."""
     return body | {"messages": [*list_objects(body.get("messages")), {"role": role, "content": text}]}
 
 
@@ -131,7 +131,7 @@ def _without_thoughts(content: Any) -> Any:
 def _find_continued_call(
     calls: list[dict[str, Any]], part: dict[str, Any], arguments: dict[str, Any], is_further: bool
 ) -> dict[str, Any] | None:
-    """Return the call that *part* of a stream goes on with, None where it begins another.
+    """Return the tool call that *part* of a stream continues, None where it begins another.
 
     Servers leave indexes out or number every call 0, repeat a name with every part, or give every part an id of its own.
     So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
@@ -162,7 +162,7 @@ def _is_complete_json(arguments: str) -> bool:
 
 
 def _add_text(message: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add the texts of *part* to those of *message*; a name that comes again is not added again."""
+    """Append the string fields of *part* to those of *message*; a repeated ``name`` is not appended again."""
     for key, value in part.items():
         if not isinstance(value, str):
             message[key] = value if value is not None else message.get(key)
@@ -171,19 +171,19 @@ def _add_text(message: dict[str, Any], part: dict[str, Any]) -> None:
 
 
 def _text_of_message(message: dict[str, Any]) -> str:
-    """Return the message's text, then a line per tool call."""
+    """Return the message's text, then a line for each of its tool calls."""
     return "\n".join(filter(None, [plain_text(message.get("content")), *calls_text(_tool_uses(message))]))
 
 
 def _tool_uses(message: dict[str, Any]) -> tuple[ToolUse, ...]:
-    """Return the calls of a message, and the one call that messages had before there were several."""
+    """Return the tool calls of *message*, with that of the former field ``function_call`` last."""
     legacy = fields(message.get("function_call"))
     former = [ToolUse(str(legacy.get("name")), str(legacy.get("name")), arguments_of(legacy.get("arguments")))]
     return (*map(_read_tool_use, list_objects(message.get("tool_calls"))), *(former if legacy.get("name") else ()))
 
 
 def _read_tool_use(call: dict[str, Any]) -> ToolUse:
-    """Return the tool call; one that is neither a function nor custom keeps its fields as arguments."""
+    """Return *call* parsed; one that is neither a function nor custom keeps all its fields as arguments."""
     function, custom = fields(call.get("function")), fields(call.get("custom"))
     if function or custom:
         given = function.get("arguments") if function else custom.get("input")

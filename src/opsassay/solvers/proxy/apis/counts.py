@@ -20,7 +20,7 @@ COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yam
 
 
 def usage_of(api: str, counts: Any) -> dict[str, int]:
-    """Return the token counts of an answer of *api* under our names; missing ones are left out."""
+    """Return the token counts in *counts*, named as by *api*, by our names; missing ones are left out."""
     found = {}
     for ours, theirs in COUNTS[api].items():
         values = [_first_count(counts, names.split(" | ")) for names in theirs.split(" + ")]
@@ -30,7 +30,7 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
 
 
 def usage_by_total(api: str, counts: Any) -> dict[str, int]:
-    """Return the counts of a chat or of inspect_ai's ModelUsage, whose total says what was counted apart.
+    """Return the token counts by our names; tokens that only the total includes are added to input or output.
 
     What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
     cached tokens are among its input.
@@ -46,7 +46,7 @@ def usage_by_total(api: str, counts: Any) -> dict[str, int]:
 
 
 def messages_usage(counts: Any) -> dict[str, int]:
-    """Return the counts of an Anthropic message, with those of its iterations that its own counts leave out."""
+    """Return the token counts of an Anthropic message by our names, those of its ``iterations`` added."""
     found = Counter(usage_of("messages", _with_cache_writes(fields(counts))))
     for one in list_objects(fields(counts).get("iterations")):
         if one.get("type") != "message":
@@ -63,7 +63,7 @@ def _with_cache_writes(counts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:
-    """Return *usage* by the names of inspect_ai's ModelUsage, whose input is what no cache had to do with."""
+    """Return *usage* by the names of inspect_ai's ModelUsage, whose input excludes cached and cache-write tokens."""
     cached, written = usage.get("cached_tokens", 0), usage.get("cache_write_tokens", 0)
     given, said = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
     found = {"input_tokens": max(given - cached - written, 0), "output_tokens": said, "total_tokens": given + said}
@@ -73,17 +73,17 @@ def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:
 
 
 def named_usage(api: str, usage: Mapping[str, int]) -> dict[str, int]:
-    """Return *usage* by the first names of *api*, one that counts as we do; what it has no name for is left out."""
+    """Return *usage* by the names that *api* gives these counts; those without a name there are left out."""
     return {re.split(r" [|+] ", COUNTS[api][ours])[0]: usage[ours] for ours in COUNTS[api] if ours in usage}
 
 
 def _first_count(counts: Any, names: list[str]) -> int | None:
-    """Return the count at the first of *names* that has one ("a/b" is a path); None when none has."""
+    """Return the count at the first of *names* that has one, None when none has; "a/b" is a nested key."""
     return next((value for name in names if (value := _count_at(counts, name.split("/"))) is not None), None)
 
 
 def _count_at(value: Any, path: list[str]) -> int | None:
-    """Return the whole number at *path*, also when written as text; None when there is none."""
+    """Return the whole number at the nested keys *path*, also from text; None when there is none."""
     for name in path:
         if isinstance(value, list):  # Gemini: [{"modality": "AUDIO", "tokenCount": 3}, ...]
             value = next(

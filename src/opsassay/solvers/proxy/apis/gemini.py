@@ -37,7 +37,7 @@ _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
 
 
 def read_path(path: str) -> dict[str, Any]:
-    """Return what the *path* of a request says: model, and stream."""
+    """Return {"model", "stream"} as the request *path* states them."""
     bare = path.partition("?")[0].rstrip("/")
     named = _MODEL.search(bare)
     return {"model": named[1] if named else None, "stream": bare.endswith(STREAM)}
@@ -103,7 +103,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return the request with *edit* applied to its system instruction, to every text, and to what tools answered."""
+    """Return the request *body* with *edit* applied to its system instruction, texts and tool results."""
     body = fields(_to_camel_case(body))
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
@@ -115,19 +115,19 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
-    """Return the request with one more message; the API takes instructions from the user only."""
+    """Return the request *body* with a message added: "assistant" as the API's "model", other roles as "user"."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
     return fields(_to_camel_case(body)) | {"contents": [*list_objects(body.get("contents")), said]}
 
 
 def _unwrap_body(body: dict[str, Any], inner: str) -> dict[str, Any]:
-    """Return *body* in lowerCamelCase, taken from the key *inner* if it is wrapped as by Code Assist."""
+    """Return *body* with keys in lowerCamelCase, taken from its key *inner* where Code Assist wrapped it."""
     body = fields(_to_camel_case(body))
     return body | fields(body.get(inner))
 
 
 def _to_camel_case(value: Any) -> Any:
-    """Return a request with its field names in lowerCamelCase, which protobuf's JSON takes like the .proto names."""
+    """Return a JSON value with its field names in lowerCamelCase; the API accepts snake_case as well."""
     if isinstance(value, list):
         return [_to_camel_case(part) for part in value]
     if not isinstance(value, dict):
@@ -139,7 +139,7 @@ def _to_camel_case(value: Any) -> Any:
 
 
 def _edit_part(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return *part* with its texts edited, those in the response of a function too."""
+    """Return *part* with *edit* applied to its texts, those in a function's response included."""
     if "functionResponse" not in part:
         return dict(edit_content(part, edit))
     answer = fields(part["functionResponse"])
@@ -150,7 +150,7 @@ def _edit_part(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, An
 
 
 def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
-    """Add *part*, a text to the text before it where both are thoughts or both are none, arguments to their call."""
+    """Append a streamed *part* to *parts*, or join it to the last text or function call that it continues."""
     last = parts[-1] if parts else {}
     begun, call = fields(last.get("functionCall")), fields(part.get("functionCall"))
     if begun and "functionCall" in part and not call.get("name"):
@@ -165,7 +165,7 @@ def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
 
 
 def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
-    """Return the calls in *content*; a part of an unknown kind is a call of that name."""
+    """Return the tool calls in *content*; a part of an unknown kind counts as a call of that name."""
     uses = []
     for part in _list_parts(content):
         for kind in part.keys() - _SAID:
@@ -179,7 +179,7 @@ def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
 
 
 def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the arguments that came in pieces, each at its path, such as ``$.rooms[0].name``; texts go on."""
+    """Return the arguments streamed in *partial*, each piece at its ``jsonPath``; texts at one path are joined."""
     found: dict[tuple[str | int, ...], Any] = {}
     for one in partial:
         steps = _STEP.findall(str(one.get("jsonPath", "")))
@@ -190,7 +190,7 @@ def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _nest_by_path(values: dict[tuple[str | int, ...], Any]) -> Any:
-    """Return nested objects and lists from values by path; keys that are all numbers make a list."""
+    """Return nested objects and lists made of *values* by path; keys that are all integers make a list."""
     if () in values:
         return values[()]
     groups: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
@@ -209,7 +209,7 @@ def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
 
 
 def _text_of_content(content: dict[str, Any]) -> str:
-    """Return the texts of all parts, then the tool calls, then the tool results, by line."""
+    """Return the texts of all parts, then the tool calls, then the tool results, a line each."""
     texts = [str(part["text"]) for part in _list_parts(content) if "text" in part]
     texts += calls_text(_tool_uses(content))
     return "\n".join(
@@ -225,11 +225,12 @@ def _role_of_content(content: dict[str, Any]) -> str:
 
 
 def _id_of_call(call: dict[str, Any]) -> str:
-    """Return the id of a call or its result, else the tool's name."""
+    """Return the id of a function call or response, else its tool's name."""
     return str(call.get("id") or call.get("name") or call.get("toolType", ""))
 
 
 def _list_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of *content* that are JSON objects."""
     return list_objects(content.get("parts"))
 
 

@@ -104,7 +104,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
-    """Return the request with one more message; the API takes instructions from the user only."""
+    """Return the request *body* with a message of *role* and *text* added; role "system" becomes "user"."""
     return body | {
         "messages": [
             *list_objects(body.get("messages")),
@@ -114,7 +114,7 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 
 def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, str], index: int) -> None:
-    """Add a piece to *block*; pieces of JSON arguments are gathered in *partial* by the block's *index*."""
+    """Add the streamed *delta* to *block*; JSON of arguments is collected in *partial* by the block's *index*."""
     if delta.get("type") == "input_json_delta":
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
     for key in ("text", "thinking", "signature", "content"):
@@ -123,7 +123,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    """Return the counts of *usage* that are not empty, since some servers end a stream without input counts."""
+    """Return the token counts in *usage* that are not null; input counts of 0 are dropped when input is missing."""
     unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
     return {
         name: count for name, count in fields(usage).items()
@@ -132,14 +132,14 @@ def _known_counts(usage: Any) -> dict[str, Any]:
 
 
 def _text_of_content(content: Any) -> str:
-    """Return the text of all that is no tool call, then a line per tool call."""
+    """Return all texts of *content*, then a line for each tool call."""
     uses = _tool_uses(list_objects(content))
     parts = [b for b in content if not _is_use(b)] if isinstance(content, list) else content
     return "\n".join(filter(None, [plain_text(parts), *calls_text(uses)]))
 
 
 def _tool_uses(blocks: list[dict[str, Any]]) -> tuple[ToolUse, ...]:
-    """Return the tools that *blocks* use, the API's own among them; a block of an unknown type is a call of that name."""
+    """Return the tool calls among *blocks*, server tools included; an unknown type counts as a call of that name."""
     return tuple(
         ToolUse(str(block.get("id", "")), str(block.get("name", "")), arguments_of(block.get("input")))
         if str(block.get("type")).endswith("tool_use")
@@ -150,19 +150,19 @@ def _tool_uses(blocks: list[dict[str, Any]]) -> tuple[ToolUse, ...]:
 
 
 def _is_use(block: Any) -> bool:
-    """Whether the block asks for a tool: any type that is neither content nor a result."""
+    """Whether *block* is a tool call: a type that is neither content nor a tool's result."""
     return (
         isinstance(block, dict) and bool(block.get("type")) and block["type"] not in _CONTENT and not _is_result(block)
     )
 
 
 def _is_result(block: dict[str, Any]) -> bool:
-    """Whether the block is the result of a tool, by the end of its type."""
+    """Whether *block* is a tool's result: its type ends with "tool_result"."""
     return str(block.get("type")).endswith("tool_result")
 
 
 def _read_tool_result(block: dict[str, Any]) -> ToolResult:
-    """Return the result: plain text where it has only text, images and documents, else its JSON."""
+    """Return the result in *block*: text, with media named, where it has nothing else; otherwise its JSON."""
     given = block.get("content")
     is_plain = (
         given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_plain(part) for part in given))
@@ -173,7 +173,7 @@ def _read_tool_result(block: dict[str, Any]) -> ToolResult:
 
 
 def _is_plain(part: Any) -> bool:
-    """Whether the part is text, an image or a document."""
+    """Whether *part* is text, an image or a document."""
     return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 

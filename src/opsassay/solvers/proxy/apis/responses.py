@@ -84,7 +84,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the response that a stream amounts to: its last event holds it; half a stream is put together."""
+    """Return the response of a stream: that of its last event, or put together from its items when it was cut."""
     given = [(str(event.get("type")), response) for event in events if (response := fields(event.get("response")))]
     ended = [response for kind, response in given if kind in _ENDED]
     whole = dict(next(iter(ended[-1:] or [response for _, response in given]), {}))
@@ -96,7 +96,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _stream_items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last."""
+    """Return the output items of a stream in order of their start; events name them by id, else by index."""
     items: list[dict[str, Any]] = []
     texts: dict[tuple[int, str, int], str] = {}
     places: dict[Any, int] = {}
@@ -145,12 +145,12 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
-    """Return the request with one more message at its end."""
+    """Return the request *body* with a message of *role* and *text* added at its end."""
     return body | {"input": [*_read_input(body), {"role": role, "content": text}]}
 
 
 def _read_input(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the input as items; a text is one message of the user."""
+    """Return the request's input as a list of items; a plain text becomes one message of the user."""
     given = body.get("input")
     return [{"role": "user", "content": given}] if isinstance(given, str) else list_objects(given)
 
@@ -163,13 +163,13 @@ def _text_of_item(item: dict[str, Any]) -> str:
 
 
 def _is_use(item: dict[str, Any]) -> bool:
-    """Return whether *item* is a tool call: no message, reasoning or call output."""
+    """Whether *item* is a tool call: no message, reasoning or result of a call."""
     kind = item.get("type")
     return isinstance(kind, str) and kind not in _SAID and not kind.endswith(("_output", "_response"))
 
 
 def _tool_use(item: dict[str, Any]) -> ToolUse:
-    """Return the call that *item* is; one of a type without a name for its tool is called as its type, with its text."""
+    """Return *item* parsed as a tool call; a type without a tool's name gives the call that name and its JSON."""
     id_ = item.get("call_id") or item.get("id")
     if item.get("name") and ("arguments" in item or "input" in item):
         return ToolUse(str(id_ or ""), str(item["name"]), arguments_of(item.get("arguments", item.get("input"))))
@@ -177,12 +177,12 @@ def _tool_use(item: dict[str, Any]) -> ToolUse:
 
 
 def _has_run(item: dict[str, Any]) -> bool:
-    """Whether the provider has run the tool call itself: it has a final status or a result."""
+    """Whether the provider ran the tool call in *item* itself: it has a final status or a result."""
     return item.get("status") in ("completed", "failed") or any(item.get(key) is not None for key in _GIVEN)
 
 
 def _hosted_result(item: dict[str, Any]) -> ToolResult:
-    """Return the result of a tool that the API itself ran, kept in the item of its call."""
+    """Return the result of a tool that the provider ran, from the same *item* as its call."""
     given = next((item[key] for key in _GIVEN if item.get(key) is not None), "")
     return ToolResult(
         _tool_use(item).id, _text_of_output(given), failed=bool(item.get("error")) or item.get("status") == "failed"
@@ -190,12 +190,12 @@ def _hosted_result(item: dict[str, Any]) -> ToolResult:
 
 
 def _text_of_output(output: Any) -> str:
-    """Return an object as JSON, anything else as plain text."""
+    """Return *output* as text: an object as JSON."""
     return json.dumps(output, ensure_ascii=False) if isinstance(output, dict) else plain_text(output)
 
 
 def _finish_reason(body: dict[str, Any]) -> str | None:
-    """Return why the answer is incomplete, else its status; None while it runs or when it was cut."""
+    """Return why the response is incomplete, else its status; None while it runs and for a cut stream."""
     reason = text_or_none(fields(body.get("incomplete_details")).get("reason"))
     return reason or (
         None if body.get("status") in (CUT, "in_progress", "queued") else text_or_none(body.get("status"))

@@ -29,7 +29,7 @@ _INSTANCE = re.compile(r"_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def is_trajectory(payload: Any) -> bool:
-    """Return whether *payload* is a file of SWE-agent or mini-swe-agent."""
+    """Return whether *payload* is the trajectory file of SWE-agent or mini-swe-agent."""
     return isinstance(payload, dict) and (
         isinstance(payload.get("trajectory"), list)
         or str(payload.get("trajectory_format")).startswith("mini-swe-agent")
@@ -37,7 +37,7 @@ def is_trajectory(payload: Any) -> bool:
 
 
 def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
-    """Return the trace of one task; raises DatapackError for another form."""
+    """Return the trace of the one task in *payload*; raises DatapackError, naming *path*, for another form."""
     try:
         made = (
             _read_swe_agent(payload) if isinstance(payload.get("trajectory"), list) else _read_mini_swe_agent(payload)
@@ -147,7 +147,7 @@ def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequ
 def _make_step(
     number: int, agent: str, inputs: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
 ) -> dict[str, Any]:
-    """Return the fields of a step besides the model's answer."""
+    """Return the fields of step *number* that do not come from the model's answer; *inputs* are (role, text)."""
     return {
         "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(inputs),
         "tool_logs": logs, "kind": "tool" if logs else "plain",
@@ -163,14 +163,14 @@ def _fields_of_answer(answer: ModelAnswer) -> dict[str, Any]:
 
 
 def is_autogen(lines: Sequence[Any]) -> bool:
-    """Return whether *lines* are events of AutoGen, calls of a model among them."""
+    """Return whether *lines* are events of AutoGen, at least one of them a model call."""
     return all(isinstance(line, dict) and "type" in line for line in lines) and any(
         line["type"] in _CALLS for line in lines
     )
 
 
 def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str]) -> Trace:
-    """Return the trace of the calls of models in *lines*; events of another kind are counted in *skipped*."""
+    """Return the trace of the model calls in *lines*; other kinds of events are counted in *skipped*."""
     started: dict[Any, Any] = {}
     events, calls, ran = [], [], defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     others = Counter[str]()
@@ -199,7 +199,7 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
 
 
 def _agent(event: dict[str, Any]) -> str:
-    """Return the name of an agent without its instance: ``planner`` of ``planner_6049aeae-…/6049aeae-…``."""
+    """Return the agent's name without its instance id: ``planner`` for ``planner_6049aeae-…/6049aeae-…``."""
     return _INSTANCE.sub("", str(event.get("agent_id") or "agent").partition("/")[0])
 
 
@@ -224,7 +224,7 @@ def _read_autogen_answer(event: dict[str, Any]) -> ModelAnswer:
 
 
 def _with_tool_event(log: ToolCall, events: list[dict[str, Any]]) -> ToolCall:
-    """Return the call with what its own event says where no later message did."""
+    """Return *log*; if it has no result, with that of the matching one of *events*, which is removed there."""
     event = next((one for one in events if one.get("arguments") == log.arguments), next(iter(events), None))
     if event is None:
         return log

@@ -40,7 +40,7 @@ class _Part(BaseModel):
 
     @property
     def own_fields(self) -> dict[str, Any]:
-        """The fields that OpsAssay wrote under `extra`; empty for files of others."""
+        """The fields under ``extra`` that OpsAssay wrote; {} for files of other programs."""
         found = (self.extra or {}).get(OURS)
         return found if isinstance(found, dict) else {}
 
@@ -62,7 +62,7 @@ class AtifResult(_Part):
 
     @property
     def text(self) -> str:
-        """The content as text; a subagent's trajectory is named by its id or path."""
+        """The content of the result as text; a subagent's trajectory is named by its id or path."""
         refs = (
             str(ref.get("trajectory_id") or ref.get("trajectory_path")) for ref in self.subagent_trajectory_ref or ()
         )
@@ -118,7 +118,7 @@ class AtifTrajectory(_Part):
 
 
 def is_atif(payload: Any) -> bool:
-    """Return whether *payload* says that it is ATIF, of whatever version, or says no version and has ATIF's steps."""
+    """Return whether *payload* names ATIF as its format, in any version, or has steps as ATIF has."""
     if not isinstance(payload, dict) or payload.get("schema_version") is not None:
         return isinstance(payload, dict) and str(payload["schema_version"]).startswith("ATIF")
     steps = payload.get("steps")
@@ -148,7 +148,7 @@ def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
 
 
 def _input_characters(trajectory: AtifTrajectory) -> int:
-    """Return how many characters the inputs of all steps would have together, at most, without making them."""
+    """Return an upper bound of the characters in the inputs of all steps, without making these texts."""
     before = total = 0
     for step in trajectory.steps:
         total += before if step.source == "agent" else 0
@@ -172,7 +172,7 @@ def _read_traces(trajectory: AtifTrajectory) -> Iterator[Trace]:
 
 
 def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
-    """Yield the agent's steps, numbered from 1; messages of others are gathered as the context of the next step."""
+    """Yield the agent's steps, numbered from 1; other messages become part of the next step's input."""
     ids, conversation, number = AgentIds(), Conversation(), 0
     for step in trajectory.steps:
         if step.source != "agent":
@@ -196,7 +196,7 @@ def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
 
 
 def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
-    """Return the step *number* with *context* as its input; fields that OpsAssay wrote come first."""
+    """Return step *number* with *context* as its input; fields that OpsAssay wrote take precedence."""
     logs = tuple(_calls(step))
     name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {
@@ -216,7 +216,7 @@ def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentId
 
 
 def _calls(step: AtifStep) -> Iterator[ToolCall]:
-    """Yield the tool calls of *step*, each with its result, then what else was observed, as calls of no known tool."""
+    """Yield the tool calls of *step* with their results, then other observations as calls of "observation"."""
     results = list(step.observation.results) if step.observation else []
     for call in step.tool_calls or ():
         given = [result for result in results if result.source_call_id == call.tool_call_id]
@@ -229,7 +229,7 @@ def _calls(step: AtifStep) -> Iterator[ToolCall]:
 
 
 def _read_usage(metrics: AtifUsage | None) -> dict[str, int]:
-    """Return the token counts, further whole numbers of `extra` too."""
+    """Return the token counts in *metrics* by our names, with further whole numbers of its ``extra``."""
     if metrics is None:
         return {}
     further = {key: value for key, value in (metrics.extra or {}).items() if type(value) is int and value >= 0}

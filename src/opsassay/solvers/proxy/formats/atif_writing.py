@@ -53,14 +53,14 @@ def atif_of(trace: Trace) -> dict[str, Any]:
 
 
 def after(conversation: Conversation, step: TraceStep) -> Conversation:
-    """Return *conversation* extended by *step*: its texts, calls and tool results."""
+    """Return *conversation* as (role, text) with the texts, tool calls and tool results of *step* added."""
     called = [f"[calls {call.tool} {call.arguments}]" for call in step.tool_logs]
     said = ("assistant", "\n".join(filter(None, [step.output_content, *called])))
     return [*conversation, said, *(("tool", call.output) for call in step.tool_logs)]
 
 
 def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Yield ATIF steps: new messages of others as steps of their own, then the agent's step."""
+    """Yield ATIF steps: each new message of a user or system, then the agent's step."""
     conversation: Conversation = []
     for step in trace.steps:
         given = split_messages(step.input_context)
@@ -82,7 +82,7 @@ def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _agent_step(step: TraceStep, context: str | None) -> dict[str, Any]:
-    """Return an agent's step as ATIF; *context* is its input when it does not follow from earlier steps."""
+    """Return *step* as an ATIF step of an agent; *context* is its input unless earlier steps imply it."""
     ours = step.model_dump(
         mode="json",
         include={
@@ -137,15 +137,17 @@ def _write_observation(step: TraceStep, calls: Sequence[ToolCall]) -> dict[str, 
 
 
 def _call_id(step: TraceStep, number: int) -> str:
+    """Return the id of tool call *number* of *step*."""
     return f"call-{step.step_id}-{number}"
 
 
 def _format_instant(time_ns: int) -> str:
+    """Return *time_ns* (UTC) as ISO 8601, to the microsecond."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)).isoformat()
 
 
 def _without_nothing(value: dict[str, Any]) -> dict[str, Any]:
-    """Return *value* without keys that are None, in `agent` too."""
+    """Return *value* without keys whose value is None, in its object ``agent`` too."""
     return {
         key: _without_nothing(inner) if key == "agent" else inner for key, inner in value.items() if inner is not None
     }

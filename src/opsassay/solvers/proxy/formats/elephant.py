@@ -52,12 +52,12 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def is_object_repr(text: str) -> bool:
-    """Return whether *text* begins as a printed object does: a class name and its first keyword argument."""
+    """Return whether *text* begins as the repr of an object: a class name and a keyword argument."""
     return re.match(r"\s*[A-Z][\w.]*(?:\[[\w., ]*\])?\((?:[A-Za-z_]\w*=|\)\s*\Z)", text) is not None
 
 
 def parse_object_repr(text: str) -> Any:
-    """Return the value printed as *text*; raises ValueError saying where it is no such form."""
+    """Return the value whose repr is *text*, objects as dicts; raises ValueError with the place of an error."""
     if len(text) > LONGEST:
         raise ValueError(f"it is {len(text):,} characters long, and at most {LONGEST:,} are read")
     reader = _ReprReader(text)
@@ -73,7 +73,7 @@ class _ReprReader:
         self._read_next_token()
 
     def value(self, depth: int) -> Any:
-        """Parse and return the value at the current token."""
+        """Parse and return the value at the current token; *depth* counts the nesting, which is limited."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} brackets are nested at character {self._at:,}")
         kind, part = self._kind, self._part
@@ -91,12 +91,12 @@ class _ReprReader:
         raise self._unexpected_error(part)
 
     def end(self) -> None:
-        """Raise ValueError unless the text is over."""
+        """Raise ValueError unless the whole text was read."""
         if self._kind != "end":
             raise self._unexpected_error(self._part)
 
     def _read_literal(self, part: str) -> Any:
-        """Return the Python literal *part*; raises ValueError when it is none."""
+        """Return the value of the Python literal *part*; raises ValueError when it is none."""
         try:
             return ast.literal_eval(part)
         except SyntaxError as error:
@@ -112,7 +112,7 @@ class _ReprReader:
         return self._read_pairs(")", "=", depth)
 
     def _read_pairs(self, closing: str, separator: str, depth: int) -> dict[Any, Any]:
-        """Parse and return the keyword arguments of a call, or the entries of a dict."""
+        """Parse the pairs up to the bracket *closing*: keyword arguments or dict entries; return them."""
         found: dict[Any, Any] = {}
         while (self._kind, self._part) != ("mark", closing):
             key: Any = self._part
@@ -129,7 +129,7 @@ class _ReprReader:
         return found
 
     def _read_items(self, closing: str, depth: int) -> list[Any]:
-        """Return the values up to the bracket *closing*."""
+        """Parse and return the values up to the bracket *closing*."""
         found: list[Any] = []
         while (self._kind, self._part) != ("mark", closing):
             found.append(self.value(depth + 1))
@@ -138,14 +138,14 @@ class _ReprReader:
         return found
 
     def _require_separator(self, closing: str) -> None:
-        """Read a comma, or stop before *closing*; raises ValueError for anything else."""
+        """Read a comma, or stop before the bracket *closing*; raises ValueError for anything else."""
         if (self._kind, self._part) == ("mark", ","):
             self._read_next_token()
         elif (self._kind, self._part) != ("mark", closing):
             raise self._unexpected_error(self._part)
 
     def _read_next_token(self) -> None:
-        """Read the next token into `_kind` and `_part`; "end" and "" at the end of the text."""
+        """Read the next token: set `_kind` and `_part`, to "end" and "" at the end of the text."""
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             if self._text[self._at :].strip():
@@ -156,7 +156,7 @@ class _ReprReader:
         self._kind, self._part = str(match.lastgroup), match[str(match.lastgroup)]
 
     def _unexpected_error(self, found: str) -> ValueError:
-        """Return the ValueError that says what was found and at which character; "" is the end."""
+        """Return the ValueError that names *found* ("" for the end) and its character position."""
         what = f"unexpected {found[:20]!r}" if found else "it is cut off"
         return ValueError(f"{what} at character {self._at:,}")
 
@@ -175,7 +175,7 @@ def is_elephant(payload: Any) -> bool:
 
 
 def pair_in(folder: Path) -> tuple[Path, Path] | None:
-    """Return the two files of a task in *folder*, None when it is no task; raises DatapackError for a missing one."""
+    """Return the task file and the step file in *folder*, None without any; raises DatapackError for one alone."""
     for about, steps in PAIRS:
         if (folder / about).exists() and (folder / steps).exists():
             return folder / about, folder / steps
@@ -187,7 +187,7 @@ def pair_in(folder: Path) -> tuple[Path, Path] | None:
 
 
 def read_task(pair: tuple[Path, Path]) -> dict[str, Any]:
-    """Return the payload of a task's folder, in the form of a single file; raises DatapackError."""
+    """Return the two files of a task folder merged into one payload; raises DatapackError."""
     about, steps = map(read_json, pair)
     if not isinstance(about, dict):
         raise DatapackError(f"{pair[0]} holds no JSON object; restore it from the data set.")
@@ -197,12 +197,12 @@ def read_task(pair: tuple[Path, Path]) -> dict[str, Any]:
 
 
 def elephant_trace(payload: dict[str, Any], path: Path) -> Trace:
-    """Return the trace in *payload*, which was read from *path*; raises DatapackError."""
+    """Return the trace in *payload*, read from *path*; raises DatapackError."""
     return trace_and_notes(payload, path)[0]
 
 
 def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[str, ...]]:
-    """Return the trace in *payload*, and what is odd about its steps; raises DatapackError."""
+    """Return the trace in *payload* and notes on irregular steps; raises DatapackError."""
     about = {**payload, **(first_of(payload, ("metadata", "trace_metadata")) or {})}
     try:
         steps, notes = _read_steps(first_of(payload, _STEPS))
@@ -237,7 +237,7 @@ class _StepRecord:
 
 
 def _read_steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ...]]:
-    """Return the steps of *records* in order, and notes on what was odd or numbered otherwise."""
+    """Return the steps of *records* in order, and notes on irregular or renumbered ones."""
     read = [_read_record(record) for record in records]
     later, ids = LaterRequests([one.call for one in read]), AgentIds()
     steps, notes = [], []
@@ -267,7 +267,7 @@ def _read_steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[st
 
 
 def _read_record(record: dict[str, Any]) -> _StepRecord:
-    """Return the record with its call; texts under `input_context` and `output_content` stay as they are."""
+    """Return *record* with its parsed model call; plain texts of input and output are kept unparsed."""
     given, said = first_of(record, ("input", "request")), first_of(record, ("output", "response"))
     merged = {**record, **fields(given), **fields(said), "agent_name": record["agent_name"]}
     name = strip_role_suffix(str(merged["agent_name"]))
@@ -286,7 +286,7 @@ def _read_record(record: dict[str, Any]) -> _StepRecord:
 
 
 def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
-    """Return the parsed output and what is odd about it; text that is no object stays text."""
+    """Return the parsed model output and a note on an irregular one; unparsable text stays text."""
     odd, read = None, value
     if isinstance(value, str) and is_object_repr(value):
         try:
@@ -302,7 +302,7 @@ def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
 
 
 def _read_tool_call(log: dict[str, Any]) -> ToolCall:
-    """Return the logged call under any of the known keys; a status that is no success is an error."""
+    """Return the tool call in *log* under any known key; a status other than success becomes "error"."""
     status = str(first_of(log, ("status", "execution_status")) or "ok").lower()
     reported: Literal["ok", "error"] = (
         "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
@@ -317,12 +317,12 @@ def _read_tool_call(log: dict[str, Any]) -> ToolCall:
 
 
 def runs_folder(path: Path) -> str | None:
-    """Return the name of the folder of runs around *path*, None without one."""
+    """Return the name of the data set's run folder (``captain-runs-*`` ...) around *path*, None outside one."""
     return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
 
 
 def _as_text(value: Any) -> str:
-    """Return a string as it is, None as "" and anything else as JSON."""
+    """Return a string unchanged, None as "" and anything else as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

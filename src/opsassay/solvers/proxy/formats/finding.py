@@ -36,7 +36,7 @@ TRACES, LABELS = "traces", "labels"
 
 
 def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
-    """Return the one trace at *path*; raises UserError when there are several, DatapackError when it is unreadable.
+    """Return the only trace at *path*; raises UserError for several, DatapackError when it is unreadable.
 
     What was read and gave nothing is added to *skipped*.
     """
@@ -53,7 +53,7 @@ def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
 
 
 def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
-    """Return the traces at *path*: a recorded session, a run folder, or a file in a known format; raises DatapackError.
+    """Return the traces at *path*: a session, run folder or file in a known format; raises DatapackError.
 
     What was read and gave nothing is added to *skipped*.
     """
@@ -73,7 +73,7 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
 
 
 def _read_file(path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the traces of one JSON value, or of lines as a collector's file exporter writes, whatever the name."""
+    """Return the traces of a file with one JSON value or JSON lines, recognised by content, not by name."""
     try:
         payload = read_json(path)
     except DatapackError as error:
@@ -84,7 +84,7 @@ def _read_file(path: Path, skipped: list[str]) -> list[Trace]:
 
 
 def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
-    """Return the trace of a recorded session; raises DatapackError where none of its requests became a step."""
+    """Return the trace of a recorded session; raises DatapackError when it has no LLM request."""
     exchanges = read_session(folder)
     trace = trace_of(exchanges, folder.name)
     others = Counter(f"{one.method} {one.path}"[:80] for one in exchanges if one.asked() is None)
@@ -99,7 +99,7 @@ def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
 
 
 def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the traces of a file of JSON lines by what the lines hold; raises DatapackError for unknown ones."""
+    """Return the traces of a JSON lines file, recognised by content; raises DatapackError for unknown ones."""
     lines = list(read_json_lines(path))
     if is_otlp(lines):
         return traces_of_spans(lines, path, skipped)
@@ -129,7 +129,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
 
 
 def _with_model_events(traces: list[Trace], path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the *traces* of samples; one without a model event is named, and where none has any DatapackError raised."""
+    """Return *traces*; names those without a step in *skipped*, raises DatapackError when all are so."""
     empty = [trace.task_id for trace in traces if not trace.steps]
     if len(empty) == len(traces):
         raise DatapackError(

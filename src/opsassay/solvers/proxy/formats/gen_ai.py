@@ -48,14 +48,14 @@ class _Span:
 
     @property
     def operation(self) -> str:
-        """The operation; earlier conventions of instrumentations have it as the type of a request."""
+        """The span's ``gen_ai.operation.name``, or what the older ``llm.request.type`` says."""
         older = {"chat": "chat", "completion": "text_completion"}
         asked = str(self.attributes.get("llm.request.type"))
         return str(self.attributes.get("gen_ai.operation.name") or older.get(asked, ""))
 
 
 def is_otlp(payload: Any) -> bool:
-    """Return whether *payload* is OTLP JSON with spans, in whichever spelling, or a list of which each is OTLP."""
+    """Return whether *payload* is an OTLP JSON export with spans, or a list of such exports."""
     inner = [fields(one.get("trace")) or one for one in list_objects(payload)]
     spans, others = ("resourceSpans", "resource_spans", "batches"), ("resourceLogs", "resource_logs", "resourceMetrics")
     kinds = [{name for name in spans + others if isinstance(one.get(name), list)} for one in inner]
@@ -63,7 +63,7 @@ def is_otlp(payload: Any) -> bool:
 
 
 def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> list[Trace]:
-    """Return one Trace for every trace id with inference spans, by its first start; raises DatapackError.
+    """Return one Trace for each trace id with model calls, ordered by start; raises DatapackError.
 
     Which spans are no part of a trace is added to *skipped*.
     """
@@ -96,7 +96,7 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
 
 
 def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
-    """Return *trace* as an OTLP JSON export: a span of the workflow, one per step, one per tool call.
+    """Return *trace* as an OTLP JSON export: one root span, one span per step, one per tool call.
 
     Ids are hashes, of the name of the *run* where there is one: then they are known before the trace has ended.
     """
@@ -105,32 +105,34 @@ def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
 
 
 def export_root(trace: Trace, run: str) -> dict[str, Any]:
-    """Return the span of the workflow alone, with the ids of *run*."""
+    """Return the root span of *trace* as an OTLP JSON export, with ids derived from *run*."""
     return _wrap_spans([_root_span(trace, _hash_text(run, 32))], trace.system_name)
 
 
 def export_steps(steps: Sequence[TraceStep], run: str, system_name: str) -> dict[str, Any]:
-    """Return the spans of *steps* of the trace that *run* makes, whose root comes when it has ended."""
+    """Return the spans of *steps* as an OTLP JSON export, with ids derived from *run*; the root span is not in it."""
     return _wrap_spans(_spans_of_steps(steps, _hash_text(run, 32)), system_name)
 
 
 def _wrap_spans(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]:
-    """Return the spans as one OTLP export of the service *system_name*."""
+    """Return *spans* as one OTLP JSON export of the service *system_name*."""
     scope = {"scope": {"name": "opsassay"}, "spans": spans}
     resource = {"attributes": _as_attributes({"service.name": system_name})}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
 def _spans_of_steps(steps: Sequence[TraceStep], trace_id: str) -> list[dict[str, Any]]:
+    """Return the OTLP spans of all *steps* and of their tool calls."""
     return [span for step in steps for span in _spans_of_step(step, trace_id, _id_of_root(trace_id))]
 
 
 def _id_of_root(trace_id: str) -> str:
+    """Return the span id of the root span of trace *trace_id*."""
     return _hash_text(trace_id + "root", 16)
 
 
 def _root_span(trace: Trace, trace_id: str) -> dict[str, Any]:
-    """Return the span over the whole trace, with what is known of the trace as attributes."""
+    """Return the root span of *trace*, with the trace's metadata as attributes."""
     ends = [step.ended_at or 0 for step in trace.steps]
     starts = [step.started_at or 0 for step in trace.steps]
     return _make_span(
@@ -149,6 +151,7 @@ def _root_span(trace: Trace, trace_id: str) -> dict[str, Any]:
 
 
 def _read_spans(export: dict[str, Any], records: dict[str, Events]) -> Iterator[_Span]:
+    """Yield the spans of an OTLP *export*; *records* are further events by span id, from log records."""
     for group in export.get("resourceSpans", ()):
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
@@ -174,6 +177,7 @@ def _read_spans(export: dict[str, Any], records: dict[str, Events]) -> Iterator[
 
 
 def _read_trace(spans: Sequence[_Span]) -> Trace:
+    """Return the trace of all *spans* of one trace id: one step per model call."""
     by_id = {span.id: span for span in spans}
     ordered = sorted(spans, key=lambda span: (span.start_ns, span.attributes.get("opsassay.step_id", 0)))
     inferences = [span for span in ordered if _is_inference(span)]
@@ -208,6 +212,7 @@ def _read_trace(spans: Sequence[_Span]) -> Trace:
 def _read_step(
     number: int, span: _Span, call: ModelCall, name: str, agent_id: str, logs: tuple[ToolCall, ...]
 ) -> TraceStep:
+    """Return step *number* from the *span* of a model *call*, by the agent *name*, with tool calls *logs*."""
     model = span.attributes.get("gen_ai.response.model") or span.attributes.get("gen_ai.request.model")
     own = {key.removeprefix(_OWN): count for key, count in span.attributes.items() if key.startswith(_OWN)}
     return TraceStep(
@@ -229,7 +234,7 @@ def _read_step(
 
 
 def _tool_calls(call: ModelCall, message_calls: Sequence[ToolCall], spans: Sequence[_Span]) -> tuple[ToolCall, ...]:
-    """Return the calls of a step: those of its messages, each by its span where it has one, then those of spans alone."""
+    """Return the tool calls of a step: from messages, completed by their spans, then those that only spans show."""
     left, logs = list(spans), []
     for use, by_message in zip(call.answer.tool_uses if call.answer else (), message_calls, strict=True):
         by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)
@@ -249,11 +254,12 @@ def _tool_calls(call: ModelCall, message_calls: Sequence[ToolCall], spans: Seque
 
 
 def _is_inference(span: _Span) -> bool:
+    """Whether *span* is a model call."""
     return span.operation in _INFERENCE
 
 
 def _tools_by_inference(ordered: Sequence[_Span], inferences: Sequence[_Span]) -> dict[str, list[_Span]]:
-    """Return tool spans by the inference they follow: their parent if it is one, else the last to start before them."""
+    """Return tool spans by the id of the model call they follow: their parent, else the last one before them."""
     found: dict[str, list[_Span]] = {span.id: [] for span in inferences}
     last: _Span | None = None
     for span in ordered:
@@ -267,7 +273,7 @@ def _tools_by_inference(ordered: Sequence[_Span], inferences: Sequence[_Span]) -
 
 
 def _agent_of_span(span: _Span, by_id: dict[str, _Span]) -> str:
-    """Return the agent of the nearest span up the tree that names one."""
+    """Return the agent's name at *span* or its nearest ancestor that has one, else "agent"."""
     seen: set[str] = set()
     current: _Span | None = span
     while current is not None and current.id not in seen:
@@ -279,10 +285,12 @@ def _agent_of_span(span: _Span, by_id: dict[str, _Span]) -> str:
 
 
 def _name_of_tool(span: _Span) -> str:
+    """Return the name of the tool that *span* ran."""
     return str(span.attributes.get("gen_ai.tool.name", span.name.removeprefix("execute_tool ")))
 
 
 def _read_tool_call(span: _Span) -> ToolCall:
+    """Return the tool call that *span* records."""
     return ToolCall(
         tool=_name_of_tool(span),
         arguments=arguments_of(span.attributes.get("gen_ai.tool.call.arguments")),
@@ -292,6 +300,7 @@ def _read_tool_call(span: _Span) -> ToolCall:
 
 
 def _spans_of_step(step: TraceStep, trace_id: str, root: str) -> list[dict[str, Any]]:
+    """Return the OTLP spans of *step*, a child of the span *root*, and of its tool calls."""
     span_id = _hash_text(f"{trace_id}{step.step_id}", 16)
     start, end = step.started_at or 0, step.ended_at or 0
     calls = [
@@ -322,6 +331,7 @@ def _spans_of_step(step: TraceStep, trace_id: str, root: str) -> list[dict[str, 
 
 
 def _tool_span(call: ToolCall, number: int, trace_id: str, parent: str, at_ns: int) -> dict[str, Any]:
+    """Return the OTLP span of tool call *number* of the step's span *parent*; it starts and ends at *at_ns*."""
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.tool,
@@ -353,6 +363,7 @@ def _make_span(
     attributes: dict[str, Any],
     error: str | None = None,
 ) -> dict[str, Any]:
+    """Return one OTLP span; attributes that are None are left out, *error* sets an error status."""
     return {
         "traceId": trace_id,
         "spanId": span_id,
@@ -367,19 +378,23 @@ def _make_span(
 
 
 def _format_message(role: str, parts: list[dict[str, Any]]) -> str:
+    """Return one message of *role* with *parts* in the JSON of ``gen_ai.input.messages``."""
     return json.dumps([{"role": role, "parts": parts}], ensure_ascii=False)
 
 
 def _as_attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return *values* as an OTLP list of attributes, without those that are None."""
     given = ((key, value) for key, value in values.items() if value is not None)
     return [{"key": key, "value": _as_any_value(value)} for key, value in given]
 
 
 def _as_any_value(value: Any) -> dict[str, Any]:
+    """Return *value* as an OTLP AnyValue."""
     if isinstance(value, list):
         return {"arrayValue": {"values": [_as_any_value(one) for one in value]}}
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
 def _hash_text(text: str, digits: int) -> str:
+    """Return the first *digits* hexadecimal digits of the SHA-256 of *text*."""
     return hashlib.sha256(text.encode()).hexdigest()[:digits]

@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+
 
 
 def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
-    """Return the parsed input of a span, from the first convention that it follows."""
+    """Return the messages that a span's model call received, by the first convention that the span follows."""
     attributes = _with_details(attributes, events)
     messages = [one for given in _parse_objects(attributes.get("gen_ai.input.messages")) for one in _split_parts(given)]
     if instructions := _parse_json(attributes.get("gen_ai.system_instructions")):
@@ -40,7 +40,7 @@ def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
 
 
 def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
-    """Return the parsed output of a span (text, calls, stop reason), from the first convention that it follows."""
+    """Return text, tool calls and stop reason of a span's model call, by the first convention it follows."""
     attributes = _with_details(attributes, events)
     given = _parse_objects(attributes.get("gen_ai.output.messages"))
     messages = [one for message in given for one in _split_parts(message)] or _read_numbered_messages(
@@ -65,7 +65,7 @@ def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
 
 
 def _split_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield chat messages for a message of parts; tool results become messages of their own."""
+    """Yield *message*, which consists of parts, as chat messages; tool results become messages of their own."""
     if "parts" not in message:  # a message of a chat as it is
         yield {"role": "user", **message}
         return
@@ -93,14 +93,14 @@ def _as_chat_call(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages_of_event(event: Mapping[str, Any], role: str, field: str) -> list[dict[str, Any]]:
-    """Return the messages that *field* of an event, or of the span itself, holds as JSON or as text."""
+    """Return the messages in *field* of *event*: a JSON list of messages, or one text of *role*."""
     text = str(event.get(field, ""))
     found = _parse_objects(text)
     return found if found and all("role" in one for one in found) else [{"role": role, "content": text}]
 
 
 def _text_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the texts of *parts* without thoughts; other media by their names."""
+    """Return the texts of *parts*, without reasoning; other media are replaced by their names."""
     return [{"text": _text_of(part)} for part in parts if part.get("type") not in _THOUGHT]
 
 
@@ -113,7 +113,7 @@ def _text_of(part: Mapping[str, Any]) -> str:
 
 
 def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Return the message of an event: its attributes, with those of its JSON content over them."""
+    """Return the message in the attributes *given* of an event; fields of its JSON body take precedence."""
     body = _parse_json(given.get("gen_ai.event.content"))
     said = {**given, **(body if isinstance(body, dict) else {})}
     message = {key: _parse_json(said[key]) if key == "tool_calls" else said[key] for key in said}
@@ -121,7 +121,7 @@ def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
 
 
 def _message_of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the assistant's message of a `gen_ai.choice` event."""
+    """Return the assistant's message in the attributes *given* of a ``gen_ai.choice`` event."""
     choice = _message_of_event(given, "assistant")
     message = _parse_json(choice.get("message"))
     if isinstance(message, dict):
@@ -154,13 +154,13 @@ def _read_numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[di
 
 
 def _with_details(attributes: Mapping[str, Any], events: Events) -> dict[str, Any]:
-    """Return *attributes*, with the message attributes of the span's event where the span has none."""
+    """Return *attributes* completed by those of the event ``gen_ai.client.inference.operation.details``."""
     details = [given for name, given in events if name == "gen_ai.client.inference.operation.details"]
     return {**(details[-1] if details else {}), **attributes}
 
 
 def _parse_json(value: Any) -> Any:
-    """Return the parsed JSON of a string, and text that is no JSON as one text part; others as they are."""
+    """Return *value* parsed when it is a JSON string, a text part for other strings, else unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -170,10 +170,10 @@ def _parse_json(value: Any) -> Any:
 
 
 def _parse_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list, which may be written as JSON."""
+    """Return the JSON objects in the list *value*, which may be JSON text."""
     return list_objects(_parse_json(value))
 
 
 def as_text(value: Any) -> str:
-    """Return *value* as text: a text as it is, all else as JSON."""
+    """Return a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

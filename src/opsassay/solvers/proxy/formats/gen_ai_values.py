@@ -17,12 +17,12 @@ Events = tuple[tuple[str, dict[str, Any]], ...]
 
 
 def read_attributes(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return OTLP's list of attributes as an object."""
+    """Return OTLP's list of key-value attributes as a dict."""
     return {pair["key"]: read_value(pair.get("value") or {}) for pair in attributes}
 
 
 def read_value(value: dict[str, Any]) -> Any:
-    """Return what an AnyValue holds."""
+    """Return the Python value of an OTLP AnyValue."""
     inner: Any
     kind, inner = next(iter(value.items()), ("", None))
     if kind == "intValue":
@@ -44,7 +44,7 @@ def listed_events(attributes: Mapping[str, Any]) -> Events:
 
 
 def read_record_events(requests: Sequence[dict[str, Any]]) -> tuple[dict[str, Events], int]:
-    """Return the gen_ai events among the log records of *requests* by span id, in order of time, and how many are none."""
+    """Return (gen_ai events of the log records by span id, in time order; number of other log records)."""
     records = [
         record
         for request in requests

@@ -39,7 +39,7 @@ def read_inspect(path: Path) -> list[Trace]:
 
 
 def inspect_payload(path: Path) -> dict[str, Any]:
-    """Return the log in an ``.eval`` file as its JSON form is: the header, and the samples in it; raises DatapackError."""
+    """Return the log in an ``.eval`` file in its JSON form: header and samples; raises DatapackError."""
     try:
         with open_plain(path) as file, zipfile.ZipFile(file) as archive:
             most = most_expanded(path.stat().st_size, 96 * 2**20, 8)
@@ -58,7 +58,7 @@ def inspect_payload(path: Path) -> dict[str, Any]:
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> Any:
-    """Return the JSON value of a file in the archive, at most as large as its entry says; NaN scores become None."""
+    """Return the JSON value of the file *name* in *archive*, limited to its stated size; NaN becomes None."""
     with archive.open(name) as stream:
         return read_json(stream.read(archive.getinfo(name).file_size), constant=lambda _: None)
 
@@ -90,7 +90,7 @@ def _read_trace(sample: dict[str, Any], task: str) -> Trace:
 
 
 def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events of *sample* with the input messages that newer logs store once and refer to by ranges."""
+    """Return the events of *sample*; input messages that events refer to by ranges are put in."""
     messages = (sample.get("events_data") or {}).get("messages") or []
     return [
         event | {"input": [message for start, end in event["input_refs"] for message in messages[start:end]]}
@@ -138,13 +138,13 @@ def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hosted_call(part: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
-    """Return the call of a tool that the provider ran, which stands in the content of the answer."""
+    """Return the call of a tool that the provider ran, from *part* of the answer's content."""
     error = {"message": part["error"]} if part.get("error") else None
     return _read_tool_call({**part, "function": part.get("name") or part.get("tool_type"), "error": error}, attachments)
 
 
 def _text_of_content(content: Any) -> str:
-    """Return the text of a message without thoughts and calls."""
+    """Return the text of a message's *content* without reasoning and tool calls."""
     parts = (
         [one for one in content if fields(one).get("type") not in _NO_TEXT] if isinstance(content, list) else content
     )
@@ -154,7 +154,7 @@ def _text_of_content(content: Any) -> str:
 def _call_in_messages(
     call: dict[str, Any], result_message: dict[str, Any] | None, attachments: dict[str, str]
 ) -> ToolCall:
-    """Return a call that has no event of its own, with the message that has its result, None where there is none."""
+    """Return a tool call without an event, its result from *result_message*; "unanswered" for None."""
     about = {
         "function": call.get("function"),
         "arguments": call.get("arguments"),
@@ -165,7 +165,7 @@ def _call_in_messages(
 
 
 def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
-    """Return step *number* of a model event, before its tool calls are known."""
+    """Return step *number* from a model *event*, without tool calls; these are added later."""
     output = event.get("output") or {}
     choice = next(iter(list_objects(output.get("choices"))), {})
     message = choice.get("message") or {}
@@ -203,7 +203,7 @@ def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolC
 
 
 def _agent_of_span(span: Any, spans: dict[str, tuple[str | None, str | None]]) -> str:
-    """Return the name of the innermost agent span at or around *span*."""
+    """Return the name of the innermost agent span that is or contains *span*; *spans* maps id to (parent, agent)."""
     seen: set[str] = set()
     while span in spans and span not in seen:
         parent, agent = spans[span]
@@ -215,17 +215,17 @@ def _agent_of_span(span: Any, spans: dict[str, tuple[str | None, str | None]]) -
 
 
 def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
-    """Map "attachment://ID" to the text that stands in its place."""
+    """Return the texts that inspect_ai stored apart, by "attachment://ID"."""
     return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
 
 
 def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
-    """Return *text* with the parts restored that inspect_ai moved to attachments."""
+    """Return *text* with each "attachment://ID" replaced by its text."""
     return _ATTACHMENT.sub(lambda found: attachments.get(found[0], found[0]), text)
 
 
 def _restore_arguments(value: Any, attachments: dict[str, str]) -> Any:
-    """Return the arguments of a call with the texts in them restored, at any depth."""
+    """Return a call's arguments with each "attachment://ID" in them replaced, at any depth."""
     if isinstance(value, dict):
         return {key: _restore_arguments(inner, attachments) for key, inner in value.items()}
     if isinstance(value, list):

@@ -26,7 +26,7 @@ def is_whoandwhen(payload: Any) -> bool:
 
 
 def labelled(payload: Any, path: Path) -> LabelledTrace:
-    """Return the labelled trace in one file; raises DatapackError naming what is missing."""
+    """Return the trace in *payload* (from *path*) with its label; raises DatapackError naming what is missing."""
     if not is_whoandwhen(payload):
         raise DatapackError(f"{path} is not a file of Who&When: it lacks history, mistake_agent or mistake_step.")
     try:
@@ -66,7 +66,7 @@ def _read_trace(payload: dict[str, Any]) -> Trace:
 
 
 def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
-    """Return turn *number* as a step; one of the terminal holds the output of code."""
+    """Return *turn* as step *number*; a turn of the terminal becomes a tool call with the code's output."""
     name, content = strip_role_suffix(str(turn.get("name") or turn["role"])), str(turn["content"])
     terminal = name in _TERMINALS
     return TraceStep(
@@ -89,7 +89,7 @@ def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
 
 
 def _describe_disagreement(trace: Trace, label: Attribution) -> tuple[str, ...]:
-    """Say when the labelled step is missing or is another agent's; empty when they agree."""
+    """Return a sentence when the labelled step does not exist or is another agent's; else ()."""
     at = label.step_id or 0
     if not 1 <= at <= len(trace.steps):
         return (f"the labelled step {at} is not among the {len(trace.steps)} steps",)
