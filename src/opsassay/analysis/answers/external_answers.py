@@ -67,7 +67,7 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file's path relative to the folder or file that was named, for messages."""
+        """The file's path relative to the imported file or folder, for messages."""
         return str(self.path.relative_to(self.root.parent))
 
     @property
@@ -77,12 +77,12 @@ class Document:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The names of the folders around the file, nearest first."""
+        """The names of the folders around the file, innermost first."""
         return tuple(reversed(self.path.relative_to(self.root.parent).parts[:-1]))
 
     @cached_property
     def content(self) -> Any:
-        """The file's JSON value, CSV rows as dictionaries, or text; raises DatapackError."""
+        """The parsed content: a JSON value, CSV rows as dicts, else the text; raises DatapackError."""
         if self.suffix == ".csv":
             return read_csv(self.path).rows(named=True)
         try:
@@ -101,7 +101,7 @@ class Document:
             _ = self.content
 
     def rows(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Yield (place, function that reads it) of each row: a JSON line, a list entry, or the one value."""
+        """Yield (place for messages, function that parses and returns the row) of each JSON line or list entry."""
         if self.suffix == ".jsonl":
             for number, line in enumerate(str(self.content).splitlines(), 1):
                 if line.strip():
@@ -115,7 +115,7 @@ class Document:
             yield f"{self.name}:{number}" if len(listed) > 1 else self.name, partial(_as_is, value)
 
     def _parse_line(self, line: str, number: int) -> Any:
-        """Return the JSON value of line *number*, constants such as NaN as None; raises DatapackError."""
+        """Return the JSON value of line *number*, NaN and Infinity as None; raises DatapackError."""
         try:
             return read_json(line, constant=lambda _: None)
         except (ValueError, RecursionError) as error:
@@ -123,7 +123,7 @@ class Document:
             raise DatapackError(f"{self.name}:{number} is not valid JSON ({said}); give one object a line.") from error
 
     def has_row(self, predicate: Callable[[Any], bool]) -> bool:
-        """Return whether one of the first readable rows satisfies *predicate*."""
+        """Return whether *predicate* holds for one of the first `LOOKED_AT` rows that can be parsed."""
         for _, read in islice(self.rows(), LOOKED_AT):
             try:
                 if predicate(read()):
@@ -139,10 +139,12 @@ _LISTS = ("samples", "results", "answers", "predictions", "rows", "data")
 
 
 def _as_is(value: Any) -> Any:
+    """Return *value*."""
     return value
 
 
 def _is_list_of_objects(value: Any) -> bool:
+    """Whether *value* is a list of dicts only."""
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
@@ -154,7 +156,7 @@ class Cases:
 
     @cached_property
     def _cases_by_name(self) -> Mapping[str, list[Case]]:
-        """The cases by each of their names, folded; a name may belong to several."""
+        """The incidents by each of their names, normalised by `_fold_name`; a name may have several."""
         found: dict[str, list[Case]] = {}
         for case in self.all:
             for name in dict.fromkeys(map(_fold_name, _list_names(case))):
@@ -164,7 +166,7 @@ class Cases:
     def find_solver(
         self, document: Document, *claimed: object, kind: Literal["method", "agent"] = "agent", **further: Any
     ) -> tuple[Solver, tuple[str, ...]]:
-        """Return the solver of an answer in *document*, with a note when only its path names it.
+        """Return the solver to which an answer in *document* belongs, and notes, one if only its path names it.
 
         It is the name that was given, else what the file *claimed*, else a folder that is no number: the nearest above
         that of the incident, else the nearest of all.
@@ -180,7 +182,7 @@ class Cases:
         return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 
     def find_named(self, *names: object) -> Case:
-        """Return the incident that the first fitting one of *names* means; raises NotFoundError, UserError for several.
+        """Return the incident with the first of *names* that any has; raises NotFoundError, UserError for several.
 
         A name is an id, the folder that the incident was imported from, or the end of its path. Case has no say.
         """
@@ -196,7 +198,7 @@ class Cases:
 
 
 def _list_names(case: Case) -> Iterator[str]:
-    """Yield all names of the case: id, folder, name in public data, and the ends of the path it was imported from."""
+    """Yield all names of the incident: id, folder, name in public data, ends of the path it was imported from."""
     yield case.datapack.incident.id
     yield case.name
     if case.annotation is not None and case.annotation.graph.case_name:
@@ -210,19 +212,19 @@ def _list_names(case: Case) -> Iterator[str]:
 
 
 def _fold_name(name: str) -> str:
-    """Return *name* for comparison: small letters, "/" between folders, none at the ends."""
+    """Return *name* normalised for comparison: small letters, "/" between folders, no "/" at either end."""
     return name.replace("\\", "/").strip("/").lower()
 
 
 def require_list(value: Any, location: str, expected: str) -> list[Any]:
-    """Return *value* if it is a list; raises UserError naming the field and what is expected."""
+    """Return *value* if it is a list; raises UserError naming *location* and what is *expected*."""
     if not isinstance(value, list):
         raise UserError(f"{location} is {_describe_kind(value)}; expected {expected}.")
     return value
 
 
 def require_text(value: Any, location: str, expected: str = "a name") -> str:
-    """Return *value* if it is non-empty text; raises UserError naming the field and what is expected."""
+    """Return *value* if it is non-empty text; raises UserError naming *location* and what is *expected*."""
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{location} is {_describe_kind(value)}; expected {expected}.")
     return value.strip()
@@ -236,5 +238,5 @@ def _describe_kind(value: Any) -> str:
 
 
 def merge_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """Return *notes* in order, each once, with its number of occurrences."""
+    """Return the distinct *notes* in order, repeated ones with their number of occurrences."""
     return tuple(note if n == 1 else f"{note} ({n} times)" for note, n in Counter(notes).items())

@@ -28,12 +28,12 @@ _SPENT = {"n_input_tokens": "input_tokens", "n_output_tokens": "output_tokens", 
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield the one reading of a trial's result file."""
+    """Yield one function, which reads the answer in a trial's result file."""
     yield partial(_read_answer, document, cases)
 
 
 def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the answer of the trial, with the agent, model and version that its result names."""
+    """Return the one answer of the trial in *document*, with the agent, model and version named there."""
     trial: dict[str, Any] = document.content
     task = require_text(trial.get("task_name"), f"{document.name}: task_name", "the name of a task")
     case = cases.find_named(task, task.rpartition("/")[2], _get_object(trial, "task_id").get("path"))
@@ -48,7 +48,7 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
 def _read_outcome(
     folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]
 ) -> AttemptOutcome:
-    """Return the outcome of the answer file that the trial left, else failed or timed out; *notes* come first."""
+    """Return the outcome of a trial by the answer file in *folder*: the diagnosis, failed or timed out."""
     used = _get_object(trial, "agent_result")
     spent = {ours: float(used[key]) for key, ours in _SPENT.items() if isinstance(used.get(key), int | float)}
     failed = str(_get_object(trial, "exception_info").get("exception_type") or "")

@@ -53,7 +53,7 @@ class AnswerReport:
 def import_answers(
     source: Path, cases: list[Case], out: Path, form: str | None = None, solver: str | None = None
 ) -> AnswerReport:
-    """Import the answers in *source*, a file or folder, about *cases* as runs of the store *out*.
+    """Import the answers in *source*, a file or folder, about the incidents *cases* as runs of the store *out*.
 
     The form of each file is recognised unless *form* names it; *solver* names whom answers are of that do not say so.
     What cannot be read is a problem, and the rest goes on. An answer that is there already is not kept again; another one
@@ -79,7 +79,7 @@ def import_answers(
 def _answer_documents(
     source: Path, named_form: AnswerForm | None, solver: str | None, report: AnswerReport
 ) -> Iterator[tuple[Document, AnswerForm]]:
-    """Yield each file of *source* that holds answers with its form; *report* gets the others."""
+    """Yield each file of *source* that holds answers, with its format; other files are listed in *report*."""
     looked_at: dict[Path, AnswerForm | Exception | None] = {}
     forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
     for path in list_files(source):
@@ -110,7 +110,7 @@ def _answer_documents(
 
 
 def find_form(name: str) -> AnswerForm:
-    """Return the form called *name*; raises NotFoundError."""
+    """Return the answer format called *name*; raises NotFoundError."""
     try:
         form: AnswerForm = ANSWER_FORMS.load(name)
     except NotFoundError as error:
@@ -138,7 +138,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _recognise_form(document: Document, forms: Mapping[str, AnswerForm]) -> AnswerForm | None:
-    """Return the form of *document*, None for none; raises UserError when several fit."""
+    """Return the format among *forms* that fits *document*, None for none; raises UserError for several."""
     if any(document.suffix in form.suffixes for form in forms.values()):
         document.require_content()
     found = [name for name, form in forms.items() if document.suffix in form.suffixes and form.recognises(document)]
@@ -148,14 +148,14 @@ def _recognise_form(document: Document, forms: Mapping[str, AnswerForm]) -> Answ
 
 
 def _is_selected(form: AnswerForm, document: Document) -> bool:
-    """Return whether *document* counts for the form that was asked for."""
+    """Return whether *document* is to be read in the format *form*, which the user named."""
     return document.path == document.root or (document.suffix in form.suffixes and form.fits(document.path))
 
 
 def _keep_entry(
     read: Reading, document: Document, store: RunStore, items: dict[str, IncidentItem], report: AnswerReport
 ) -> None:
-    """Store the answers of one entry as runs; an error in it is reported as a problem."""
+    """Store the answers that *read* returns as runs of *store*; an error becomes a problem of *report*."""
     try:
         answers = list(read())
         for answer in answers:
@@ -177,7 +177,7 @@ _CAUSES: Mapping[type[Exception], str] = {
 
 
 def sentence_about(document: Document, error: Exception) -> str:
-    """Return one line on what is wrong with an entry of *document*."""
+    """Return one line on the *error* in reading *document*."""
     said = str(error)
     if not isinstance(error, OpsAssayError):
         why = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), said)
@@ -186,7 +186,7 @@ def sentence_about(document: Document, error: Exception) -> str:
 
 
 def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, used_runs: set[Path]) -> KeptAnswer:
-    """Store *answer* as a run and return it; if imported before, its run is found again.
+    """Store *answer* to *item* as a run of *store* and return it; one that was imported before is found instead.
 
     *used_runs* are the runs that other answers of this import have. Raises UserError where the same place gave another
     answer before.
@@ -222,14 +222,14 @@ def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, use
 
 
 def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
-    """Whether the run in *folder* has the same status and the same diagnosis as *outcome*."""
+    """Whether the *run* in *folder* has the status and the diagnosis of *outcome*."""
     kept = read_diagnosis(folder)
     given = outcome.diagnosis
     return (run.status, kept and kept.canonical_json()) == (outcome.status, given and given.canonical_json())
 
 
 def _why_nothing_read(source: Path, report: AnswerReport, form: str | None) -> str:
-    """Return why nothing of *source* was read in *form* (None: any): the first problems, or what it holds."""
+    """Return why no answer of *source* could be read in *form* (None: any): problems, or files without answers."""
     if report.problems:
         more = len(report.problems) - 3
         return " ".join(

@@ -13,13 +13,13 @@ from opsassay.solvers.proxy.formats.inspect_log import is_inspect
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield a reading per sample of the log."""
+    """Yield for each sample of the log a function that returns the sample's answer."""
     for sample in logged_samples(log_payload(document.path), document.path):
         yield partial(_read_answer, sample, document, cases)
 
 
 def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the sample's answer; raises UserError when the sample came to no result."""
+    """Return the one answer of *sample*; raises UserError when the sample has no result."""
     cell = sample.cell()
     case = cases.find_named(cell.task.id)
     outcome = sample.outcome()
@@ -31,7 +31,7 @@ def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list
 
 
 def _is_log(document: Document) -> bool:
-    """Return whether *document* is a log; raises DatapackError for one that is no JSON."""
+    """Return whether *document* is a log of inspect_ai; raises DatapackError when it is no JSON."""
     return document.suffix == ".eval" or is_inspect(document.content)
 
 

@@ -33,12 +33,12 @@ _SERVICES = frozenset({"service", "deployment", "statefulset", "daemonset", "rep
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield the one reading of an agent's output file."""
+    """Yield one function, which reads the answer in an agent's output file."""
     yield partial(_read_answer, document, cases)
 
 
 def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the answer: entities as root services, propagations between services as edges."""
+    """Return the one answer in *document*: its entities as root causes, its propagations as edges."""
     case = _find_scenario(document, cases)
     answer = read_itbench_answer(document.path)
     solver, notes = cases.find_solver(document, fault_kinds=())
@@ -62,7 +62,7 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
 
 
 def _find_scenario(document: Document, cases: Cases) -> Case:
-    """Return the incident of the scenario whose name or number is a folder's; raises NotFoundError."""
+    """Return the incident that a folder of *document* names by scenario name or number; raises UserError."""
     named = [found[1] for part in document.folders if (found := re.search(r"scenario[-_ ]*0*(\d+)$", part, re.I))]
     bare = [part.lstrip("0") for part in reversed(document.folders) if part.isdigit()]  # the outer is no trial
     numbers = [f"scenario{between}{number}" for number in (*named, *bare[:1]) for between in ("-", "_", "", " ")]
@@ -91,7 +91,7 @@ class _EntityNames:
         self._roots = {node.component: label.service[0] for node, label in named if label.service}
 
     def service(self, name: str, notes: list[str]) -> str:
-        """Return the service of the entity *name*, or *name* itself; what was interpreted is added to *notes*.
+        """Return the service that the entity *name* is, else *name*; a note on how it was read goes to *notes*.
 
         A root of the ground truth that is no workload, such as an experiment or a policy, stands for the service by which
         the truth of the incident names it.
@@ -110,11 +110,12 @@ class _EntityNames:
 
 
 def _is_answer(row: Any) -> bool:
-    """Whether *row* has a list of entities, as ITBench's outputs do."""
+    """Whether *row* is an output of ITBench: an object with a list of entities."""
     return isinstance(row, dict) and isinstance(row.get("entities"), list)
 
 
 def _has_output_name(path: Path) -> bool:
+    """Whether *path* is named as ITBench names an agent's output."""
     return path.name in OUTPUTS
 
 

@@ -38,13 +38,13 @@ _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})\b")
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield a reading per row of the CSV file."""
+    """Yield for each row of the CSV file a function that returns its answers."""
     for number, row in enumerate(document.content, 1):
         yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
 
 
 def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
-    """Yield a row's answer for every incident that its question is about; raises UserError naming *place*."""
+    """Yield the row's answer for each incident in the half hour of its question; raises UserError naming *place*."""
     row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
     about = _find_incidents(asked, document, cases, place)
@@ -76,7 +76,7 @@ def _read_answer(place: str, csv_row: Mapping[str, Any], document: Document, cas
 
 
 def _find_incidents(question: str, document: Document, cases: Cases, place: str) -> list[Case]:
-    """Return the incidents that began in the half hour of *question*, by time; raises UserError naming *place*."""
+    """Return the incidents that began in the half hour of *question*, by start; raises UserError naming *place*."""
     start, end = window_of(question, place)
     path, found = f"{document.name} {question}".lower(), []
     for case in cases.all:
@@ -99,7 +99,7 @@ def _find_incidents(question: str, document: Document, cases: Cases, place: str)
 
 
 def window_of(question: str, place: str) -> tuple[datetime, datetime]:
-    """Return the half hour that *question* is about; raises UserError, naming *place*, without a day and two times."""
+    """Return (start, end) of the half hour that *question* asks about; raises UserError naming *place*."""
     days, clocks = _DAY.findall(question), _CLOCK.findall(question)
     try:
         day = datetime.strptime(" ".join(days[0]), "%B %d %Y").replace(tzinfo=ZONE)
@@ -112,7 +112,7 @@ def window_of(question: str, place: str) -> tuple[datetime, datetime]:
 
 
 def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the root causes in *text*, by number, as dictionaries of elements, and the oddities found."""
+    """Return (root causes in number order, each {"time", "component", "reason"} in part; notes on irregularities)."""
     bare = re.sub(r"^```\w*|```$", "", text.strip()).strip()
     try:
         payload, odd = json.loads(bare), list[str]()
@@ -143,7 +143,7 @@ def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
 
 
 def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
-    """Return time, component and reason where they are texts; notes on others go to *odd*."""
+    """Return time, component and reason of *entry*, as far as they are texts; notes on others go to *odd*."""
     folded = {str(key).strip().lower(): value for key, value in entry.items()}
     found = {}
     for name in (TIME, COMPONENT, REASON):
@@ -156,7 +156,7 @@ def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
 
 
 def _group_elements(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """Return (name, value) pairs as root causes; a repeated name starts the next one."""
+    """Return (name, value) *pairs* as one dict per root cause; a repeated name starts the next."""
     causes: list[dict[str, str]] = [{}]
     for name, value in pairs:
         if name.lower() in causes[-1]:
@@ -166,7 +166,7 @@ def _group_elements(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str
 
 
 def _build_diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
-    """Return the diagnosis of the causes, and notes on all that was changed or left out."""
+    """Return the diagnosis that claims *causes*, and notes on what was changed or left out."""
     claims, notes = [], list[str]()
     for cause in causes:
         if TIME in cause:

@@ -54,12 +54,12 @@ class KeptPrediction:
 
     @property
     def is_agent_right(self) -> bool:
-        """Whether the predicted agent is exactly the labelled one."""
+        """Whether the predicted agent's name equals the labelled one."""
         return self.line.agent is not None and self.line.agent == self.case.label.agent_name
 
     @property
     def is_step_right(self) -> bool:
-        """Whether the predicted step is the labelled one."""
+        """Whether the predicted step equals the labelled one."""
         return self.line.step is not None and self.line.step == self.case.label.step_id
 
 
@@ -72,7 +72,7 @@ class PredictionReport:
 
 
 def holds_predictions(source: Path) -> bool:
-    """Return whether *source* holds a text of Who&When, or rows that name an agent and a step."""
+    """Return whether a file of *source* has predictions: Who&When's text, or rows with agent and step."""
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve())
         try:
@@ -127,7 +127,7 @@ class _AnswerLines:
         self._runs: Counter[tuple[str, str]] = Counter()
 
     def keep(self, source: str, case: LabelledTrace, line: AnswerLine) -> KeptPrediction:
-        """Return *line* with its repeat number for its technique and trace; raises UserError."""
+        """Return *line* with its repeat number for technique and trace; raises UserError if an old line differs."""
         self._runs[line.trace, line.technique] += 1
         run = self._runs[line.trace, line.technique]
         repeat = (f"prediction {run} of {line.technique} on this trace: a repeat",) if run > 1 else ()
@@ -140,7 +140,7 @@ class _AnswerLines:
         return KeptPrediction(source, case, numbered, known=known is not None)
 
     def write(self) -> None:
-        """Append the new lines to the file."""
+        """Append the lines that are new to the file."""
         self._out.mkdir(parents=True, exist_ok=True)
         refusal = UserError(f"Another process is writing answers into {self._out}; wait for it, or name another -o.")
         with folder_lock(self._out, wait=False, refusal=refusal):
@@ -149,7 +149,7 @@ class _AnswerLines:
 
 
 def _find_first_step(form: str | None, document: Document) -> int:
-    """Return the number that the file gives the first step, 0 or 1; raises UserError when it does not show."""
+    """Return how the file numbers its first step, 0 or 1, by *form* or its format; raises UserError."""
     if form is not None:
         return PREDICTIONS[form]
     if _is_text(document):
@@ -161,19 +161,19 @@ def _find_first_step(form: str | None, document: Document) -> int:
 
 
 def _is_text(document: Document) -> bool:
-    """Whether the document is a text with the answer blocks of Who&When."""
+    """Whether *document* is text with answer blocks as Who&When's code prints them."""
     return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_require_text_of(document)) is not None
 
 
 def _is_by_trace(document: Document) -> bool:
-    """Whether the document is one object whose keys are traces and whose values name an agent and a step."""
+    """Whether *document* is one object of predictions by trace name."""
     content = document.content if document.suffix == ".json" else None
     rows = list(content.values()) if isinstance(content, dict) else []
     return bool(rows) and all(isinstance(row, dict) and _is_prediction({**row, "trace": "x"}) for row in rows)
 
 
 def _require_text_of(document: Document) -> str:
-    """Return the document's text, "" when it holds data."""
+    """Return the document's text, "" when its content is no text."""
     return document.content if isinstance(document.content, str) else ""
 
 
@@ -183,7 +183,7 @@ def _is_prediction(row: Any) -> bool:
 
 
 def _list_rows(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield (place, function that reads the row) of each answer, from blocks of text or from data."""
+    """Yield (place for messages, function that returns the row) of each prediction in *document*."""
     if _is_by_trace(document):
         for name, row in document.content.items():
             yield f"{document.name} {name}", partial(dict, row, trace=name)
@@ -196,14 +196,14 @@ def _list_rows(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def read_block(text: str) -> dict[str, str]:
-    """Return predicted_agent, predicted_step and reason as they stand in an answer to Who&When's questions."""
+    """Return predicted_agent, predicted_step and reason as written in one answer block of Who&When."""
     return {name: said[1].strip() for name, pattern in _SAID.items() if (said := pattern.search(text))}
 
 
 def _read_prediction(
     place: str, row: Any, document: Document, cases: Sequence[LabelledTrace], first: int
 ) -> tuple[str, LabelledTrace, AnswerLine]:
-    """Return (place, trace, line) of an answer; *first* is the number of the first step."""
+    """Return (place, trace, line) of the prediction *row*; *first* is the number of the first step."""
     if not isinstance(row, dict):
         raise UserError(f"{place} is no object; expected a trace, an agent and a step.")
     said = first_of(row, _TRACE)
@@ -222,7 +222,7 @@ def _read_prediction(
 
 
 def _find_trace(name: str, row: Mapping[str, Any], document: Document, cases: Sequence[LabelledTrace]) -> LabelledTrace:
-    """Return the trace named *name* (id, file or task id), of several the one in the row's or file's subset."""
+    """Return the trace called *name* (id, file or task id); of several, that in the subset of row or file."""
     bare = name.replace("\\", "/").strip("/").removesuffix(".json")
     found = [case for case in cases if bare in (case.id, case.trace.task_id)]
     found = found or [case for case in cases if case.id.endswith(f"/{bare}") or bare.endswith(f"/{case.id}")]
@@ -240,7 +240,7 @@ def _find_trace(name: str, row: Mapping[str, Any], document: Document, cases: Se
 
 
 def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str | None:
-    """Return the agent that the row blames, None when it names none; doubts are added to *notes*."""
+    """Return the agent that *row* blames, None without one; a doubtful name adds a note."""
     said = first_of(dict(row), _AGENT)
     if not isinstance(said, str) or not said.strip():
         notes.append("it names no agent")
@@ -253,7 +253,7 @@ def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -
 
 
 def _read_step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
-    """Return the step counted from 1, None when the row names no one number; doubts are added to *notes*."""
+    """Return the blamed step counted from 1, None without a single number; a doubtful one adds a note."""
     said = first_of(dict(row), _STEP)
     digits = [] if isinstance(said, bool) else re.findall(r"-?\d+(?:\.\d+)?", str(said if said is not None else ""))
     if len(digits) != 1 or not float(digits[0]).is_integer():

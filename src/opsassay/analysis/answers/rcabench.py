@@ -67,7 +67,7 @@ _NOT_KEPT = ("direction", "direction_src", "direction_dst", "method", "confidenc
 
 
 def _is_answer(row: Any) -> bool:
-    """Whether *row* is an answer of rcabench: root causes, an embedded answer, or a graded response."""
+    """Whether *row* is an answer of rcabench: root causes, text or object with them, or a graded response."""
     if not isinstance(row, dict) or "entities" in row:
         return False
     graded = bool(_GRADES & row.keys()) and bool(set(_CASE) & row.keys())
@@ -75,7 +75,7 @@ def _is_answer(row: Any) -> bool:
 
 
 def _find_answer(row: Mapping[str, Any]) -> Any:
-    """Return the first value of *row* that holds an answer, None without one."""
+    """Return the first field of *row* that holds root causes, an object or text; None without one."""
     held = (row.get(key) for key in _RESPONSE)
     return next(
         (
@@ -88,13 +88,13 @@ def _find_answer(row: Mapping[str, Any]) -> Any:
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield a reading per row of the file."""
+    """Yield for each row of the file a function that returns its answer."""
     for place, read in document.rows():
         yield partial(_read_answer, place, read, document, cases)
 
 
 def _read_answer(place: str, read: Callable[[], Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the answer of a row; a response that cannot be read counts as a failed run."""
+    """Return the one answer of the row that *read* returns; an unreadable response is a failed run."""
     row = read()
     if not isinstance(row, dict):
         raise UserError(f"{place} is no object; expected root_causes and propagation, or a row with a response.")
@@ -121,13 +121,13 @@ def _read_answer(place: str, read: Callable[[], Any], document: Document, cases:
 
 
 def _read_model(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """Return the value of the first of *keys* that the row has, None when it is no text."""
+    """Return the text in the first present field of *row* among *keys*, None when it is no text."""
     value = first_of(dict(row), keys)
     return value if isinstance(value, str) else None
 
 
 def _is_amount(value: Any) -> bool:
-    """Whether *value* is a number from 0 on."""
+    """Whether *value* is a number of at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
@@ -137,7 +137,7 @@ def _finished_outcome(
     notes: tuple[str, ...],
     spent: Mapping[str, float] | None = None,
 ) -> AttemptOutcome:
-    """Return a finished outcome with both kinds of notes; *spent* is the usage by name."""
+    """Return the outcome of a finished run with *diagnosis* and both kinds of notes; *spent* is usage by name."""
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *conversion_notes))
 
 
@@ -161,7 +161,7 @@ def convert_answer(payload: Mapping[str, Any], services: list[str], location: st
 
 
 def _read_root_cause(value: Any, location: str, notes: list[str]) -> RootCauseClaim:
-    """Return the root cause claim at *location*; what is left out goes to *notes*."""
+    """Return *value* as a claimed root cause; *location* is for errors, parts left out go to *notes*."""
     claim = _require_object(value, location, "an object with service, fault_kind and evidence")
     service = require_text(claim.get("service"), f"{location}.service", "the name of a service")
     notes += [f"{name} is not graded and is left out" for name in _NOT_KEPT if claim.get(name) not in (None, "")]
@@ -173,7 +173,7 @@ def _read_root_cause(value: Any, location: str, notes: list[str]) -> RootCauseCl
 
 
 def _read_propagation(value: Any, location: str, notes: list[str]) -> PropagationClaim:
-    """Return the edge at *location*, its ends under any known keys; what is left out goes to *notes*."""
+    """Return *value* as a claimed edge, its ends under any known keys; parts left out go to *notes*."""
     edge = _require_object(value, location, "an object with from, to and evidence")
     ends = {
         "from": require_text(first_of(edge, ("from", "from_", "source")), f"{location}.from", "the name of a service"),
@@ -183,14 +183,14 @@ def _read_propagation(value: Any, location: str, notes: list[str]) -> Propagatio
 
 
 def _require_object(value: Any, location: str, expected: str) -> dict[str, Any]:
-    """Return *value*; raises UserError when it is no object."""
+    """Return *value* if it is a JSON object; raises UserError naming *location* and what is *expected*."""
     if not isinstance(value, dict):
         raise UserError(f"{location} is {described(value)}; expected {expected}.")
     return value
 
 
 def _read_fault_kind(claim: Mapping[str, Any], location: str, notes: list[str]) -> FaultKind | None:
-    """Return the fault kind, None for "unknown", renamed ones with a note; raises UserError for others."""
+    """Return the claimed fault kind, None for "unknown", a renamed one with a note; raises UserError."""
     said = require_text(claim.get("fault_kind"), f"{location}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:
@@ -207,7 +207,7 @@ def _read_fault_kind(claim: Mapping[str, Any], location: str, notes: list[str]) 
 
 
 def _read_evidence(claim: Mapping[str, Any], location: str, notes: list[str]) -> tuple[Evidence, ...]:
-    """Return at most `MAX_EVIDENCE` pieces of evidence with SQL; what is left out goes to *notes*."""
+    """Return the SQL evidence of *claim*, at most `MAX_EVIDENCE`; parts left out go to *notes*."""
     given = claim.get("evidence")
     if not given:
         notes.append("a claim has no evidence, for which the public scorer refuses an answer")
@@ -230,6 +230,7 @@ def _read_evidence(claim: Mapping[str, Any], location: str, notes: list[str]) ->
 
 
 def _may_be_answer_file(path: Path) -> bool:
+    """Whether *path* is not one of the files that rcabench writes besides answers."""
     return path.name not in _BESIDE
 
 

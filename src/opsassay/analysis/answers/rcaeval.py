@@ -36,7 +36,7 @@ _DATABASE = "-db"
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield a reading per row of a CSV file, or the one of a JSON file."""
+    """Yield functions that return answers: one per row of a CSV file, one for a JSON file."""
     if document.suffix == ".csv":
         for number, row in enumerate(document.content, 1):
             yield partial(_read_row, f"{document.name} row {number}", row, document, cases)
@@ -82,7 +82,7 @@ def _read_row(place: str, csv_row: dict[str, Any], document: Document, cases: Ca
 
 
 def _find_case(name: str, folders: Sequence[str], cases: Cases) -> Case:
-    """Return the incident *name* in the data set that one of *folders* names, else the only one of that name."""
+    """Return the incident *name*, of the data set that a folder is called if any; raises as `Cases.find_named`."""
     datasets = {part.lower().replace("_", "-") for part in folders}
     fitting = [one for one in cases.all if one.datapack.incident.system.lower().replace("_", "-") in datasets]
     try:
@@ -105,7 +105,7 @@ def _parse_ranking(value: Any, location: str) -> list[str]:
 
 
 def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
-    """Return the ranking of columns as one of services, the first of them claimed; *before* are earlier notes."""
+    """Return the outcome that ranks services by their first column in *ranked* and claims the first service."""
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column
@@ -127,7 +127,7 @@ def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]
 
 
 def _is_rcaeval_answer(document: Document) -> bool:
-    """Whether the document has RCAEval's columns, or its name and a ranking or error."""
+    """Whether *document* has RCAEval's columns, or RCAEval's file name with a ranking or an error."""
     content = document.content
     if document.suffix == ".csv":
         return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}
@@ -136,6 +136,7 @@ def _is_rcaeval_answer(document: Document) -> bool:
 
 
 def _has_answer_name(path: Path) -> bool:
+    """Whether *path* is a CSV file, or called SERVICE_FAULT_RUN as RCAEval's answers."""
     return path.suffix.lower() == ".csv" or _CASE.fullmatch(path.stem) is not None
 
 

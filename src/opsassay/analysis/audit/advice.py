@@ -74,7 +74,7 @@ def _advise_on_system(
     level: float,
     min_cases: int,
 ) -> Recommendation:
-    """Return the advice for system *s*: the *leader*, or undecided against rivals whose *low* bound is not above 0."""
+    """Return the advice for system number *s*: its *leader*, or no choice when a rival's *low* is not above 0."""
     n = int(matched.sizes[s])
     rivals = [m for m in range(len(matched.methods)) if m != leader]
     open_ = [m for m in rivals if not low[m] > 0]
@@ -99,7 +99,7 @@ def _advise_on_system(
 
 
 def cases_needed(effect: float, deviation: float, level: float = 0.95, power: float = POWER) -> int | None:
-    """Return n = ((z_level + z_power) deviation / effect)^2 cases, rounded up; None for no effect or no variation."""
+    """Return n = ((z_level + z_power) deviation / effect)^2, rounded up; None for zero effect or deviation."""
     if abs(effect) <= TIE or deviation <= TIE:
         return None
     return math.ceil(float((ndtri((1 + level) / 2) + ndtri(power)) * deviation / effect) ** 2)
@@ -114,7 +114,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
-    """Return the advice as a sentence; without a *choice* why it is undecided on *n* cases."""
+    """Return the advice as a sentence; for *choice* None it says why *n* cases do not decide."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

@@ -191,7 +191,7 @@ def _audit_pair(
     penalised: FirthCells,
     settings: AuditSettings,
 ) -> PairAudit:
-    """Return every statistic of methods *a* and *b* (columns), read off the shared resamples and permutations."""
+    """Return every statistic of the methods in columns *a* and *b*, from the shared resamples and permutations."""
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
     paired = paired_effects(matched, a, b, ddof)
     effect = paired.effect
@@ -230,7 +230,7 @@ def _audit_pair(
 
 
 def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
-    """Return six tests of whether the difference of *a* and *b* depends on the system or the family."""
+    """Return six tests by name of whether the difference of *a* and *b* depends on system or family."""
     means = matched.means[:, [a, b]]
     return {
         "fractional_logit": likelihood_ratio(means, matched.sizes),
@@ -243,7 +243,7 @@ def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, pena
 
 
 def _test_omnibus(matched: Matched) -> dict[str, Test]:
-    """Return the likelihood-ratio tests over all methods together."""
+    """Return the likelihood-ratio tests over all methods together, by name."""
     everyone = list(range(len(matched.methods)))
     return {
         "method x system": likelihood_ratio(matched.means, matched.sizes),
@@ -253,7 +253,7 @@ def _test_omnibus(matched: Matched) -> dict[str, Test]:
 
 
 def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the means by family and method over cases, and the numbers of cases by family."""
+    """Return mean scores (families x methods), over cases, and the number of cases per family."""
     names = list(dict.fromkeys(matched.families))
     inside = np.array([[f == name for f in matched.families] for name in names])
     sizes = inside @ matched.sizes
@@ -276,7 +276,7 @@ def _regret_intervals(
 
 
 def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
-    """Return how the pooled figures, at *level*, range over all ways to leave *out* systems out."""
+    """Return the range of I2 over all ways to leave *out* systems out, and how often 0 can be predicted."""
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2
@@ -289,7 +289,7 @@ def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
 
 
 def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
-    """Return the tables of the requested scenarios: systems left out, or labels made canonical."""
+    """Return table by name: without the systems of the settings, and with canonical labels."""
     others = {}
     for name in settings.without:
         if name not in matched.systems:
@@ -304,13 +304,13 @@ def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Mat
 
 
 def _remark_on_baseline(matched: Matched, settings: AuditSettings) -> tuple[str, ...]:
-    """Return the remark that no baseline is among the methods; empty when one is."""
+    """Return (a remark that no method is a baseline,), () when one is."""
     if matched.labels or set(matched.methods) & set(settings.baselines):
         return ()
     return ("There is no chance or constant row, so nothing shows what no skill would score on these systems.",)
 
 
 def _includes_zero(pooled: RandomEffects) -> bool | None:
-    """Whether the prediction interval includes 0; None when it is not defined."""
+    """Whether the prediction interval of *pooled* contains 0; None when it is not defined."""
     low, high = float(pooled.prediction_low), float(pooled.prediction_high)
     return None if np.isnan(low) else low <= 0 <= high

@@ -36,7 +36,7 @@ def with_references(matched: Matched) -> Matched:
 
 
 def modal_share(labels: Labels, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return, S x M, the share of a method's answers in a system that are its most frequent one there.
+    """Return the share of the most frequent answer, systems x methods; *starts* and *sizes* are in rows per system.
 
     A share near 1 is an output that collapsed to a constant (leaderboard-audit, appendix F).
     """
@@ -63,7 +63,7 @@ def canonicalised(matched: Matched, canonical: Mapping[str, str]) -> Matched:
 
 
 def _map_to_canonical_labels(labels: NDArray[np.str_], canonical: Mapping[str, str]) -> NDArray[np.str_]:
-    """Return the labels with each name replaced by its canonical one."""
+    """Return *labels* with each alias replaced by its name in *canonical*."""
     names, index = np.unique(labels, return_inverse=True)
     renamed = np.array([canonical.get(str(name), str(name)) for name in names], dtype=np.str_)
     out: NDArray[np.str_] = renamed[index].reshape(labels.shape)

@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether the gate passes: B is not shown to be worse, or with a margin shown not to be worse than that.
+        """Whether the gate passes: B not shown to be worse than A or, with a margin, shown not to be worse by more.
 
         What could not have found anything passes nothing.
         """
@@ -87,13 +87,13 @@ class Comparison:
 
     @property
     def missing(self) -> float:
-        """The share of cases that are missing on one side."""
+        """The fraction of all cases that only one side has scores for."""
         lacking = len(self.only_before) + len(self.only_after)
         return lacking / (lacking + self.overall.cases)
 
     @property
     def left_out(self) -> str:
-        """A sentence naming the cases missing on one side, "" for none."""
+        """A sentence naming cases that only one side has, "" when there are none."""
         sides = [(side, names) for side, names in ((BEFORE, self.only_before), (AFTER, self.only_after)) if names]
         if not sides:
             return ""
@@ -107,7 +107,7 @@ class Comparison:
 
     @property
     def unsealed(self) -> str:
-        """A sentence on unsealed runs among the scores, "" for none."""
+        """A sentence on runs outside a sandbox among those scored, "" when there are none."""
         if not self.unsealed_before + self.unsealed_after:
             return ""
         runs = f"{plural(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
@@ -188,13 +188,13 @@ def compare(
 
 
 def _names_lacking(table: pl.DataFrame, other_table: pl.DataFrame) -> tuple[str, ...]:
-    """Return "system/case" of every row of *table* that *other_table* does not have."""
+    """Return "system/case" of each row of *table* whose case is not in *other_table*."""
     lacking = table.join(other_table, on=list(KEYS), how="anti").sort(KEYS)
     return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
 
 def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
-    """Return the scores of *method* by case; raises UserError for several on one case. *side* names the table."""
+    """Return the scores of *method* by case; raises UserError, naming *side*, for several on one case."""
     of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
     if of_method.select(KEYS).is_duplicated().any():
         raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
@@ -204,7 +204,7 @@ def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.
 def _overall_difference(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> Difference:
-    """Return the mean over systems of the second method's score less the first's, with its interval."""
+    """Return method 2 minus method 1 as the mean over systems, with its interval and outcome."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
@@ -222,7 +222,7 @@ def _overall_difference(
 def _differences_by_system(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> list[Difference]:
-    """Return per system the second method's score less the first's, with its interval."""
+    """Return method 2 minus method 1 for each system, with interval and outcome."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, resampled, 1, 0, settings.confidence)
     return [
@@ -241,7 +241,7 @@ def _differences_by_system(
 
 
 def _with_identity(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
-    """Return *difference* with the outcome identical where no case differs (*by_case*), unless a margin demands more."""
+    """Return *difference* with the outcome "identical" when all of *by_case* are 0 and there is no *margin*."""
     if margin is not None or np.any(by_case) or difference.outcome is PairOutcome.TOO_FEW:
         return difference
     return replace(difference, outcome=PairOutcome.IDENTICAL)
@@ -257,7 +257,7 @@ def _make_difference(
     level: float,
     margin: float | None,
 ) -> Difference:
-    """Return a difference and what could be detected; *error*: its standard error, *means*: before and after."""
+    """Return the difference with its outcome; *means* are before and after, *error* its standard error."""
     detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
     too_few = cases < fewest or detectable > 1
     return Difference(
@@ -275,7 +275,7 @@ def _make_difference(
 
 
 def fewest_cases(level: float) -> int:
-    """Return the fewest cases that can show a difference at *level*, 6 at 95 %: if all differ alike, 2 / 2^n is p."""
+    """Return the smallest n with 2 / 2^n <= 1 - *level*: if all n cases differ alike, p = 2 / 2^n."""
     return math.ceil(math.log2(2 / (1 - level)) - 1e-9)
 
 

@@ -88,7 +88,7 @@ def _format_row(method: str, system: str, difference: Difference, verdict: str) 
 
 
 def _strip_controls(text: str) -> str:
-    """Return *text* with control characters replaced, as XML does not allow them."""
+    """Return *text* with characters replaced that XML does not allow."""
     return _CONTROL.sub("\ufffd", text)
 
 

@@ -60,5 +60,5 @@ def pseudo_variance(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
 
 
 def sign_counts(effect: Floats) -> tuple[int, int, int]:
-    """Return how many effects are above, below and at zero (leaderboard-audit, Table 2)."""
+    """Return (number of effects above 0, below 0, at 0) (leaderboard-audit, Table 2)."""
     return int((effect > TIE).sum()), int((effect < -TIE).sum()), int((np.abs(effect) <= TIE).sum())

@@ -99,7 +99,7 @@ def _interval_or_none(low: Any, high: Any) -> list[float] | None:
 
 
 def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
-    """Return the figures of leaving one system out; None with one system only."""
+    """Return reversals and regret when one system is left out, pooled by *pooling*; None with one system."""
     held_out = pair.loso[pooling]
     if len(audit.matched.systems) < 2:
         return None
@@ -109,7 +109,7 @@ def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | No
 
 
 def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
-    """Return the figures of leaving one family out and of the spread within families."""
+    """Return reversals and regret when one family is left out, and the spread between families."""
     families = tuple(dict.fromkeys(audit.matched.families))
     spread: Row = finite(pair.spread)
     if len(families) < 2:
@@ -118,12 +118,12 @@ def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
 
 
 def _names_of_reversed(names: Iterable[str], held_out: HeldOut) -> list[str]:
-    """Return the names that, when held out, prefer the other method."""
+    """Return those of *names* on which the method chosen by the others is the worse one."""
     return [name for name, wrong in zip(names, held_out.reversed, strict=True) if wrong]
 
 
 def _interaction_row(pair: PairAudit) -> Row:
-    """Return the main interaction test with its variants, as JSON."""
+    """Return the main interaction test and its variants, JSON-ready."""
     main = pair.interaction["fractional_logit"]
     return {
         "lrt": main.statistic,
@@ -140,11 +140,12 @@ def _interaction_row(pair: PairAudit) -> Row:
 
 
 def _test_as_row(test: Test) -> Row:
+    """Return statistic, df, p and reason of *test*."""
     return {"statistic": test.statistic, "df": test.df, "p": test.p, "reason": test.reason}
 
 
 def effect_rows(audit: AuditReport, pair: PairAudit) -> list[Row]:
-    """Return one row per system: effect, variance, interval, and whether the choice by the others holds there.
+    """Return one row per system: effect, variance, interval, weight, and the regret of the choice by the others.
 
     *weight* = 1 / (variance + tau2); effects, intervals and regrets are fractions, first method minus second.
     """
@@ -214,7 +215,7 @@ def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
 
 
 def _flatten_row(row: Row | None) -> Row:
-    """Return the row for CSV: lists of names joined, an interval as two columns."""
+    """Return *row* for CSV: lists of names joined by "; ", the regret interval as two fields."""
     joined = {
         k: "; ".join(map(str, v)) if isinstance(v, list) and k.startswith(("reversed", "cand")) else v
         for k, v in (row or {}).items()
@@ -226,7 +227,7 @@ def _flatten_row(row: Row | None) -> Row:
 
 
 def _method_rows(audit: AuditReport) -> list[Row]:
-    """Return mean and Wilson's interval of each method on each system, chance and constant rows included.
+    """Return mean and Wilson's interval of each method on each system, reference rows (chance, constant) included.
 
     The chance row is an expectation and has no interval.
     """
@@ -317,7 +318,7 @@ def _interaction_rows(audit: AuditReport) -> list[Row]:
 
 
 def _nested_rows(pair: PairAudit) -> list[Row]:
-    """Return a row per nested model test, none when it was not made."""
+    """Return a row per test of the nested models, [] when there was none."""
     if pair.nested is None:
         return []
     rows = [
@@ -383,5 +384,5 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def _format_json(value: Any) -> str:
-    """Return *value* as JSON with a line's end; raises ValueError for NaN."""
+    """Return *value* as JSON with a final newline; raises ValueError for NaN."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -81,7 +81,7 @@ def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
 
 
 def _standardise_values(values: Floats) -> Floats:
-    """Return the values with mean 0 and deviation 1; all 0 when they are equal."""
+    """Return *values* with mean 0 and standard deviation 1; all 0 when they are equal."""
     spread = values.std()
     return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
 

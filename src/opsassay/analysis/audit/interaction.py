@@ -40,7 +40,7 @@ def chi_square(
     note: str = "",
     **more: float | None,
 ) -> Test:
-    """Return the test of *statistic* against chi-square with *df* degrees of freedom; without any it is *undefined*."""
+    """Return the test of *statistic* against chi-square with *df*; for *df* 0 a test with the reason *undefined*."""
     if df < 1:
         return Test(None, 0, None, undefined)
     statistic = max(statistic, 0.0)
@@ -96,7 +96,7 @@ def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: S
 
 
 def _informative_cells(means: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices of groups and of methods whose scores are not all 0 or all 1."""
+    """Return the indices of groups and methods left when those all at 0 or all at 1 are dropped repeatedly."""
     rows = np.arange(means.shape[0])
     columns = np.arange(means.shape[1])
     while True:
@@ -186,13 +186,13 @@ def wald(matched: Matched, methods: Sequence[int], ddof: int = 1) -> RobustTest:
 
 
 def _rows_by_group(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the row numbers of each group, groups in order of their number."""
+    """Return the row indices of each value in *group*, in order of the values."""
     order = np.argsort(group, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 
 
 def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
-    """Return contrasts of log odds to the first method and their covariance, NaN where undefined."""
+    """Return log-odds differences to the first method per group, and their covariances; NaN where undefined."""
     n, mean = len(scores), scores.mean(axis=0)
     contrasts = len(mean) - 1
     if n < 2 or (mean <= TIE).any() or (mean >= 1 - TIE).any():
@@ -205,7 +205,7 @@ def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
 
 
 def _are_invertible(covariances: Floats) -> NDArray[np.bool_]:
-    """Return which covariance matrices are defined and invertible."""
+    """Return for each covariance matrix whether it is finite and invertible."""
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     usable = np.asarray((variances > TIE).all(axis=1))  # NaN is not above
     scale = np.sqrt(variances[usable])

@@ -44,7 +44,7 @@ class Matched:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """The first row of each system."""
+        """The index of the first row of each system."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     @cached_property
@@ -72,11 +72,11 @@ class Matched:
         return [(a, b) for a in range(len(self.methods)) for b in range(a + 1, len(self.methods))]
 
     def rows_of(self, systems: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a flag for each row: whether it belongs to the chosen *systems*."""
+        """Return a boolean per row: whether its system is marked in *systems* (a boolean per system)."""
         return np.repeat(systems, self.sizes)
 
     def only(self, systems: NDArray[np.bool_]) -> Matched:
-        """Return the table restricted to the chosen *systems*."""
+        """Return the table with the systems that are marked in *systems* (a boolean per system)."""
         rows = self.rows_of(systems)
         return replace(
             self,
@@ -159,7 +159,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
 
 
 def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
-    """Return *long* with a protocol in every row, "mixed" for a method whose protocols never meet on a case."""
+    """Return *long* with protocols filled: "mixed" for a method with several that share no case."""
     if "protocol" not in long.columns:
         return long.with_columns(protocol=pl.lit("", dtype=pl.String))
     long = long.with_columns(pl.col("protocol").fill_null(""))
@@ -175,14 +175,14 @@ def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_known(setting: str, names: tuple[str, ...], available: pl.Series) -> None:
-    """Raise NotFoundError for one of *names*, given in *setting*, that is not *available*."""
+    """Raise NotFoundError, naming *setting*, if one of *names* is not among *available*."""
     for asked in names:
         if asked not in set(available):
             raise NotFoundError("method" if setting == "exclude" else "system", asked, set(available))
 
 
 def _case_table(long: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per case, systems by family in table order, cases by name."""
+    """Return one row per case: systems grouped by family in table order, cases by name."""
     systems = long.select("family", "system").unique(maintain_order=True)
     families = systems.select("family").unique(maintain_order=True).with_row_index("family_index")
     systems = systems.join(families, on="family").sort("family_index", maintain_order=True)
@@ -207,7 +207,7 @@ def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.Dat
 def _admit_methods(
     values: Floats, cases: pl.DataFrame, columns: pl.DataFrame
 ) -> tuple[list[Admission], dict[str, str]]:
-    """Return who is admitted and why, and per method the protocol with the most scores."""
+    """Return (an inclusion decision per method and protocol, with reason; method to its fullest protocol)."""
     there = ~np.isnan(values)
     system = cases.get_column("system_index").to_numpy()
     total = int(system.max()) + 1
@@ -227,7 +227,7 @@ def _admit_methods(
 
 
 def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
-    """Say how many scores are missing in all, and of which systems; *lacking* is per system."""
+    """Return on how many cases a score is missing, and in which systems; *lacking* is per system."""
     about = cases.group_by("system_index", maintain_order=True).agg(pl.col("family", "system").first())
     labels = _label_systems(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
@@ -236,14 +236,14 @@ def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
 
 
 def _excluded_by_user(method: str) -> Admission:
-    """Return the entry of a method that the user excluded."""
+    """Return the ledger entry of *method*, which the user excluded."""
     return Admission(
         method, "", included=False, cases=0, of_cases=0, systems=0, of_systems=0, reason="set aside by hand"
     )
 
 
 def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
-    """Say why fewer than two methods can be compared, and what the closest one lacks."""
+    """Return why fewer than two methods can be compared, and what the most complete other one lacks."""
     if columns.get_column("method").n_unique() < 2:
         return f"{name} has one method, {columns['method'][0]!r}; a comparison needs at least two."
     closest = sorted((a for a in ledger if not a.included), key=lambda a: -a.cases)[0]

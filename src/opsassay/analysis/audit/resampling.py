@@ -41,7 +41,7 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
 
 
 def _distinct_rows(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the distinct rows of *scores* in order of appearance, and their counts."""
+    """Return (distinct rows of *scores* in order of appearance, how often each occurs)."""
     code = np.zeros(len(scores), dtype=np.int64)
     for column in scores.T:  # column by column: sorting numbers is far cheaper than sorting rows
         values, place = np.unique(column, return_inverse=True)
@@ -62,7 +62,7 @@ def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
 
 
 def _hash_to_words(name: str) -> list[int]:
-    """Return four 32-bit numbers from the name, as a seed."""
+    """Return four 32-bit integers from the SHA-256 of *name*, as a random seed."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 

@@ -31,11 +31,11 @@ class HeldOut:
 
     @property
     def reversed(self) -> NDArray[np.bool_]:
-        """Whether, by system, the chosen method is the worse one."""
+        """For each system, whether the chosen method is the worse one there."""
         return np.asarray(self.regret > TIE)
 
     def summary(self) -> Regret:
-        """Return the number of reversals, and mean and maximum regret, over the systems."""
+        """Return over systems the number of reversals, and the mean and maximum regret."""
         return Regret(int(self.reversed.sum()), float(self.regret.mean()), float(self.regret.max()))
 
 
@@ -156,7 +156,7 @@ def leave_one_system_out_best(means: Floats) -> Best:
 
 
 def first_best(means: Floats) -> NDArray[np.int64]:
-    """Return the index of the largest mean along the last axis, the first one within rounding of it."""
+    """Return the index of the largest mean along the last axis; the first of those equal within rounding."""
     return np.asarray((means >= means.max(axis=-1, keepdims=True) - TIE).argmax(axis=-1))
 
 

@@ -38,7 +38,7 @@ def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95
 
 
 def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> list[WhatIf]:
-    """Return the pair's statistics with each family left out in turn (leaderboard-audit, appendix J)."""
+    """Return the pair's statistics without each family in turn; [] with one family (appendix J)."""
     families = dict.fromkeys(matched.families)
     if len(families) < 2:
         return []
@@ -52,7 +52,7 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
 def _what_if_left_out(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
 ) -> WhatIf:
-    """Return the figures of *a* against *b*, intervals at *level*, without the systems marked in *left_out*."""
+    """Return the statistics of *a* against *b* without the systems marked in *left_out*."""
     paired = paired_effects(matched, a, b, ddof)
     pooled = random_effects(paired.effect, leaving_out(paired.variance, left_out), level)
     effect, sizes = paired.effect[~left_out], matched.sizes[~left_out]
@@ -111,7 +111,7 @@ class ProtocolGap:
 
 
 def protocol_rows(matched: Matched) -> list[ProtocolRow]:
-    """Return every method that has several protocols under each of them (leaderboard-audit, Table 11B)."""
+    """Return a row per protocol of each method that has several (leaderboard-audit, Table 11B)."""
     rows = []
     for method in dict.fromkeys(m for m, _ in matched.variants):
         home = matched.means[:, matched.methods.index(method)]
@@ -135,7 +135,7 @@ def protocol_rows(matched: Matched) -> list[ProtocolRow]:
 
 
 def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> list[ProtocolGap]:
-    """Return every pair with a method of several protocols, over all combinations of protocols (appendix L)."""
+    """Return for each pair with such a method its range over all combinations of protocols (appendix L)."""
     several = {m for m, _ in matched.variants}
     return [
         _protocol_gap(matched, a, b, level, ddof)

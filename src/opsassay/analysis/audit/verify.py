@@ -64,12 +64,12 @@ class Checked:
 
 
 def is_ledger(table: pl.DataFrame) -> bool:
-    """Return whether *table* is a per-system ledger: columns of systems, n, means and perhaps effects."""
+    """Return whether *table* has the columns of a per-system ledger: system, n, means, perhaps effects."""
     return {"system", "n"} <= set(table.columns) and "case" not in table.columns
 
 
 def is_printed_list(table: pl.DataFrame) -> bool:
-    """Return whether *table* lists printed figures, one per row."""
+    """Return whether *table* has one printed figure per row."""
     return {"figure", "printed"} <= set(table.columns)
 
 
@@ -133,7 +133,7 @@ def _split_pair(column: str, methods: Iterable[str], name: str) -> tuple[str, st
 
 
 def _read_numbers(table: pl.DataFrame, column: str, name: str) -> Floats:
-    """Return the column as numbers; raises UserError with the row of the first that is none."""
+    """Return *column* as numbers; raises UserError with the row of the first value that is no number."""
     values = table.get_column(column).cast(pl.Float64, strict=False)
     wrong = (values.is_null() | ~values.is_finite()).arg_true()
     if len(wrong):
@@ -191,7 +191,7 @@ def _pooled_figures(a: str, b: str, pooled: RandomEffects, scale: float) -> dict
 def _mean_figures(
     a: str, b: str, means: Floats, sizes: NDArray[np.int64], systems: tuple[str, ...], families: tuple[str, ...]
 ) -> dict[Key, float]:
-    """Return what follows from means by system (systems, 2 methods), shares in percentage points."""
+    """Return the figures that follow from *means* (systems x 2 methods), by key; shares in percentage points."""
     effect = means[:, 0] - means[:, 1]
     found: dict[Key, float] = {("effect", a, b, s): 100 * float(e) for s, e in zip(systems, effect, strict=True)}
     if len(systems) > 1:
@@ -216,7 +216,7 @@ def _mean_figures(
 
 
 def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool) -> list[Checked]:
-    """Return each printed figure of *ledger* compared with *figures*, then the figures it does not print.
+    """Return each printed figure of *ledger* compared with *figures*, then the *figures* that it does not print.
 
     With *same* the figures come from the ledger itself: its means are then given and its intervals not recomputable.
     """
@@ -249,13 +249,13 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
 
 
 def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
-    """Return the printed figure with the recomputed one, None where it cannot be recomputed."""
+    """Return *printed* beside the recomputed figure of *key*, None where there is none."""
     value = next(_find_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 
 
 def _find_matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
-    """Yield the figure of the pair as written, then of the pair turned round, with its sign changed if need be."""
+    """Yield the figure of *key*, then that of the same pair in the other order, with its sign adapted."""
     figure, a, b, system = key
     if key in figures:
         yield figures[key]

@@ -94,7 +94,7 @@ def read_resolutions(path: Path) -> Resolutions:
 
 
 def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
-    """Return the agreement of the annotators in round 1 (Krippendorff's alpha); missing labels are allowed."""
+    """Return Krippendorff's alpha of the annotators' labels in round 1, for agents and for steps; gaps are allowed."""
     traces = _trace_ids(annotations)
     agents = [[_labelled_agent(one, trace) for trace in traces] for one in annotations]
     steps = [[_labelled_step(one, trace) for trace in traces] for one in annotations]
@@ -107,7 +107,7 @@ def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
-    """Return every trace with its label and status after the rounds so far; raises UserError for an unknown trace."""
+    """Return each trace with its label and status after the rounds so far; raises UserError for an unknown trace."""
     given = resolutions or Resolutions()
     traces = _trace_ids(annotations)
     if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
@@ -116,7 +116,7 @@ def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None =
 
 
 def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
-    """Return which settled traces each annotator reviews in round 3, each trace once, in turn."""
+    """Return by annotator the traces to review in round 3: each settled trace once, dealt in turn."""
     names = [one.annotator for one in annotations]
     plan: dict[str, list[str]] = {name: [] for name in names}
     for number, one in enumerate(one for one in settled if one.status in SETTLED):
@@ -125,7 +125,7 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
 
 
 def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: Resolutions) -> Settled:
-    """Return the label that counts: agreed labels, over them a resolution by all annotators; none if contested."""
+    """Return *trace* with the agreed or resolved label; without one when it is contested or not settled."""
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
     status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
     if (resolution := resolutions.resolved.get(trace)) is not None:
@@ -143,7 +143,7 @@ def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: R
 def _settle_by_labels(
     labels: Mapping[str, Attribution], annotators: Sequence[str]
 ) -> tuple[Status, Attribution | None, str]:
-    """Return status, attribution and note that follow from the labels alone."""
+    """Return (status, agreed label or None, note) from the annotators' labels of one trace alone."""
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
     if absent:
         return "missing", None, f"not annotated by {', '.join(absent)}"
@@ -158,7 +158,7 @@ def _settle_by_labels(
 
 
 def _krippendorff_alpha(labels: list[list[str | None]]) -> float | None:
-    """Return alpha of nominal labels, None without two different comparable ones."""
+    """Return alpha of nominal *labels* (a list per annotator), None without two different comparable ones."""
     import krippendorff
     import numpy as np
 
@@ -171,15 +171,16 @@ def _krippendorff_alpha(labels: list[list[str | None]]) -> float | None:
 
 
 def _trace_ids(annotations: Sequence[Annotations]) -> list[str]:
+    """Return the ids of all annotated traces, sorted."""
     return sorted({trace for one in annotations for trace in one.attributions})
 
 
 def _labelled_agent(annotations: Annotations, trace: str) -> str | None:
-    """Return the agent that the annotator blames, None without a label."""
+    """Return the agent that the annotator blames in *trace*, None without a label."""
     return annotations.attributions[trace].agent_name if trace in annotations.attributions else None
 
 
 def _labelled_step(annotations: Annotations, trace: str) -> str | None:
-    """Return the step that the annotator blames as text, None without one."""
+    """Return the step that the annotator blames in *trace* as text, None without a label."""
     step = annotations.attributions[trace].step_id if trace in annotations.attributions else None
     return None if step is None else str(step)

@@ -41,12 +41,12 @@ class AnswerLine(Noun):
 
     @property
     def question(self) -> Question:
-        """The question that the line answers."""
+        """The key of the line: what was asked, technique and repeat number."""
         return self.asked, self.technique, self.run
 
 
 def read_answers(folder: Path) -> list[AnswerLine]:
-    """Return the last answer to each question in *folder*; raises UserError for none, DatapackError."""
+    """Return the last answer to each question from ``answers.jsonl`` in *folder*; raises UserError, DatapackError."""
     path = folder / ANSWERS
     if not path.exists():
         raise UserError(f"{folder} holds no {ANSWERS}; make it with `blame bench FOLDER -o {folder}`.")
@@ -54,7 +54,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
 
 
 def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
-    """Return the first imported answer in *folder* on *trace*, by *technique* if given.
+    """Return the first answer on *trace* in *folder*, of *technique* unless None; *path* is the trace's file.
 
     Its reason says whose it is. Raises UserError where there is none.
     """

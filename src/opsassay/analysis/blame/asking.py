@@ -25,7 +25,7 @@ class Cost:
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens together."""
+        """The number of input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Cost) -> Cost:
@@ -43,18 +43,18 @@ class BlameAsker:
         self.cost, self.notes = Cost(), list[str]()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Reply:
-        """Return the model's reply to *messages*; raises OperationError when there is none."""
+        """Return the model's reply to *messages* and add its tokens to the cost; raises OperationError without one."""
         reply = self._model.complete(messages, tools, temperature=self._temperature)
         self.cost += Cost(1, reply.input_tokens, reply.output_tokens)
         return reply
 
     def question(self, instructions: str, question: str) -> str:
-        """Return the text of the model's answer to one *question*."""
+        """Return the text of the model's reply to system prompt *instructions* and user message *question*."""
         return self.ask([Message(role="system", content=instructions), Message(role="user", content=question)]).text
 
 
 def json_in(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in *text*, ignoring prose around it; None when there is none."""
+    """Return the JSON object in *text*, which may have prose around it; None without one."""
     found = _OBJECT.search(text)
     try:
         value = json.loads(found[0]) if found else None
@@ -64,7 +64,7 @@ def json_in(text: str) -> dict[str, Any] | None:
 
 
 def attribution_in(value: dict[str, Any] | None, trace: Trace) -> Attribution:
-    """Return the attribution in an answer object; a step that *trace* does not have counts as no answer."""
+    """Return the blamed agent and step in *value*, a model's JSON answer; a step that *trace* lacks is dropped."""
     if value is None:
         return Attribution(reason="the answer could not be read")
     step = trace.step(whole_number(value.get("step")) or 0)
@@ -75,7 +75,7 @@ def attribution_in(value: dict[str, Any] | None, trace: Trace) -> Attribution:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return the first whole number in *value*, None when there is none."""
+    """Return the first whole number in *value* (a number or text), None without one."""
     if isinstance(value, bool) or value is None:
         return None
     found = re.search(r"\d+", str(value))

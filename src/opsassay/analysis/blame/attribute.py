@@ -44,7 +44,7 @@ class Blamed:
 
 
 def names() -> list[str]:
-    """Return the names of all rules and techniques."""
+    """Return the names of all rules and model-based techniques."""
     return [*RULES, "combined", JOINED, CONTINUATION, *TECHNIQUES.names()]
 
 
@@ -58,7 +58,7 @@ def attribute(
     joined: Joined | None = None,
     continuing: Continuing | None = None,
 ) -> Blamed:
-    """Blame an agent and a step of *trace* with *technique*; *failed* is set when the model does not answer.
+    """Return the agent and step of *trace* that *technique* blames, with the cost; *failed* is set if a model failed.
 
     Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
     and for `continuation` where neither the trace has a reference answer nor *continuing* a judge.
@@ -101,7 +101,7 @@ def ask_model(
     *,
     in_conversation: bool,
 ) -> Blamed:
-    """Return the step of *trace* that *technique*, called *name*, blames by asking *model*; *rerun* tests it.
+    """Return the step of *trace* that the model-based *technique* blames, with its cost; *rerun* runs the system again.
 
     *in_conversation* says that the technique asks in a conversation, which needs half of the model's context.
     """
@@ -122,7 +122,7 @@ def ask_model(
 
 
 def _blame_by_continuation(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
-    """Blame the first step after which continuations fail; raises UserError without *rerun*."""
+    """Blame the first step after which continued runs fail; raises UserError without *rerun*."""
     from opsassay.analysis.blame.inevitability import Continuing, continue_and_measure
 
     if rerun is None:

@@ -49,46 +49,49 @@ class _Context:
 
     @cached_property
     def step_failed(self) -> list[bool]:
+        """Whether each step has a failed tool call."""
         return [any(call.status == "error" for call in step.tool_logs) for step in self.trace.steps]
 
     @cached_property
     def first_failed_step(self) -> int | None:
-        """The place of the first step with a failed call, from 0; None without one."""
+        """The index of the first step with a failed call, None without one."""
         return self.step_failed.index(True) if any(self.step_failed) else None
 
     @cached_property
     def first_code_step(self) -> int | None:
-        """The place of the first step with a block of code, from 0; None without one."""
+        """The index of the first step with a code block, None without one."""
         return next((i for i, step in enumerate(self.trace.steps) if "```" in step.output_content), None)
 
     @cached_property
     def step_before_tool_error(self) -> int:
-        """The place of the step that the rule on tool errors blames, from 0."""
+        """The index of the step that the rule `before_tool_error` blames."""
         return (before_tool_error(self.trace).step_id or 1) - 1
 
     @cached_property
     def step_before_error_text(self) -> int:
-        """The place of the step that the rule on words of error blames, from 0."""
+        """The index of the step that the rule `before_error_text` blames."""
         return (before_error_text(self.trace).step_id or 1) - 1
 
     @cached_property
     def most_active_agent(self) -> str | None:
+        """The agent with the most steps, None without steps."""
         return busiest_agent(self.trace).agent_name
 
     @cached_property
     def tool_agents(self) -> frozenset[str]:
-        """The agents that only run tools, and "human"."""
+        """The names of agents that only execute tool calls of others, and "human"."""
         return frozenset({"human"} | {s.agent_name for s in self.trace.steps if s.kind == "tool" and not _decides(s)})
 
     @cached_property
     def first_step_of_agent(self) -> dict[str, int]:
-        """The place of each agent's first step, from 0."""
+        """The index of each agent's first step."""
         first: dict[str, int] = {}
         for i, step in enumerate(self.trace.steps):
             first.setdefault(step.agent_name, i)
         return first
 
     def step_at(self, i: int) -> TraceStep | None:
+        """Return the step with index *i*, None beyond the end."""
         return self.trace.steps[i] if i < len(self.trace.steps) else None
 
 
@@ -120,7 +123,7 @@ FEATURES: dict[str, _Feature] = {
 
 
 def features(trace: Trace) -> list[list[float]]:
-    """Return the features of every step: a row of the values of FEATURES."""
+    """Return the features of every step of *trace*, one row of values in the order of `FEATURES` per step."""
     return list(_feature_rows(_Context(trace)))
 
 
@@ -131,12 +134,12 @@ def _feature_rows(context: _Context) -> Iterator[list[float]]:
 
 
 def _decides(step: TraceStep) -> bool:
-    """Return whether in a step with tools an agent decided to call them, and not the tool itself acts."""
+    """Return whether the agent of *step* chose the tool calls itself: a call has arguments."""
     return any(call.arguments for call in step.tool_logs)
 
 
 def agent_type(name: str) -> str:
-    """Return the type of an agent by its name: planner, verifier, web, code, data or other."""
+    """Return the role of an agent by its *name*: planner, verifier, web, code, data or other."""
     return next((kind for kind, pattern in _TYPES if pattern.search(name)), "other")
 
 
@@ -162,6 +165,6 @@ class Combined:
 
 @cache
 def shipped() -> Combined:
-    """Return the packaged model, fitted to all available Who&When traces; see docs/blame.md."""
+    """Return the model with the packaged weights, fitted to all available Who&When traces; see docs/blame.md."""
     stored = json.loads(files("opsassay.analysis.blame").joinpath("combined_weights.json").read_text(encoding="utf-8"))
     return Combined({name: float(stored["weights"][name]) for name in FEATURES})

@@ -56,17 +56,17 @@ class PrefixRuns:
 
     @property
     def rate(self) -> float:
-        """The share of the runs that failed."""
+        """The fraction of the runs that failed."""
         return self.failed / self.runs
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval of the share at 95%."""
+        """Wilson's 95% interval of the fraction that failed."""
         return wilson(self.failed, self.runs)
 
     @property
     def is_inevitable(self) -> bool:
-        """Whether the interval's lower bound exceeds the limit."""
+        """Whether the lower bound of the interval reaches `INEVITABLE`."""
         return self.interval[0] >= INEVITABLE
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Inevitability:
     reason: str
 
     def attribution(self, trace: Trace) -> Attribution:
-        """Return the first step that made the failure inevitable, and its agent; none where there is no such step."""
+        """Return the first step after which failure was inevitable, with its agent; empty without one."""
         found = trace.step(self.step) if self.step else None
         return Attribution(
             agent_name=found.agent_name if found else None, step_id=found.step_id if found else None, reason=self.reason
@@ -95,7 +95,7 @@ class Inevitability:
 
 
 def fewest_to_confirm() -> int:
-    """Return the smallest number of runs, all failed, whose lower bound exceeds the limit."""
+    """Return the smallest n for which n failures in n runs show that failure is inevitable."""
     return next(n for n in range(1, 1000) if PrefixRuns(0, n, n).is_inevitable)
 
 
@@ -107,7 +107,7 @@ class _Budget:
     measured: dict[int, PrefixRuns] = field(default_factory=dict)
 
     def run(self, prefix: int, runs: int) -> PrefixRuns | None:
-        """Make and return *runs* new runs from *prefix*; None when the budget has fewer left."""
+        """Make *runs* new runs after the first *prefix* steps; return them, None when the budget is too small."""
         if self.spent + runs > self.most:
             return None
         self.spent += runs
@@ -159,7 +159,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
 
 
 def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
-    """Say how often the system fails after *step*, and after the step before it."""
+    """Return how often the system fails after *step* and after the step before it, as a sentence."""
     after, before = measured.get(step), measured.get(step - 1)
     if step == 0:
         return f"the system fails whatever its steps are: P(fail) from the start is {after}"
@@ -168,7 +168,7 @@ def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
 
 
 def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) -> Fails:
-    """Return a function that continues *trace* once from a step and judges whether it fails.
+    """Return a function of a step number that reruns *trace*, live after that step, and tells whether it fails.
 
     A run that did not repeat the steps before is made again. Raises OperationError for the *most_void*-th of these, and
     where the upstream did not answer.
@@ -192,7 +192,7 @@ def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) ->
 
 
 def judge_named(text: str) -> Judge:
-    """Return the judge described by ``answer:TEXT``, or by a command."""
+    """Return the judge that *text* describes: ``answer:TEXT`` looks for TEXT, anything else is a command."""
     kind, _, answer = text.partition(":")
     if kind == "answer" and answer.strip():
         return judge_by_reference(answer.strip())
@@ -200,7 +200,7 @@ def judge_named(text: str) -> Judge:
 
 
 def judge_by_reference(reference: str) -> Judge:
-    """Return a judge that looks for the right answer, as a word of its own, in the output of the last step."""
+    """Return a judge that passes a trace whose last output has *reference* as a separate word."""
     right = re.compile(rf"(?<![\w.]){re.escape(reference)}(?!\.?\w)")
 
     def succeeded(trace: Trace) -> bool:

@@ -60,7 +60,7 @@ def lanes(
     phases: Sequence[Phase] = (),
     alerts: Sequence[AlertReading] = (),
 ) -> tuple[ClockLane, ...]:
-    """Return the non-empty rows of a run's clock, causes above effects, the agent on top."""
+    """Return the non-empty rows of a run's time axis: phases, agent steps, actions, probes, D1 to D4, alerts ..."""
     rows = [
         ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
         ClockLane("agent steps", tuple(_marks_of_steps(trace))),
@@ -77,7 +77,7 @@ def lanes(
 def first_break(
     timeline: Timeline, actions: Sequence[Action], trace: Trace, *, floor: float, started_ns: int, ended_ns: int
 ) -> Break | None:
-    """Return the first D1 reading in the agent's time below *floor* and below what stood when it began, or None.
+    """Return the first D1 reading while the agent worked that is below *floor* and the value at its start; else None.
 
     V_temporal: the share of ready replicas D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
     *started_ns* and *ended_ns* are UTC. Without a reading before the start D1(start) is 1.
@@ -99,7 +99,7 @@ def first_break(
 
 
 def _find_step(action: Action, trace: Trace) -> int | None:
-    """Return the step that took the action: as stated, else the last that began before it; None without one."""
+    """Return the number of the step that took *action*: the stated one, else the last that began before it; or None."""
     if action.step_id is not None:
         return action.step_id
     begun = [step for step in trace.steps if step.started_at is not None and step.started_at <= action.started_ns]
@@ -107,7 +107,7 @@ def _find_step(action: Action, trace: Trace) -> int | None:
 
 
 def _marks_of_steps(trace: Trace) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each step with a time."""
+    """Yield a mark for each step of *trace* that has a time."""
     for step in trace.steps:
         if step.started_at is not None:
             tools = ", ".join(call.tool for call in step.tool_logs)
@@ -117,7 +117,7 @@ def _marks_of_steps(trace: Trace) -> Iterable[ClockMark]:
 
 
 def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each action, with the step that took it."""
+    """Yield a mark for each action, naming the step that took it."""
     for action in actions:
         arguments = " ".join(map(str, action.arguments.values()))
         yield ClockMark(
@@ -130,7 +130,7 @@ def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[Clock
 
 
 def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each of the verifier's probes, once."""
+    """Yield a mark for each of the verifier's probes, good or bad."""
     probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
     for probe in probes.values():
         reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"
@@ -143,7 +143,7 @@ def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
 
 
 def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each observation of *depth* (D1 to D4)."""
+    """Yield a mark for each reading of *depth* (D1 to D4): good at 100%, bad below, or missed."""
     for reading in _observations_of_depth(timeline, depth):
         if reading.value is None:
             yield ClockMark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
@@ -154,7 +154,7 @@ def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMa
 
 
 def _marks_of_alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each interval in which the same alerts fired."""
+    """Yield a mark for each interval in which the same alerts were firing."""
     for names, same in groupby(
         readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
     ):
@@ -163,12 +163,12 @@ def _marks_of_alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
 
 
 def _observations_of_depth(timeline: Timeline | None, depth: Depth) -> list[Any]:
-    """Return the readings of *depth* in the order of ticks, none without a timeline."""
+    """Return the readings of *depth* (D1 to D4) in time order, [] without a timeline."""
     return [o for tick in (timeline.ticks if timeline else ()) for o in tick.observations if o.depth == depth]
 
 
 def _marks_of_causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
-    """Yield a mark on the clock for each node of the cascade whose onset is known."""
+    """Yield a mark at the onset of each node of the causal *graph* that has one."""
     for node in graph.nodes if graph else ():
         if node.timestamp is not None:
             yield ClockMark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")

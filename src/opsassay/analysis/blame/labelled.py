@@ -34,7 +34,7 @@ _STEP = ("decisive_failure_step", "failure_step", "decisive_step", "mistake_step
 
 
 def is_task(folder: Path) -> bool:
-    """Return whether *folder* is a TraceElephant task: it holds a pair of files, or one of the first pair."""
+    """Return whether *folder* is a TraceElephant task: it has both files of a pair, or one of the first pair."""
     return any(all((folder / name).exists() for name in pair) for pair in PAIRS) or any(
         (folder / name).exists() for name in PAIRS[0]
     )
@@ -47,7 +47,7 @@ def number_key(path: Path) -> tuple[int, str]:
 
 
 def labelled_elephant(payload: dict[str, Any], path: Path, id_: str) -> LabelledTrace:
-    """Return the TraceElephant trace in *payload* with its label; raises DatapackError for a label without a step."""
+    """Return the TraceElephant trace in *payload* with its label; raises DatapackError without a labelled step."""
     trace, notes = trace_and_notes(payload, path)
     bearer = {**payload, **(first_of(payload, _LABELS) or {})}
     agent, step = first_of(bearer, _AGENT), first_of(bearer, _STEP)
@@ -72,7 +72,7 @@ def labelled_elephant(payload: dict[str, Any], path: Path, id_: str) -> Labelled
 
 
 def _step_number(value: Any) -> int | None:
-    """Return the one whole number that a label names, as a number or in a text such as "12" or "step 12"."""
+    """Return the only whole number in a label's step: a number, or text such as "12" or "step 12"; else None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
@@ -82,7 +82,7 @@ def _step_number(value: Any) -> int | None:
 
 
 def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:
-    """Return the labelled traces below *folder*: Who&When, TraceElephant, or traces/ and labels/ of our own.
+    """Return the labelled traces below *folder*: Who&When, TraceElephant, or OpsAssay's folders traces/ and labels/.
 
     One that cannot be read, or whose label names a step that it has not, is reported to *on_odd* and left out;
     without *on_odd* it raises DatapackError. Raises UserError when there are none.
@@ -122,12 +122,12 @@ def _with_unique_id(case: LabelledTrace, before: Sequence[LabelledTrace]) -> Lab
 
 
 def _list_own_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    """Yield a function that reads each trace of a benchmark in OpsAssay's own layout."""
+    """Yield for each file in traces/ of *folder* a function that reads the trace with its label."""
     return (partial(_read_own_trace, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=number_key))
 
 
 def _read_own_trace(path: Path, folder: Path) -> LabelledTrace:
-    """Return the trace with its label; raises DatapackError when the label is missing."""
+    """Return the trace in *path* with its label from labels/; raises DatapackError without a label."""
     label = folder / LABELS / path.name
     if not label.exists():
         raise DatapackError(f"{path} has no label: {label} is missing; annotate it or move it out of the benchmark.")
@@ -136,7 +136,7 @@ def _read_own_trace(path: Path, folder: Path) -> LabelledTrace:
 
 
 def _list_public_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    """Yield a reader of each labelled trace: each TraceElephant task folder, and each other JSON file."""
+    """Yield for each TraceElephant task folder and each other JSON file a function that reads its trace."""
     files = sorted(_list_json_files(folder), key=lambda path: (str(path.parent), number_key(path)))
     tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
     runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))
@@ -148,14 +148,14 @@ def _list_public_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | N
 
 
 def _list_json_files(folder: Path) -> Iterator[Path]:
-    """Yield all JSON files below *folder* but those that macOS puts into archives."""
+    """Yield all JSON files below *folder*, without those that macOS adds to archives."""
     return (
         path for path in folder.rglob("*.json") if not path.name.startswith("._")
     )  # those are a Mac's, of an archive
 
 
 def _read_task_folder(folder: Path) -> LabelledTrace | None:
-    """Return the trace of a task's folder of two files; raises DatapackError when it holds none."""
+    """Return the labelled trace of a TraceElephant task *folder*; raises DatapackError without its two files."""
     pair = pair_in(folder)
     if pair is None:
         expected = " or ".join(" beside ".join(names) for names in PAIRS)
@@ -164,7 +164,7 @@ def _read_task_folder(folder: Path) -> LabelledTrace | None:
 
 
 def _read_labelled(path: Path) -> LabelledTrace | None:
-    """Return the trace of a file with its label inside; None when it is in no known form."""
+    """Return the labelled trace in the file *path*; None when its format is unknown."""
     payload = read_json(path)
     ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
     if is_elephant(payload) and not ours:

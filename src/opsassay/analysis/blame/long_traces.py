@@ -34,14 +34,14 @@ class TooLongError(OperationError):
 
 
 def tokens_of(text: str) -> int:
-    """Return the estimated tokens of *text*."""
+    """Return the estimated number of tokens in *text*."""
     return ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
 def ask_within(
     ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSettings, *, in_conversation: bool
 ) -> Attribution:
-    """Return the answer of *ask* on *trace*, shortened by the policy of *settings* if too long for the context.
+    """Return *ask*'s answer on *trace*; a trace too long for the context is shortened as *settings* say.
 
     With *in_conversation* the trace has half of the room: tools show steps again. Raises TooLongError.
     """
@@ -63,7 +63,7 @@ def ask_within(
 
 
 def middle_cut(trace: Trace, tokens: int) -> Trace:
-    """Return *trace* cut to at most *tokens* tokens: inputs first, then everything else; raises TooLongError."""
+    """Return *trace* with texts cut in their middle to fit *tokens*: inputs, then all texts; raises TooLongError."""
     if _count_tokens(trace) <= tokens:
         return trace
     shortened: Callable[[Trace, int], Trace]
@@ -76,7 +76,7 @@ def middle_cut(trace: Trace, tokens: int) -> Trace:
 
 
 def windows_of(trace: Trace, tokens: int) -> list[Trace]:
-    """Return consecutive parts of *trace* of at most *tokens* tokens each; a longer step is cut."""
+    """Return *trace* split into consecutive parts of at most *tokens* tokens; a longer step is cut."""
     found: list[Trace] = []
     steps: tuple[TraceStep, ...] = ()
     for step in trace.steps:
@@ -88,7 +88,7 @@ def windows_of(trace: Trace, tokens: int) -> list[Trace]:
 
 
 def summarised(trace: Trace, asker: BlameAsker, tokens: int) -> Trace:
-    """Return *trace* with each input above its share of *tokens* replaced by the model's summary."""
+    """Return *trace* with each input longer than its share of *tokens* replaced by the model's summary."""
     share = max(_SHORTEST_SUMMARY, _characters_per_input(trace, tokens))
     steps = [
         _with_summary(step, asker, share, tokens) if len(step.input_context) > share else step for step in trace.steps
@@ -97,7 +97,7 @@ def summarised(trace: Trace, asker: BlameAsker, tokens: int) -> Trace:
 
 
 def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
-    """Ask about parts that fit *room* tokens, then about the steps that they named."""
+    """Ask about each part of *trace* that fits *room* tokens, then about the steps that the answers name."""
     answers = [ask(part) for part in windows_of(trace, room)]
     named = [answer for answer in answers if answer.step_id is not None]
     if len(named) < 2:
@@ -110,7 +110,7 @@ def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
 
 
 def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> TraceStep:
-    """Return *step* with its input summarised, in pieces where it exceeds *room* tokens."""
+    """Return *step* with its input summarised to *share* tokens, in pieces of at most *room* tokens."""
     size = room * _BYTES_PER_TOKEN // 4  # characters, of which each may be four bytes
     pieces = [step.input_context[at : at + size] for at in range(0, len(step.input_context), size)]
     words = max(20, share // len(pieces) // 8)
@@ -125,14 +125,14 @@ def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> 
 
 
 def _characters_per_input(trace: Trace, room: int) -> int:
-    """Return the characters per input with which *trace* fits into *room* tokens, 0 if outputs alone are too long."""
+    """Return how many characters per input fit, *room* in tokens; 0 if all other texts are too long."""
     if _count_tokens(_cut_inputs(trace, 0)) > room:
         return 0
     return _largest_limit(trace, _cut_inputs, room)
 
 
 def _largest_limit(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) -> int:
-    """Return the largest limit, in characters, at which the *shortened* trace fits into *room* tokens; by bisection."""
+    """Return the largest cut length, in characters, at which *shortened* of *trace* fits *room* tokens."""
     low, high = 0, 1
     while _count_tokens(shortened(trace, high)) <= room:
         low, high = high, high * 2
@@ -143,12 +143,12 @@ def _largest_limit(trace: Trace, shortened: Callable[[Trace, int], Trace], room:
 
 
 def _cut_inputs(trace: Trace, limit: int) -> Trace:
-    """Return the trace with the input of every step cut to *limit* characters."""
+    """Return *trace* with the input of each step cut to *limit* characters."""
     return _with_steps(trace, (with_inputs_cut(step, limit) for step in trace.steps))
 
 
 def _cut_all(trace: Trace, limit: int) -> Trace:
-    """Return the trace with every text cut to *limit* characters, a long configuration left out."""
+    """Return *trace* with each text cut to *limit* characters, and without a long agent configuration."""
     about = {
         "task_instruction": cut_middle(trace.task_instruction, limit),
         "system_architecture": None
@@ -177,9 +177,10 @@ def _cut_call(call: ToolCall, limit: int) -> ToolCall:
 
 
 def _with_steps(trace: Trace, steps: Iterable[TraceStep]) -> Trace:
+    """Return *trace* with only *steps*."""
     return trace.model_copy(update={"steps": tuple(steps)})
 
 
 def _count_tokens(trace: Trace) -> int:
-    """Return the tokens of the trace as it is shown to a model."""
+    """Return the estimated tokens of *trace* as text for a model."""
     return tokens_of(metadata_text(trace)) + tokens_of(steps_text(trace.steps))

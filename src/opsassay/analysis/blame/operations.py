@@ -47,7 +47,7 @@ class Joined:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Return the records in a run folder, empty where a file is missing. Raises UserError, DatapackError."""
+    """Return the records in a run's *folder*, empty for missing files; raises UserError, DatapackError."""
     if not folder.is_dir():
         raise UserError(f"There is no run folder {folder}; it is runs/<cell>/<attempt> of a recorded run.")
     answer, timeline = folder / "diagnosis.json", folder / "timeline.jsonl"
@@ -62,7 +62,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
-    """Return the trace and records on one time axis, with the first break of V_temporal and the failure patterns."""
+    """Return a run's time axis with findings: the first break of V_temporal and, with *case*, failure patterns."""
     graph = case.annotation.graph if case and case.annotation else None
     clock = lanes(
         trace, actions=record.actions, timeline=record.timeline, phases=record.phases, alerts=record.alerts,
@@ -77,7 +77,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
 
 
 def blame_run(trace: Trace, joined: Joined) -> Attribution:
-    """Return the step whose action first broke V_temporal, else the first step with a failure pattern."""
+    """Return the step whose action first broke V_temporal, else the first step with a failure pattern; or neither."""
     with_step = [finding for finding in joined.findings if finding.step is not None]
     chosen = next((f for f in with_step if f.name == BROKE), next(iter(with_step), None))
     if chosen is None:
@@ -91,7 +91,7 @@ BROKE = "broke V_temporal"
 
 
 def _find_break(trace: Trace, record: RunRecord) -> Break | None:
-    """Return when availability first fell while the agent worked; None without a timeline or times."""
+    """Return the first fall of availability while the agent worked; None without one, a timeline or times."""
     times = {phase.phase: phase.time_ns for phase in record.phases}
     starts = [step.started_at for step in trace.steps if step.started_at is not None]
     started = times.get("agent_started", min(starts, default=None))
@@ -103,7 +103,7 @@ def _find_break(trace: Trace, record: RunRecord) -> Break | None:
 
 
 def _break_found(broken: Break) -> PatternFinding:
-    """Return the finding that availability fell, with the action before it."""
+    """Return *broken* as a finding: how far availability fell, and the action before it."""
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""
     after = f"after {did}" if did else "and no action of the agent came before it"
@@ -115,12 +115,12 @@ def _break_found(broken: Break) -> PatternFinding:
 
 
 def _read_lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
-    """Return the records of a JSON lines file, none when there is no file."""
+    """Return the records of type *noun* in the JSON lines file *path*, () when it is missing."""
     return tuple(read_nouns(path, noun)) if path.exists() else ()
 
 
 def _availability_floor(folder: Path) -> float:
-    """Return the availability that the run's scenario tolerates, as its folder records it, else the default."""
+    """Return the tolerated availability (0 to 1) from the scenario in a run's *folder*, else the default."""
     found = next((path for name in ("scenario.yaml", "scenario.json") if (path := folder / name).exists()), None)
     if found is None:
         return FLOOR

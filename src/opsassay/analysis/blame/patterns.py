@@ -37,7 +37,7 @@ class PatternFinding:
 
 
 def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Datapack) -> list[PatternFinding]:
-    """Return the patterns that led *answer* past the true roots, at most one finding per pattern and missed root."""
+    """Return why *answer* missed true roots: at most one finding per failure pattern and missed root service."""
     claimed = {claim.service for claim in answer.root_causes}
     missed = sorted(truth.root_services() - claimed)
     if not missed:
@@ -49,7 +49,7 @@ def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Dat
 
 
 def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
-    """Return where the missed *root* appeared and was not investigated further; None otherwise.
+    """Return a finding if a tool result named the missed *root* service and no later call asked about it; else None.
 
     In view: a tool's result names it. Followed: a later tool call has it in its arguments.
     """
@@ -73,7 +73,7 @@ def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
 def presence_bias(
     trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
 ) -> PatternFinding | None:
-    """Return where the silence of the missed *root* was visible while services it affects were blamed; else None.
+    """Return a finding if the missed *root* fell silent and services that it affects were blamed; else None.
 
     The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
     the first whose tools counted or listed services of the abnormal window without the root among them.
@@ -93,7 +93,7 @@ def presence_bias(
 
 
 def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return where the loudest service misled the answer; None unless it is blamed and no true root."""
+    """Return a finding if the service with most complaints was blamed and is no true root; else None."""
     counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
     if counted.is_empty() or counted["excess"][0] < _noise_level(counted["expected"][0]):
         return None
@@ -116,13 +116,13 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
 
 
 def _noise_level(expected: float) -> float:
-    """Return the excess of complaints over *expected* that counts as noise, as in the method ``loudest``."""
+    """Return the excess over *expected* complaints below which the method ``loudest`` sees noise."""
     usual = Loudest()
     return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
 
 
 def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return where a severe log line misled the answer although its span was normal; None otherwise.
+    """Return a finding if a severe log line of a normal span may have misled the answer; else None.
 
     The line is of a blamed service that is no true root, or names one; the span in which it was written neither failed
     nor took longer than SLOW_RATIO times the normal 99th percentile of its operation.
@@ -143,7 +143,7 @@ def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Data
 
 
 def _contradicted_lines(view: Datapack) -> pl.DataFrame:
-    """Return severe log lines of the abnormal period whose own span neither failed nor was slow."""
+    """Return the severe log lines of the abnormal period whose span neither failed nor was slow."""
     operation = ["service_name", "span_name"]
     usual = (
         view.scan("normal", "traces").group_by(operation).agg(p99=pl.col("duration").cast(pl.Float64).quantile(0.99))
@@ -162,30 +162,30 @@ def _contradicted_lines(view: Datapack) -> pl.DataFrame:
 
 
 def _step_that_saw(trace: Trace, message: str) -> int | None:
-    """Return the first step with a tool that returned *message*, None without one."""
+    """Return the number of the first step whose tool output has *message*, None without one."""
     start = " ".join(message.split())[:120]
     shown = ((step.step_id, " ".join(call.output.split())) for step in trace.steps for call in step.tool_logs)
     return next((number for number, text in shown if start and start in text), None)
 
 
 def _mentions_service(text: str, service: str) -> bool:
-    """Whether *text* has the name as a whole word, hyphens counted as letters."""
+    """Whether *text* has the name *service* as a whole word; hyphens count as letters."""
     return re.search(rf"(?<![\w-]){re.escape(service)}(?![\w-])", text) is not None
 
 
 def _asks_for(step: TraceStep, service: str) -> bool:
-    """Whether a tool call of the step mentions *service* in its arguments."""
+    """Whether the arguments of a tool call of *step* mention *service*."""
     return any(_mentions_service(json.dumps(call.arguments, ensure_ascii=False), service) for call in step.tool_logs)
 
 
 def _quote_around(text: str, service: str, around: int = 40) -> str:
-    """Return the text within *around* characters of the service's name, in quotes."""
+    """Return *text* within *around* characters of the name *service*, in quotes."""
     at = text.index(service)
     return f"“{' '.join(text[max(0, at - around) : at + len(service) + around].split())}”"
 
 
 def _lists_without(step: TraceStep, root: str) -> bool:
-    """Return whether a tool of the step listed services of the abnormal window, and *root* is missing in the result."""
+    """Return whether a tool of *step* queried spans of the abnormal window and its output lacks *root*."""
     return any(
         "abnormal_traces" in json.dumps(call.arguments)
         and call.status == "ok"
@@ -196,7 +196,7 @@ def _lists_without(step: TraceStep, root: str) -> bool:
 
 
 def _affected_services(truth: CausalGraph, root: str) -> set[str]:
-    """Return the services that the failure of *root* reached in the true cascade."""
+    """Return the services downstream of *root* in the true causal graph."""
     edges, reached, frontier = truth.service_edges(), set[str](), {root}
     while frontier:
         frontier = {effect for cause, effect in edges if cause in frontier} - reached

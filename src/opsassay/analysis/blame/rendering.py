@@ -39,5 +39,6 @@ def step_text(step: TraceStep, *, inputs: bool = True) -> str:
 
 
 def _format_tool_call(call: ToolCall) -> str:
+    """Return tool, arguments, status and output of *call* as text."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return f"Tool {call.tool} {arguments} ({call.status}):\n{call.output}"

@@ -44,11 +44,11 @@ class Rerun(Protocol):
     """Something that can be run again."""
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
-        """Run the system again with *intervention*; return the allowed number of steps."""
+        """Run the system again with one step's input edited by *intervention*; return the steps it allows."""
         ...
 
     def after(self, steps: int) -> ReplayedRun:
-        """Run the system again, replaying the first *steps* steps and then live."""
+        """Run the system again: the first *steps* model calls are replayed, later ones are live."""
         ...
 
 
@@ -73,16 +73,16 @@ class ProxyRerun:
     similar: float = SIMILAR
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
-        """Run the system again with *intervention*; raises as *start*."""
+        """Run the system again with one step's input edited by *intervention*; raises as *start*."""
         policy = partial(Intervene, self.recorded, intervention, self.volatile, self.similar)
         return self._run_policy(policy, intervention.step - 1)
 
     def after(self, steps: int) -> ReplayedRun:
-        """Run the system again, live after the first *steps* steps; raises as *start*."""
+        """Run the system again: the first *steps* model calls are replayed, later ones live; raises as *start*."""
         return self._run_policy(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
 
     def _run_policy(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
-        """Run the system behind a proxy with *policy*; the first *repeated* calls do not count as an outage."""
+        """Run the system behind a proxy with *policy*; errors of the first *repeated* calls are no outage."""
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder, _ENVIRONMENT:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
@@ -102,14 +102,14 @@ class ProxyRerun:
 
 
 def _upstream_error(live: Sequence[Exchange]) -> str | None:
-    """Return the upstream's error instead of an answer, None when every call was answered or refused by the proxy."""
+    """Return the upstream's first error (HTTP 429 or 5xx) among *live* calls, None without one."""
     failed = (call for call in live if call.status is not None and (call.status == 429 or call.status >= 500))
     return next((f"HTTP {call.status} {call.error or call.reason}".strip() for call in failed), None)
 
 
 @contextmanager
 def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
-    """Set the variables of this process, and put the old ones back at the end."""
+    """Set environment variables during the block, and restore the old values after it."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -123,7 +123,7 @@ def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
-    """Return a function that starts the command *arguments* with the proxy in its environment variables.
+    """Return a function that runs the command *arguments* with the proxy's URL and key in its environment.
 
     It raises UserError when the command cannot be started; one that fails or takes too long has been observed until then.
     """

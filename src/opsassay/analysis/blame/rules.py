@@ -29,17 +29,17 @@ def last_step(trace: Trace) -> Attribution:
 
 
 def before_tool_error(trace: Trace) -> Attribution:
-    """Blame the step before the first tool call that failed."""
+    """Blame the step before the first failed tool call, or the step that made the call itself."""
     return _blame_step_before(trace, _tool_failed, "a tool failed right after it")
 
 
 def before_error_text(trace: Trace) -> Attribution:
-    """Blame the step before the first text that mentions an error."""
+    """Blame the step before the first output that mentions an error, or that step when its own call failed."""
     return _blame_step_before(trace, error_in_text, "the next step speaks of an error")
 
 
 def busiest_agent(trace: Trace) -> Attribution:
-    """Blame the first step of the agent that acts most often."""
+    """Blame the first step of the agent with most steps."""
     if not trace.steps:
         return Attribution(reason="there are no steps")
     name = Counter(step.agent_name for step in trace.steps).most_common(1)[0][0]
@@ -65,7 +65,7 @@ RULES: dict[str, Rule] = {
 
 
 def error_in_text(step: TraceStep) -> bool:
-    """Return whether the output of the step or of its tools looks like an error."""
+    """Return whether the output of *step*, or of one of its tool calls, looks like an error."""
     return bool(LOOSE_ERROR.search(step.output_content)) or _tool_failed(step)
 
 
@@ -75,7 +75,7 @@ def _tool_failed(step: TraceStep) -> bool:
 
 
 def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: str) -> Attribution:
-    """Blame the step before the first one with *sign*, or that step when its own call failed; else step 1."""
+    """Blame the step before the first one for which *sign* holds; that step if its own call failed; else step 1."""
     found = next((step for step in trace.steps if sign(step)), None)
     if found is None:
         return _blame_step(trace, 1, "nothing in the trace looks like an error; the first step stands in")
@@ -85,12 +85,12 @@ def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: 
 
 
 def _acts_itself(step: TraceStep) -> bool:
-    """Return whether the step both decided on the failed call and holds its result, as a recorded request does."""
+    """Return whether *step* holds a failed tool call with its arguments: then it chose that call itself."""
     return any(call.status == "error" and call.arguments for call in step.tool_logs)
 
 
 def _blame_step(trace: Trace, step_id: int, reason: str) -> Attribution:
-    """Blame step *step_id*, from 1, and the agent that made it; nobody in an empty trace."""
+    """Blame step *step_id* (from 1) and its agent; no agent in an empty trace."""
     if not trace.steps:
         return Attribution(reason="there are no steps")
     return Attribution(agent_name=trace.steps[step_id - 1].agent_name, step_id=step_id, reason=reason)

@@ -45,7 +45,7 @@ class BlameSettings(Written):
 
 
 def observed(trace: Trace, settings: BlameSettings) -> Trace:
-    """Return *trace* without what *settings* hide from the techniques."""
+    """Return *trace* without the fields that *settings* hide from techniques, and with long inputs cut if set."""
     hidden: dict[str, object] = {}
     if not settings.reference:
         hidden["reference_answer"] = None
@@ -60,12 +60,12 @@ def observed(trace: Trace, settings: BlameSettings) -> Trace:
 
 
 def with_inputs_cut(step: TraceStep, limit: int) -> TraceStep:
-    """Return *step* with the middle of its input cut where it is longer than *limit* characters."""
+    """Return *step* with the middle of its input cut out when it exceeds *limit* characters."""
     return step.model_copy(update={"input_context": cut_middle(step.input_context, limit)})
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Return *text* with at most *limit* of its characters, those at its ends, and a mark that says how many are cut."""
+    """Return *text*, beyond *limit* characters without its middle, with a mark that says how many are missing."""
     if len(text) <= limit:
         return text
     first, last = limit - limit // 2, limit // 2

@@ -58,7 +58,7 @@ class Candidates:
         self.environment, self._folder = environment, folder
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
-        """Try the faults of *composition* on a healthy system, which is then restored and verified.
+        """Apply the faults of *composition* to a healthy system, let the scripted operator repair it; score the run.
 
         Raises OperationError when the baseline does not come back.
         """
@@ -74,7 +74,7 @@ class Candidates:
         return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
     def _try_composition(self, composition: Composition) -> dict[str, object]:
-        """Record the system while candidate and operator act; return the judgement as fields of `Attempt`."""
+        """Record the system during faults and repair; return the fields of `Attempt` that result."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 
         def mark_phase(phase: PhaseName) -> None:
@@ -100,7 +100,7 @@ class Candidates:
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:
-        """Make the changes of *composition*; return why one is not possible on this system, None if all are."""
+        """Apply the changes of *composition*; return why one is impossible on this system, None if all are done."""
         session = self.environment.session()
         for change in composition.changes:
             call = session.call(change.verb, change.arguments)
@@ -110,7 +110,7 @@ class Candidates:
 
 
 def scored(judgements: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
-    """Return the fields of `Attempt` on the candidate's score; *objection* is the safety guard's."""
+    """Return the result, fitness and reason fields of `Attempt`; *objection* of the safety guard makes it invalid."""
     outcome, depth = judgements["v_outcome"], judgements["v_depth"]
     if outcome.passed and depth.failed:
         result, raw, reason = "hidden", HIDDEN, depth.reason

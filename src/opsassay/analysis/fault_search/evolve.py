@@ -57,7 +57,7 @@ def evolve(
     seed: int,
     model: str | None,
 ) -> list[Attempt]:
-    """Let openevolve generate *iterations* candidates, each tried by *attempt*; return the attempts.
+    """Let openevolve make *iterations* candidates, each tried by *attempt*; return the attempts.
 
     *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Whoever rewrites
     candidates hears what became of the last ones, and why. Raises what `require_evolution` raises, and OperationError
@@ -90,7 +90,7 @@ def evolve(
 
 
 def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
-    """Return *respond* with the results of recent candidates appended to its prompt."""
+    """Return *respond* with the results of the last candidates, the end of *tried_texts*, put before its prompt."""
 
     def answer_informed(messages: Sequence[Message], _tools: object = ()) -> Reply:
         """Answer with the scores of the last candidates put before the question."""
@@ -105,7 +105,7 @@ def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) ->
 
 
 def require_evolution(model: str | None) -> None:
-    """Raise RefusedError when openevolve is not installed, UserError when nobody listens where *model* should be."""
+    """Raise RefusedError when openevolve is not installed, UserError when the endpoint of *model* is unreachable."""
     if importlib.util.find_spec("openevolve") is None:
         raise RefusedError(f"Evolution needs openevolve, which is not installed; {install_hint('discover')}.")
     if model is not None:
@@ -113,7 +113,7 @@ def require_evolution(model: str | None) -> None:
 
 
 def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
-    """Return a function that replies like a model: with a random mutation of the program in the prompt."""
+    """Return a function that answers like a model: with a random mutation of the program in the prompt."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
 
     def respond(messages: Sequence[Message], _tools: object = ()) -> Reply:
@@ -129,7 +129,7 @@ def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
 
 
 def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[str, Any]]) -> None:
-    """Run openevolve in *folder* and answer its evaluator's requests until it ends."""
+    """Run openevolve with the settings *order* in *folder*; score its candidates by *try_text* until it ends."""
     address, log = folder / "attempts.sock", folder / "openevolve.log"
     environment = {**os.environ, SOCKET: str(address), ORDER: json.dumps(order)}
     with Listener(str(address), "AF_UNIX") as listener, log.open("wb") as output:
@@ -159,6 +159,6 @@ def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[st
 
 
 def _receive_candidate(connection: Connection) -> str | None:
-    """Return the next candidate text, None when openevolve has ended."""
+    """Return the next candidate's text from *connection*, None when openevolve has ended."""
     received: str | None = connection.recv()
     return received

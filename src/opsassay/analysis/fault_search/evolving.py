@@ -23,13 +23,13 @@ START = "changes: []\n"
 
 
 def evaluate(program_path: str) -> dict[str, Any]:
-    """Return the score of the candidate in *program_path*, tried by the searching process."""
+    """Return {"combined_score": ...} of the candidate in the file *program_path*; the searching process tries it."""
     answer = ask_process(Path(program_path).read_text(encoding="utf-8"), os.environ[SOCKET])
     return {"combined_score": answer["combined_score"]}
 
 
 def main() -> int:
-    """Run openevolve as the JSON in the environment asks: population 1, one new candidate an iteration (App. H)."""
+    """Run openevolve with the JSON settings in the environment, population 1, one candidate per iteration; return 0."""
     from openevolve.api import run_evolution
     from openevolve.config import Config, LLMModelConfig
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def ask_process(text: str | None, address: str) -> dict[str, Any]:
-    """Send a candidate, or None for the end, to the process at *address*; return its reply."""
+    """Send a candidate's *text*, None for the end, to the Unix socket *address*; return the reply."""
     with Client(address, "AF_UNIX") as connection:
         connection.send(text)
         answer: dict[str, Any] = {} if text is None else connection.recv()
@@ -62,7 +62,7 @@ def ask_process(text: str | None, address: str) -> dict[str, Any]:
 
 
 def end_with_the_search() -> None:
-    """End all openevolve processes when standard input closes, because the search has ended."""
+    """Kill this process group when standard input closes, which means that the search has ended."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -23,7 +23,7 @@ MEBIBYTE = 2**20
 
 
 def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
-    """Return a phrase for each harm that the repair played in *trial* did.
+    """Return a phrase for each harm that the repair simulated in *trial* did.
 
     *right_s* is what a right repair costs users, as `lost_s` counts it.
     """
@@ -40,7 +40,7 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
-    """Return (seconds, kind of request): what users lost in the worst minute beyond what the fault explains.
+    """Return (seconds, kind of request) that users lost in the worst minute, beyond the loss that the fault explains.
 
     Explained is what failed of the kind when the agent came, until it is served again.
     """
@@ -56,7 +56,7 @@ def lost_s(trial: ModelledTrial) -> tuple[float, str]:
 
 
 def _failing_services(trial: ModelledTrial) -> Iterator[str]:
-    """Yield who fails by itself at the end, ten minutes later, or after a restart of everything."""
+    """Yield a phrase for each service that fails by itself at the end, ten minutes later or after a restart."""
     state, now = trial.state, trial.now
     fresh = state.after_next_start(now)
     moments = (
@@ -75,7 +75,7 @@ def _failing_services(trial: ModelledTrial) -> Iterator[str]:
 
 
 def _remaining_cause(trial: ModelledTrial) -> Iterator[str]:
-    """Yield what the fault changed and the repair left unchanged."""
+    """Yield a phrase for each setting that the fault changed and the repair left so."""
     before, found, now = trial.before.items(), trial.found.items(), trial.state.items()
     for name in sorted({*before, *found}):
         if before.get(name) != found.get(name) == now.get(name):
@@ -83,7 +83,7 @@ def _remaining_cause(trial: ModelledTrial) -> Iterator[str]:
 
 
 def _describe_losses(trial: ModelledTrial) -> Iterator[str]:
-    """Yield what the system has lost since before the fault: replicas, data, protection."""
+    """Yield a phrase for each replica, data, protection or limit that was lost since before the fault."""
     before, now = trial.before, trial.state
     for name, replicas in before.replicas.items():
         if len(now.replicas[name]) < len(replicas):
@@ -98,7 +98,7 @@ def _describe_losses(trial: ModelledTrial) -> Iterator[str]:
 
 
 def _lost_protection(service: str, before: ModelledSystem, now: ModelledSystem) -> Iterator[str]:
-    """Yield what protected *service* in *before* and no longer does: a password, or a maximum token age."""
+    """Yield a phrase for each password or token age limit of *service* in *before* that *now* lacks."""
     own = before.settings[service]
     for values in (one.settings for one in now.replicas[service]):
         for key in (key for key in own if key.endswith("_PASSWORD")):
@@ -111,7 +111,7 @@ def _lost_protection(service: str, before: ModelledSystem, now: ModelledSystem) 
 
 
 def _lost_limits(store: str, config: dict[str, str], now: ModelledSystem) -> Iterator[str]:
-    """Yield that *store* may now use more memory than its host has, or evicts data."""
+    """Yield a phrase if *store* may now use more memory than its host has, or evicts other data than by *config*."""
     values = now.stores[store]
     memory = now.system.host_memory_limit_mb * MEBIBYTE
     if "maxmemory" in config and not 0 < size_of(values["maxmemory"]) <= memory:
@@ -121,7 +121,7 @@ def _lost_limits(store: str, config: dict[str, str], now: ModelledSystem) -> Ite
 
 
 def _describe_lost_time(trial: ModelledTrial, right_s: float) -> Iterator[str]:
-    """Yield a sentence when users lost clearly more than *right_s* seconds, which a right repair costs."""
+    """Yield a phrase if users lost clearly more than *right_s* seconds, the cost of a right repair."""
     seconds, kind = lost_s(trial)
     if seconds > right_s + MORE_S:
         yield f"users lost {seconds:.0f} s of {kind} that the fault does not explain, {right_s:.0f} s by a right repair"

@@ -62,7 +62,7 @@ class Hunt:
         self._remove_environment()
 
     def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
-        """Return the result of *candidate*: as stored by an earlier call, else tried now."""
+        """Return the result of candidate *number*: the stored one of an earlier call, else try it now and store it."""
         known = self._known.get(number)
         if known is not None and known.composition == candidate.composition:
             return known
@@ -75,11 +75,11 @@ class Hunt:
         return found
 
     def _require_usable(self) -> None:
-        """Raise, before anything is written, when candidates cannot be tried, as for an unusable cluster."""
+        """Raise an error when candidates cannot be tried, as without a cluster; called before anything is written."""
         self._make_environment()
 
     def _make_candidates(self) -> Candidates | ModelledRepairs:
-        """Return what tries candidates, on an environment that is made when it is first needed."""
+        """Return the object that tries candidates; its environment is made at the first call."""
         if self._environment is None:
             environment = self._make_environment()
             environment.prepare()
@@ -93,7 +93,7 @@ class Hunt:
         return search.environment(self._scenario, self._target, 0, self._settings or {})
 
     def _remove_environment(self) -> None:
-        """Remove the environment if there is one, and log what of it goes later."""
+        """Remove the environment if there is one; log what is still being removed."""
         environment, self._environment = self._environment, None
         if environment is None:
             return
@@ -110,21 +110,22 @@ class RepairHunt(Hunt):
         super().__init__(scenario, None, out, {"over": "repairs", **commitment})
 
     def _require_usable(self) -> None:
-        """Nothing is missing: the model has played the scenario's own scripts."""
+        """Do nothing: a simulated search needs no environment."""
 
     def _make_candidates(self) -> ModelledRepairs:
+        """Return the object that simulates candidates."""
         return self._modelled
 
 
 def read_attempts(out: Path) -> list[Attempt]:
-    """Return the attempts stored in *out*, the last one for each number."""
+    """Return the attempts stored in the folder *out*, the last one of each number."""
     path = out / ATTEMPTS
     found = read_nouns(path, Attempt) if path.exists() else ()
     return sorted({attempt.number: attempt for attempt in found}.values(), key=lambda attempt: attempt.number)
 
 
 def summary(attempts: list[Attempt]) -> dict[str, Any]:
-    """Return counts by result, the shares that the outcome check and the committed depth admit, and families of the hits.
+    """Return counts by result, shares of scored attempts that each check admits, and families of hidden faults.
 
     Shares are of the candidates that were scored, with Wilson's 95% interval.
     """
@@ -165,7 +166,7 @@ def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
 
 
 def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
-    """Return findings about the verifier: candidates that would have scored, or escaped the reset."""
+    """Return attempts that show a weakness of the verifier: refused ones, and invalid ones with a full raw score."""
     return [
         {
             "number": a.number,

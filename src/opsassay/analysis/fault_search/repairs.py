@@ -56,7 +56,7 @@ def task_of(scenario: Scenario) -> str:
 
 
 def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
-    """Return the parts that candidate repairs are made of: scripted steps, the fault, waits, usual actions."""
+    """Return the building blocks of candidate repairs: scripted repairs, their steps, the fault, waits, operations."""
     system = system_of(scenario)
     right, wrong = (
         [
@@ -89,7 +89,7 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
 
 
 def _repairs_of_replicas(name: str, system: System) -> Iterator[Block]:
-    """Yield the repairs of service *name* that act on its replicas: restarts, scaling, releases."""
+    """Yield the operations on replicas of service *name*: restarts, scaling, releases."""
     spec = system.services[name]
     options: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
     for how in options:
@@ -103,7 +103,7 @@ def _repairs_of_replicas(name: str, system: System) -> Iterator[Block]:
 
 
 def _repairs_of_settings(name: str, system: System) -> Iterator[Block]:
-    """Yield the repairs that set or unset the service's settings, harmful ones too, and its name record."""
+    """Yield the operations that set or unset settings of service *name*, also harmful ones, and its DNS name."""
     for key, value in system.services[name].config.items():
         yield Block(f"unset {key}", "configuration", (_make_call("config unset", target=name, key=key),))
         for other in (value, *([str(100 * int(value)), "0"] if value.isdigit() else ["", "changed"])):
@@ -120,7 +120,7 @@ def _repairs_of_settings(name: str, system: System) -> Iterator[Block]:
 
 
 def _repairs_of_store(name: str, system: System) -> Iterator[Block]:
-    """Yield the repairs of store *name*: a restart, and its memory and eviction settings where it has them."""
+    """Yield the operations on the data store *name*: a restart, and memory and eviction settings if it has them."""
     own = system.stores[name].config
     yield Block(f"restart {name}", "restart", (_make_call("restart", target=name),))
     for value in ("0", "64gb", own["maxmemory"]) if "maxmemory" in own else ():
@@ -133,11 +133,12 @@ def _repairs_of_store(name: str, system: System) -> Iterator[Block]:
 
 
 def _make_call(verb: str, **arguments: object) -> OpsCall:
+    """Return the operation *verb* with *arguments*."""
     return OpsCall(verb=verb, arguments=arguments)
 
 
 def steps_of(composition: Composition, scenario: Scenario) -> tuple[OracleStep, ...]:
-    """Return the operator's steps of *composition*; raises UserError for an invalid verb or arguments."""
+    """Return the operator's steps that *composition* describes; raises UserError for an invalid verb or arguments."""
     found: list[OracleStep] = []
     for change in composition.changes:
         if change.verb == "oracle":
@@ -182,14 +183,14 @@ class ModelledRepairs:
                 )
 
     def _play(self, oracle: Oracle) -> tuple[ModelledTrial, bool, tuple[str, ...]]:
-        """Return the simulated trial of *oracle*, whether it is certified, and the failed predicates."""
+        """Simulate *oracle*; return (trial, whether it is certified, failed predicates)."""
         trial = ModelledTrial(self._scenario)
         verdict = certify(trial.play(oracle), self._scenario)
         failed = tuple(one.predicate for one in verdict.judgements if one.failed and one.predicate != "certificate")
         return trial, verdict.judgement("certificate").passed, failed
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
-        """Simulate *composition*; return whether it is certified, and its harms."""
+        """Simulate the repair *composition*; return its result: whether it is certified and does harm."""
         began = time.monotonic()
         payload = {"number": number, "composition": composition, "families": families}
         try:
@@ -207,14 +208,14 @@ class ModelledRepairs:
 
 
 def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> tuple[Result, float]:
-    """Return result and score of a repair; a harmful one scores less the more predicates reject it."""
+    """Return (result, score) of a repair; a harmful one scores less the more predicates reject it."""
     if harmful:
         return ("fooled", FOOLED) if certified else ("caught", FOOLED / 2 ** max(len(failed), 1))
     return ("right", SOUND) if certified else ("strict", 0.0)
 
 
 def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return *attempts* without those whose changes an earlier one made already."""
+    """Return *attempts* without those with the same changes as an earlier one."""
     found: dict[str, Attempt] = {}
     for one in attempts:
         found.setdefault(one.composition.digest(), one)
@@ -222,7 +223,7 @@ def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path | None:
-    """Write into *folder* a plan of real trials for some of *attempts*; return its path, None for none.
+    """Write into *folder* a plan of real trials that repeat some of *attempts*; return its path, None without any.
 
     They are those that fooled the verifier, then some of each result in turn, drawn by *seed*. Each is an oracle of a copy
     of the scenario, as one that is not to be certified: what it changes would count as right otherwise.
@@ -249,7 +250,7 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
 
 
 def _oracle_as_dict(attempt: Attempt, scenario: Scenario) -> dict[str, Any]:
-    """Return the repair as an oracle of a scenario file, with what the model made of it."""
+    """Return the repair of *attempt* as an oracle of a scenario file, with its simulated result as description."""
     said = "certified" if attempt.certified else "rejected"
     steps = [one.model_dump(mode="json", exclude_defaults=True) for one in steps_of(attempt.composition, scenario)]
     about = f"On the model {said}: {attempt.reason}"

@@ -21,7 +21,7 @@ class FaultCandidate(NamedTuple):
 
 
 def compose(blocks: Sequence[Block]) -> FaultCandidate:
-    """Return the candidate with the changes of the parts *blocks*, in order."""
+    """Return the candidate with the changes of *blocks* in order, at most `CHANGES_LIMIT`."""
     changes = tuple(change for block in blocks for change in block.changes)[:CHANGES_LIMIT]
     families = tuple(block.family for block in blocks if block.changes) or ("none",)
     return FaultCandidate(Composition(changes=changes), families)
@@ -44,7 +44,7 @@ def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iter
 
 
 def mutated(parent: Composition, library: Sequence[Block], chance: random.Random) -> Composition:
-    """Return *parent* with one change added, removed or replaced, drawn from *library* by *chance*."""
+    """Return *parent* with one change added, removed or replaced by a block of *library*, drawn by *chance*."""
     changes = list(parent.changes)
     kind = chance.choice(("add", "remove", "replace")) if changes else "add"
     if kind in ("remove", "replace"):
@@ -56,7 +56,7 @@ def mutated(parent: Composition, library: Sequence[Block], chance: random.Random
 
 
 def families_of(composition: Composition, library: Sequence[Block]) -> tuple[str, ...]:
-    """Return the families of the parts of *library* whose changes are in *composition*; for other changes `other`."""
+    """Return the families of the blocks in *library* whose changes are all in *composition*; "other" for the rest."""
     known = [block for block in library if block.changes and all(c in composition.changes for c in block.changes)]
     covered = [change for block in known for change in block.changes]
     rest = [change for change in composition.changes if change not in covered]

@@ -67,7 +67,7 @@ _CANDIDATE = {
 
 
 def submit_candidates(k: int) -> ToolSpec:
-    """Return the specification of the tool that submits up to *k* candidate steps."""
+    """Return the specification of the tool by which a model submits up to *k* suspected steps."""
     listed = {"type": "array", "items": _CANDIDATE, "maxItems": k}
     return ToolSpec(
         name="submit_candidates",
@@ -79,7 +79,7 @@ def submit_candidates(k: int) -> ToolSpec:
 def dynamic_agentic(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None
 ) -> Attribution:
-    """Let the model propose steps and test them by re-runs; with none confirmed the most suspect one is blamed.
+    """Let the model suspect steps, rerun each with guidance, and blame a confirmed one, else its first suspect.
 
     Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
     Raises OperationError where the upstream of a re-run did not answer.
@@ -95,7 +95,7 @@ def dynamic_agentic(
 
 
 def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
-    """Return at most *k* valid candidates of *submitted* whose steps *trace* has."""
+    """Return up to *k* valid candidates in the tool arguments *submitted*, whose steps *trace* has."""
     listed = (submitted or {}).get("candidates")
     found = []
     for value in listed if isinstance(listed, list) else ():
@@ -109,7 +109,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
 
 
 def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
-    """Return the decisive one of the tested candidates, else the most suspect one.
+    """Return the decisive one of the *tested* candidates; the first candidate when none is confirmed.
 
     Of the confirmed ones the earliest, unless a later confirmed one had the duty to check it: then the failure was not
     inevitable before that one let it pass.
@@ -131,7 +131,7 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
 def _rerun_with_guidance(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
-    """Run again with guidance added to the suspected step, and let a model judge whether that helped."""
+    """Rerun with guidance added to the suspected step's input; let the model judge whether the mistake is gone."""
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
     run = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
     asker.notes += [f"re-run for step {candidate.step}: {difference}" for difference in run.differences]
@@ -150,7 +150,7 @@ def _rerun_with_guidance(
 def _format_experiment(
     trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]
 ) -> str:
-    """Return the question to the judge: the suspected steps of both runs and what was expected."""
+    """Return the question to the judging model: the steps of both runs, and the expected ones."""
     before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
@@ -163,7 +163,7 @@ def _format_experiment(
 
 
 def _blame_candidate(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
-    """Blame the candidate's step and its agent, that of the trace when it names none."""
+    """Blame the candidate's step and the agent it names, else the agent of that step."""
     acting = trace.step(candidate.step)
     return Attribution(
         agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason

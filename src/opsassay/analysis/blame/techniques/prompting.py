@@ -15,18 +15,18 @@ _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 
 
 def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame a step by one question about the whole trace."""
+    """Blame the step that the model names when it is asked once about the whole trace."""
     del settings, rerun
     return attribution_in(json_in(asker.question(*whole_question(trace))), trace)
 
 
 def whole_question(trace: Trace) -> tuple[str, str]:
-    """Return the instructions and the one question about all of *trace*."""
+    """Return (system prompt, user message) of the one question about the whole *trace*."""
     return _ROLE, f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}\n\nThe run failed. {QUESTION}"
 
 
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame a step by asking in which half of a range it lies, ceil(log2 n) times; the agent is the step's."""
+    """Blame a step by asking the model which half of the steps has it, ceil(log2 n) times."""
     del settings, rerun
     steps, reason = trace.steps, ""
     while len(steps) > 1:
@@ -47,11 +47,12 @@ def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, reru
 
 
 def _format_range(steps: Sequence[TraceStep]) -> str:
+    """Return "FIRST to LAST", the numbers of the first and the last of *steps*."""
     return f"{steps[0].step_id} to {steps[-1].step_id}"
 
 
 def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame a step by revealing the trace step by step and asking each time, until the first yes."""
+    """Blame the first step at which the model says yes, shown the trace up to there, one step more each time."""
     del settings, rerun
     shown = metadata_text(trace)
     for step in trace.steps:

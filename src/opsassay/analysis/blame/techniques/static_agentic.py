@@ -43,7 +43,7 @@ def static_agentic(trace: Trace, asker: BlameAsker, settings: BlameSettings, rer
 
 
 def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolSpec) -> dict[str, Any] | None:
-    """Let the model explore *trace* with tools; return what it submits, None when it runs out of turns."""
+    """Let the model read *trace* by tools; return the arguments of its call of *submit*, None after the last turn."""
     tools: dict[str, Callable[[dict[str, Any]], str]] = {
         "outputs": lambda _: steps_text(trace.steps, inputs=False),
         "inspect": lambda arguments: _show_step(trace, arguments),
@@ -67,13 +67,13 @@ def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolS
 
 
 def _run_tool(tools: dict[str, Callable[[dict[str, Any]], str]], request: ToolRequest) -> str:
-    """Return what the requested tool says, or that there is no such tool."""
+    """Return the output of the requested tool, or that there is no such tool."""
     tool = tools.get(request.tool)
     return tool(request.arguments) if tool else f"There is no tool {request.tool!r}; there are {', '.join(tools)}."
 
 
 def _show_step(trace: Trace, arguments: dict[str, Any]) -> str:
-    """Return the text of the step that the arguments name, or which steps there are."""
+    """Return the text of the step that *arguments* name; for an unknown one, which steps there are."""
     step = trace.step(whole_number(arguments.get("step")) or 0)
     if step is None:
         ends = f"{trace.steps[0].step_id} to {trace.steps[-1].step_id}" if trace.steps else "none"
