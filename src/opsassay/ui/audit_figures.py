@@ -20,7 +20,7 @@ _LABEL, _LETTERS = 108.0, 16
 
 
 def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
-    """Return at most *count* pairs of methods for the report: all, or the best rivals of the pooled winner."""
+    """Return at most *count* pairs of methods for the report: all, else the winner with its closest rivals."""
     if len(audit.pairs) <= count:
         return list(audit.pairs)
     macro = audit.matched.means.mean(axis=0)
@@ -30,12 +30,12 @@ def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
 
 
 def pair_name(audit: AuditReport, pair: PairAudit) -> str:
-    """Return the names of the pair's two methods as "A − B"."""
+    """Return "A − B" with the names of the pair's methods."""
     return f"{audit.matched.methods[pair.a]} − {audit.matched.methods[pair.b]}"
 
 
 def points(value: float, sign: str = "+") -> str:
-    """Return a fraction as percentage points with one decimal; *sign* "+" also marks positive ones."""
+    """Return the fraction *value* as percentage points with one decimal; *sign* "+" writes a plus too."""
     written = f"{100 * value:{sign}.1f}"
     return written.replace("+0.0", "0.0").replace("-0.0", "0.0").replace("-", "−")
 
@@ -89,7 +89,7 @@ def heat_map(audit: AuditReport) -> Figure:
 
 
 def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
-    """Yield (heading, None) for each family, if there are several, and (system, row) for the systems below it."""
+    """Yield (family, None) as a heading if there are several families, then (family, system index) for each system."""
     m = audit.matched
     several = len(set(m.families)) > 1
     before = None
@@ -101,7 +101,7 @@ def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
 
 
 def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
-    """Draw the effect of *pair*, number *index*, on each system, the pooled mean (HKSJ) and the prediction interval."""
+    """Draw the effect of *pair*, the *index*-th, on each system, the pooled mean (HKSJ) and prediction interval."""
     m, pooled = audit.matched, pair.pooled
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
@@ -138,19 +138,19 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
 
 
 def _draw_numbers(y: float, value: float, low: float, high: float) -> Markup:
-    """Return "value [low, high]" in percentage points at the right edge of the panel."""
+    """Return SVG text "value [low, high]" in percentage points at height *y* of the panel's right edge."""
     return text(PANEL, y + 4, f"{points(value)} [{points(low)}, {points(high)}]", "ink small", "end")
 
 
 def _make_axis(values: list[float], left: float, right: float) -> Axis:
-    """Return an axis over *values*, cut at 1.5 each way, with a margin; *left* and *right* are pixels."""
+    """Return an axis for fractions *values*, limited to ±1.5, from pixel *left* to pixel *right*."""
     low, high = max(min(values), -1.5), min(max(values), 1.5)
     room = 0.04 * (high - low) or 0.05
     return Axis(low - room, high + room, left, right)
 
 
 def _draw_grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
-    """Return the vertical lines of the axis from *top* to *bottom*, with their figures below."""
+    """Return the vertical grid lines of *axis* from pixel *top* to *bottom*, with their values below."""
     parts = []
     for tick in axis.ticks(4):
         x = axis.pixel_at(tick)
@@ -160,12 +160,12 @@ def _draw_grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
 
 
 def _format_tick(value: float) -> str:
-    """Return the value in percentage points with its sign."""
+    """Return the fraction *value* in percentage points with its sign."""
     return f"{100 * value:+.4g}".replace("-", "−") if value else "0"
 
 
 def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[PairAudit]) -> Figure:
-    """Draw per system the regret of choosing by the other systems; outlined bars are reversals (Figure 3)."""
+    """Draw per system the regret of choosing by the other systems; reversals are outlined (Figure 3)."""
     m, held_out = audit.matched, pair.loso["macro"]
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     highest = max([0.01, *(float(p.loso["macro"].regret.max()) for p in pairs)])  # one scale for all panels
@@ -196,7 +196,7 @@ _SHAPES = ("square", "circle", "triangle", "diamond", "cross", "bar-mark")
 
 
 def _draw_mark(kind: str, x: float, y: float) -> Markup:
-    """Return the mark of *kind* with its centre at (x, y), a stroke for an unknown kind."""
+    """Return an SVG mark (square, circle, triangle, diamond, cross, else a stroke) centred at (x, y)."""
     r = 4.5
     if kind == "square":
         return rect(x - 4, y - 4, 8, 8, "mark hue-0")

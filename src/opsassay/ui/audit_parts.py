@@ -46,7 +46,7 @@ class Section:
 
 
 def table(name: str, rows: Sequence[Sequence[str]], note: str = "") -> AuditTable:
-    """Return the table *name* of `audit_words.yaml` with *rows*; a long one is cut and points to the file with all."""
+    """Return the table *name* of `audit_words.yaml` with *rows*; a long one is cut and names the file with all rows."""
     about = _TEXTS["tables"][name]
     titles = tuple(title.strip() for title in about["columns"].split("|"))
     if len(rows) > ROWS_SHOWN:
@@ -56,17 +56,17 @@ def table(name: str, rows: Sequence[Sequence[str]], note: str = "") -> AuditTabl
 
 
 def percent(value: float | None) -> str:
-    """Return a fraction in percent, a dash where there is none."""
+    """Return the fraction *value* in percent, a dash for None."""
     return DASH if value is None or not np.isfinite(value) else f"{100 * value:.1f}"
 
 
 def interval(low: float, high: float) -> str:
-    """Return the interval of two fractions as text in percentage points."""
+    """Return "[low, high]" of two fractions in percentage points."""
     return f"[{points(low)}, {points(high)}]" if np.isfinite(low) and np.isfinite(high) else DASH
 
 
 def span(low: float | None, high: float | None) -> str:
-    """Return the range of two fractions as text in percent."""
+    """Return "low … high" of two fractions in percent."""
     return f"{percent(low)} … {percent(high)}"
 
 
@@ -78,12 +78,12 @@ def p_value(p: float | None) -> str:
 
 
 def decimals(value: float | None, digits: int = 2) -> str:
-    """Return a number with *digits* decimals, a dash where there is none."""
+    """Return *value* with *digits* decimals, a dash for None."""
     return DASH if value is None or not np.isfinite(value) else f"{value:.{digits}f}"
 
 
 def count_of(count: int | None, whole: int) -> str:
-    """Return the text "count/whole"."""
+    """Return "count/whole", a dash when *count* is None."""
     return DASH if count is None else f"{count}/{whole}"
 
 
@@ -98,7 +98,7 @@ def test_cells(test: Test) -> tuple[str, str, str]:
 
 
 def regret_cells(regret: Regret, whole: int) -> tuple[str, str, str]:
-    """Return the cells of a regret: reversals of *whole* systems, mean and maximum regret."""
+    """Return the table cells (reversals of *whole* systems, mean regret, maximum regret)."""
     return count_of(regret.reversals, whole), percent(regret.mean_regret), percent(regret.max_regret)
 
 

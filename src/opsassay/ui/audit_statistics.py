@@ -30,7 +30,7 @@ NONE = (np.nan, np.nan)
 
 
 def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
-    """Return the names of the first pairs that are shown."""
+    """Return the names of the pairs of methods that the figures show."""
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
@@ -182,7 +182,7 @@ def sensitivity_section(audit: AuditReport) -> Section:
 
 
 def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
-    """Return the cells of the pair when one and two systems are left out."""
+    """Return the table cells of *pair*: I2 and intervals when one system and when two are left out."""
 
     def cells(left_out: LeftOut | None) -> tuple[str, str]:
         """Return the range of I2, and in how many analyses the interval includes 0; dashes for None."""
@@ -225,7 +225,7 @@ def _protocol_tables(audit: AuditReport) -> list[AuditTable]:
 
 
 def _covariate_tables(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
-    """Return the table of nested models, and up to twelve sentences on what each covariate absorbs."""
+    """Return (tables of nested models, up to twelve sentences on the share that a covariate explains)."""
     fitted = [(pair_name(audit, p), p.nested) for p in audit.pairs if p.nested]
     rows = [
         (name, what, *test_cells(test))

@@ -22,15 +22,15 @@ class Figure:
     body: Markup
 
     def inline(self) -> Markup:
-        """Return the svg element for a page that carries the style sheet."""
+        """Return the figure as an svg element without styles, for a page that has the style sheet."""
         return self._make_element(Markup(""))
 
     def standalone(self, style: str) -> str:
-        """Return the text of an SVG file with *style* inside."""
+        """Return the text of an SVG file with the CSS *style* inside."""
         return str(self._make_element(Markup("<style>{}</style>").format(Markup(style)))) + "\n"  # noqa: S704 - our own file
 
     def _make_element(self, style: Markup) -> Markup:
-        """Return the figure as an svg element that begins with *style*."""
+        """Return the figure as an svg element that begins with the element *style*."""
         return Markup(
             '<svg xmlns="http://www.w3.org/2000/svg" class="figure" role="img" width="{w}" height="{h}" '
             'viewBox="0 0 {w} {h}"><title>{title}</title>{style}{body}</svg>'
@@ -51,12 +51,12 @@ def element(name: str, content: str | Markup = "", **attributes: object) -> Mark
 
 
 def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "start") -> Markup:
-    """Return an SVG text element whose baseline is at *y*."""
+    """Return an SVG text element with *words* at (x, baseline y)."""
     return element("text", plain(words, 200), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
 def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> Markup:
-    """Return an SVG text of at most *longest* characters, with the full text in a tooltip."""
+    """Return an SVG text of at most *longest* characters; a longer one is cut and has *words* as its tooltip."""
     whole = plain(words, 200)
     if len(whole) <= longest:
         return text(x, y, whole, class_)
@@ -65,22 +65,22 @@ def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return an SVG line."""
+    """Return an SVG line from (x1, y1) to (x2, y2) in pixels."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def rect(x: float, y: float, width: float, height: float, class_: str, fill_opacity: float | None = None) -> Markup:
-    """Return an SVG rectangle."""
+    """Return an SVG rectangle with its upper left corner at (x, y), in pixels."""
     return element("rect", x=x, y=y, width=max(width, 0.0), height=height, class_=class_, fill_opacity=fill_opacity)
 
 
 def path(points: str, class_: str) -> Markup:
-    """Return an SVG path."""
+    """Return an SVG path; *points* is its attribute ``d``."""
     return element("path", d=points, class_=class_)
 
 
 def join(parts: Iterable[Markup]) -> Markup:
-    """Return *parts* concatenated."""
+    """Return *parts* concatenated as one piece of markup."""
     return Markup("").join(parts)
 
 
@@ -94,12 +94,12 @@ class Axis:
     right: float
 
     def pixel_at(self, value: float) -> float:
-        """Return the pixel of *value*, clamped to the axis."""
+        """Return the pixel of *value*, limited to the ends of the axis."""
         share = (value - self.low) / (self.high - self.low)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
     def ticks(self, count: int = 4) -> list[float]:
-        """Return about *count* + 1 round values on the axis."""
+        """Return about *count* + 1 round values within the axis, ascending."""
         raw = (self.high - self.low) / count
         ten = 10.0 ** math.floor(math.log10(raw))
         step = next(s * ten for s in (1, 2, 2.5, 5, 10) if s * ten >= raw * 0.999)

@@ -136,7 +136,7 @@ def _effects_section(audit: AuditReport, figures: list[Figure]) -> Section:
 
 
 def _power_section(audit: AuditReport) -> Section:
-    """Return the section that says what so many systems can show."""
+    """Return the section on the effects that this number of systems can show."""
     m = audit.matched
     rows = [
         (

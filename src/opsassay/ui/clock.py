@@ -36,7 +36,7 @@ class Lane:
     limits: tuple[tuple[float, str], ...] = ()
 
     def bounded(self) -> Lane:
-        """Return the row of the clock cut to `MOST_BOXES` boxes; its text says how many were left out."""
+        """Return the row with at most `MOST_BOXES` boxes; its text says how many are left out."""
         over = len(self.boxes) - MOST_BOXES
         if over <= 0:
             return self
@@ -65,7 +65,7 @@ class Span:
         return round((self.last_ns - self.first_ns) / 1e9, 3)
 
     def x(self, time_ns: int) -> float:
-        """Return the position of *time_ns* on the axis in percent."""
+        """Return the position of *time_ns* on the axis, 0 to 100 percent."""
         return round(min(100.0, max(0.0, 100 * (time_ns - self.first_ns) / (self.last_ns - self.first_ns))), 3)
 
     def seconds_of(self, time_ns: int | None) -> float | None:
@@ -73,7 +73,7 @@ class Span:
         return None if time_ns is None else round((time_ns - self.first_ns) / 1e9, 1)
 
     def when(self, time_ns: int | None) -> str:
-        """Return *time_ns* as text relative to the start of the axis."""
+        """Return *time_ns* as seconds from the start of the axis, such as "3.2 s"; a dash for None."""
         return "–" if time_ns is None else f"{(time_ns - self.first_ns) / 1e9:.1f} s"
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
@@ -98,7 +98,7 @@ class RunClock:
     shades: tuple[Box, ...] = ()
 
     def as_item(self) -> dict[str, Any]:
-        """Return the clock as JSON-ready data, as pages draw it."""
+        """Return the timeline as JSON-ready data for the page script."""
         item = asdict(self)
         return {**item, "seconds": self.span.seconds, "ticks": self.span.ticks()}
 
@@ -106,7 +106,7 @@ class RunClock:
 def agent_clock(
     actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
 ) -> RunClock | None:
-    """Return the rows of the clock of an agent's *steps* and *actions*; None when no line has a time."""
+    """Return the timeline of an agent's *steps* and *actions*, at least *seconds* long; None without any time."""
     done = [(one, at) for one in actions if (at := _read_times(one, "started_ns", "ended_ns"))]
     said = [(one, at) for one in steps if (at := _read_times(one, "started_at", "ended_at"))]
     times = [at for _, at in (*done, *said)]
@@ -121,7 +121,7 @@ Timed = tuple[Mapping[str, Any], tuple[int, int]]
 
 
 def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) -> tuple[Lane, ...]:
-    """Return the rows of the clock of an agent's steps and actions, without empty ones."""
+    """Return the rows of a timeline for an agent's steps and actions, without empty ones."""
     lanes = (
         Lane("steps", "calls of a model; dashed ones failed", tuple(_step_box(one, at, span) for one, at in steps)),
         Lane("actions", "what the agent did; outlined ones only looked",
@@ -131,12 +131,12 @@ def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) ->
 
 
 def timed(lines: Iterable[Mapping[str, Any]], start: str, end: str) -> list[Timed]:
-    """Return those of *lines* whose fields *start* and *end* hold times, with these."""
+    """Return (line, (start, end) in ns) of each of *lines* that has times under the keys *start* and *end*."""
     return [(one, at) for one in lines if (at := _read_times(one, start, end))]
 
 
 def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int] | None:
-    """Return (start, end) in ns from the named keys, the end not before the start; None without a start."""
+    """Return (start, end) in ns under these keys of *line*, end at least start; None without a start."""
     began, ended = line.get(start), line.get(end)
     if not isinstance(began, int) or not 0 < began < 2**63:
         return None
@@ -144,7 +144,7 @@ def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int
 
 
 def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
-    """Return the box of a step on the clock."""
+    """Return the box of *step* at *interval* (ns) of a timeline."""
     calls = step.get("tool_logs")
     tools = (
         ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""
@@ -157,7 +157,7 @@ def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) ->
 
 
 def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
-    """Return the box of an action on the clock, of another kind when it changes the system."""
+    """Return the box of *action* at *interval* (ns) of a timeline; one that changes the system has its own kind."""
     given = action.get("arguments")
     arguments = (
         " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else str(given or "")
@@ -167,6 +167,6 @@ def _action_box(action: Mapping[str, Any], interval: tuple[int, int], span: Span
 
 
 def _make_box(interval: tuple[int, int], span: Span, kind: str, words: str) -> Box:
-    """Return a box from start to end (ns) on the clock, at least 0.4 wide; *kind* is its class, *words* its hint."""
+    """Return a box at *interval* (ns), at least 0.4 percent wide; *kind* is its CSS class, *words* its tooltip."""
     x = span.x(interval[0])
     return Box(x, max(span.x(interval[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

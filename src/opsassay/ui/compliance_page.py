@@ -29,12 +29,12 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run that counts; return a line for each run that could not be shown."""
+    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
     return write_run_pages(DOMAIN, shown_compliance, request, written_to)
 
 
 def shown_compliance(store: RunStore, graded: GradedRun, shelf: type[EvidenceCache] = EvidenceCache) -> ShownTask:
-    """Return the page data of a compliance run; its evidence is read with *shelf*. Raises OpsAssayError."""
+    """Return the page data of a compliance run, its evidence read by the cache type *shelf*; raises OpsAssayError."""
     task = graded_task(store.root, graded.run)
     try:
         files = collected(graded.folder, task)
@@ -56,7 +56,7 @@ def shown_compliance(store: RunStore, graded: GradedRun, shelf: type[EvidenceCac
 def _shown_collected(
     task: ComplianceTask, files: Mapping[str, bytes], facts: list[tuple[str, str]], shelf: EvidenceCache
 ) -> ShownTask:
-    """Return the page data of the evidence collected on each world and the policy's decision on it."""
+    """Return the page data of a run with a collector: evidence and decision for each cluster state (world)."""
     if problem_of_files(task, files) is not None:  # its reason is among the grades
         return ShownTask(task.goal, files=facts)
     worlds = collect_worlds(files, task, shelf)
@@ -75,7 +75,7 @@ def _shown_collected(
 
 
 def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
-    """Return the table of worlds: what each is, what the policies did with it, and which kept it out."""
+    """Return the table of cluster states (worlds): label, whether the policies let it in, and the rules that refuse."""
     return ResultTable(
         "Worlds",
         ("world", "number", "it is", "it was", "objects", "kept out by"),
@@ -86,7 +86,7 @@ def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admit
 def _world_rows(
     task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each world; the rule that rejected it is found by our own evaluator."""
+    """Yield (kind, number, label, admission, objects, refusing rules) for each cluster state."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
             failed = [one for one in judge_objects(policies, world.objects) if one.result == "fail"]

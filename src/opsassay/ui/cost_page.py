@@ -35,16 +35,17 @@ POINTS_DRAWN = 800
 
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run that counts; return a line for each run that could not be shown."""
+    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
     return write_run_pages(DOMAIN, _read_shown_task, request, written_to)
 
 
 def _read_shown_task(store: RunStore, graded: GradedRun) -> ShownTask:
+    """Return the page data of the graded run."""
     return shown_cost(store, graded.folder, graded.run)
 
 
 def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
-    """Return the page data of a cost *run* in *folder*, with the right answer; raises OpsAssayError."""
+    """Return the page data of the cost *run* in *folder*, with the right answer; raises OpsAssayError."""
     if run.item in TASKS:
         return ShownTask(live_task(run.item).scenario.alert, [_live_figure(folder, run)])
     task = kept_task(store.root, run.item_hash)
@@ -52,7 +53,7 @@ def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
 
 
 def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
-    """Return the figures and tables of a run on cost data; only the right answer when the run's cannot be read."""
+    """Return (figures, tables) of a run on cost data; without the run's answer when that is unreadable."""
     body = task.body
     if isinstance(body, Question):
         return [], _tables_of_rows(body, folder)
@@ -78,7 +79,7 @@ def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[Re
 
 
 def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
-    """Return the given rows, where they can be read, and the right ones."""
+    """Return the rows of the run's answer, if it can be read, and of the right one, as tables."""
     fields = tuple(one.name for one in question.template.fields)
     right = answer_of(question.template, question.key)["rows"]
     tables = [ResultTable("The right answer", fields, tuple(tuple(row[f] for f in fields) for row in right))]
@@ -90,12 +91,12 @@ def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
 
 
 def _format_minute(moment: datetime) -> str:
-    """Return the time to the minute."""
+    """Return *moment* as text to the minute."""
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> Figure:
-    """Draw the cost of one slice over time, with planted anomalies behind it and claimed ones below."""
+    """Draw the cost of *slice_* over time, with planted anomalies behind and the claimed ones below."""
     rows = [(time, cost) for time, name, cost in task.series.rows() if name == slice_]
     start, end = task.bounds
     across = Axis(start.timestamp(), end.timestamp(), LEFT, WIDTH - 10)
@@ -118,7 +119,7 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
 
 
 def _live_figure(folder: Path, run: Run) -> Figure:
-    """Draw the system's cost over the run, with its budget, the optimum and the time of the alert."""
+    """Draw the system's cost during the run, with budget, optimum and the time of the alert."""
     readings = read_lines(folder / COST, CostReading)
     phases = read_lines(folder / PHASES, Phase)
     times = [reading.time_ns / 1e9 for reading in readings] or [0.0, 1.0]
@@ -147,7 +148,7 @@ def _live_figure(folder: Path, run: Run) -> Figure:
 
 
 def _label_rows(positions: Sequence[float]) -> list[tuple[float, int]]:
-    """Return (position, row) for each label; a label that would overlap the one before goes to the next row."""
+    """Return (position, row) for each label; one that would overlap the label before it goes to the next row."""
     found: list[tuple[float, int]] = []
     for x in positions:
         close = bool(found) and x - found[-1][0] < LABEL
@@ -156,20 +157,20 @@ def _label_rows(positions: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def _draw_span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
-    """Return a bar from *start* to *end*."""
+    """Return a bar from *start* to *end* on the axis *across*, from pixel *top*, *height* pixels high."""
     left = across.pixel_at(start.timestamp())
     return rect(left, top, max(across.pixel_at(end.timestamp()) - left, 1.5), height, class_)
 
 
 def _draw_frame(up: Axis) -> list[Any]:
-    """Return the horizontal grid lines with their figures."""
+    """Return the horizontal grid lines of the vertical axis *up* with their values."""
     ticks = up.ticks(3)
     lines = [line(LEFT, up.pixel_at(value), WIDTH - 10, up.pixel_at(value), "grid") for value in ticks]
     return [*lines, *(text(LEFT - 6, up.pixel_at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
 
 
 def _draw_curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
-    """Draw a line through *points*; of too many, the highest of each group."""
+    """Return a line through *points*, (time, value); of too many, the highest of each group."""
     each = max(1, len(points) // POINTS_DRAWN)
     chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
     steps = " ".join(

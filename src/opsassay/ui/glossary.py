@@ -28,7 +28,7 @@ LABELS: dict[Label, str] = {
 
 
 def in_words(text: str) -> str:
-    """Return *text* with names of metrics, such as V_temporal, replaced by their titles."""
+    """Return *text* with each metric's name, such as V_temporal, replaced by its title."""
     return _PREDICATE.sub(lambda found: f"\u201c{word(found[0].lower()).title.lower()}\u201d", text)
 
 

@@ -43,7 +43,7 @@ class LabelEvidence:
 
 
 def span_evidence(pack: Datapack) -> list[LabelEvidence]:
-    """Return per span (service::name) its rate, mean, P99 and errors in both windows, most changed first."""
+    """Return per span name (service::name) rate, mean, p99 and errors in both windows, most changed first."""
     raw = pack.both("traces")
     failed = (pl.col("attr.status_code").fill_null("").str.to_lowercase() == "error") | (
         pl.col("attr.http.response.status_code") >= 500
@@ -70,7 +70,7 @@ def span_evidence(pack: Datapack) -> list[LabelEvidence]:
 def _span_row(
     row: dict[str, float | str | None], series: tuple[float | None, ...], seconds: dict[str, float]
 ) -> LabelEvidence:
-    """Return the evidence on a span: calls before and after, and how large the change is; *seconds* by period."""
+    """Return the evidence for a span name: texts for both windows and a change score; *seconds* are by period."""
 
     def words(period: str) -> str:
         """Return rate, mean, 99th percentile and failed share in *period*."""
@@ -88,7 +88,7 @@ def _span_row(
 
 
 def _mean_per_bin(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, ...]]:
-    """Return per span the mean duration in ms in each bin of `BIN_S` seconds, None without calls."""
+    """Return per span name the mean duration in ms in each bin of `BIN_S` seconds, None without calls."""
     start, end = pack.incident.normal.start_ns, pack.incident.abnormal.end_ns
     count = int((end - start) / 1e9 // BIN_S) + 1
     table = (
@@ -104,7 +104,7 @@ def _mean_per_bin(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float 
 
 
 def service_evidence(pack: Datapack, service: str) -> list[LabelEvidence]:
-    """Return the metrics of *service* that changed most, and how many errors it logged."""
+    """Return the eight metrics of *service* that changed most, and its number of error logs, before and after."""
     series = (
         pack.both("metrics")
         .filter((pl.col("service_name") == service) & pl.col("value").is_finite())
@@ -147,7 +147,7 @@ class LabelAudit:
 
 
 def labels_app(audit: LabelAudit) -> Starlette:
-    """Return the web application to judge the labels of *audit*, which saves the verdicts; serve it with `web.loopback`."""
+    """Return the web application for judging the labels of *audit*; it saves the verdicts and is served on loopback."""
     token = secrets.token_urlsafe(16)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -172,7 +172,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
 
 
 async def _save_verdict(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
-    """Save the form as a verdict and go to the next case; 403 for a form of an older page."""
+    """Save the form of case *id_* as a verdict and redirect to the next case; 403 for a form of an older page."""
     try:
         body = (await request.body()).decode("utf-8", "replace")
         form = parse_qs(body, keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -186,7 +186,7 @@ async def _save_verdict(audit: LabelAudit, id_: str, request: Request, token: st
 
 
 def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -> CaseVerdict:
-    """Return the verdict that the fields of *form* express; fields that the case does not have are ignored."""
+    """Return the verdict in the fields of *form* on case *id_*; fields that the case does not have are ignored."""
     annotation = audit.case(id_).annotation
     assert annotation is not None
     graph = annotation.graph
@@ -204,7 +204,7 @@ def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -
 
 
 def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
-    """Return what the page of a case shows: faults, nodes and edges with evidence, and what was said."""
+    """Return the page data of case *id_*: faults, nodes and edges with evidence, and the verdict so far."""
     case = audit.case(id_)
     assert case.annotation is not None
     assert case.truth is not None
@@ -244,7 +244,7 @@ def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
 def _evidence_rows(
     case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]
 ) -> list[dict[str, Any]]:
-    """Return the evidence rows of *component*: for an operation its entry in *spans*, else the metrics of *service*."""
+    """Return the evidence on *component*: for an operation its entry in *spans*, else the metrics of *service*."""
     if component.startswith("span|"):
         row = spans.get(component)
         return [_evidence_row(row)] if row else []
@@ -252,7 +252,7 @@ def _evidence_rows(
 
 
 def _evidence_row(row: LabelEvidence) -> dict[str, Any]:
-    """Return what the page shows of a piece of evidence, with its series as a line."""
+    """Return *row* as page data, its time series as the points of a line."""
     return {
         "name": plain(row.component.removeprefix("span|")),
         "what": plain(row.what),

@@ -29,7 +29,7 @@ def boards_page(boards: Sequence[Leaderboard]) -> str:
 
 
 def board_view(board: Leaderboard) -> dict[str, Any]:
-    """Return the template data of *board*."""
+    """Return *board* as template data."""
     systems = sorted({system for row in board.rows for system in row.systems})
     systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
     metrics = [m for m in board.metrics if any(m.name in row.metrics for row in board.rows)]
@@ -49,7 +49,7 @@ def board_view(board: Leaderboard) -> dict[str, Any]:
 
 
 def board_answer(board: Leaderboard) -> str:
-    """Return the leaderboard's headline: the first-ranked solver, or that nobody is ranked."""
+    """Return the headline of *board*: which solvers rank first, or that none is ranked."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
         return f"Nobody is ranked on {plural(board.tasks, 'task')}{_why_nobody_ranked(board)}"
@@ -59,7 +59,7 @@ def board_answer(board: Leaderboard) -> str:
 
 
 def _why_nobody_ranked(board: Leaderboard) -> str:
-    """Return the end of the sentence that nobody is ranked: who came nearest, and what it lacks."""
+    """Return the end of a sentence: the best unranked solver and what it lacks."""
     graded = [row for row in board.rows if row.success is not None]
     near = next((row for row in graded if not row.entry.baseline and not row.entry.name.startswith(ORACLE)), None)
     if near is None or near.success is None:
@@ -71,7 +71,7 @@ def _why_nobody_ranked(board: Leaderboard) -> str:
 def _row_view(
     row: LeaderboardRow, tasks: int, metrics: Sequence[str], systems: Sequence[str], costs: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what is shown of a row, figures in the order of *metrics*, *systems* and *costs*."""
+    """Return *row* as template data, its figures in the order of *metrics*, *systems* and *costs*."""
     return {
         "rank": rank_text(row),
         "solver": plain(row.entry.name, 120),
@@ -93,14 +93,14 @@ def _row_view(
 
 
 def _figure_text(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None:
-    """Return the template data of *figure*, with its number of tasks when below *tasks*; None without one."""
+    """Return *figure* as template data, noting its number of tasks if below *tasks*; None without one."""
     if figure is None:
         return None
     return {"text": figure.text, "tasks": figure.n, "fewer": f"of {figure.n}" if figure.n < tasks else ""}
 
 
 def bar_of_share(figure: MeanFigure | None) -> dict[str, Any] | None:
-    """Return the positions, 0 to 100, of a share and its interval; None without a share."""
+    """Return {"low", "value", "high"} of a share and its interval, in percent; None without a share."""
     if figure is None:
         return None
     low, high = (
@@ -111,7 +111,7 @@ def bar_of_share(figure: MeanFigure | None) -> dict[str, Any] | None:
 
 
 def band_of(references: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
-    """Return the interval of the best of *references*, rows with a ``bar``, and what it has under *name*; None of none."""
+    """Return the interval of the best of *references* (rows with a ``bar``) and its field *name*; None without one."""
     best = max((one for one in references if one["bar"]), key=lambda one: float(one["bar"]["value"]), default=None)
     if best is None:
         return None

@@ -60,7 +60,7 @@ class LoopbackOnly:
         await self._app(scope, _limit_body(receive, self._largest_body), send)
 
     def _refuse_foreign(self, request: Request) -> Response | None:
-        """Return a refusal for other host names and for forms of other sites' pages, None when it may pass."""
+        """Return an error for another host name or a form of another site, None for a permitted request."""
         host = request.headers.get("host", "")
         if _without_port(host) not in HOSTS:
             return PlainTextResponse(
@@ -72,7 +72,7 @@ class LoopbackOnly:
         return None
 
     def _check_key(self, request: Request) -> Response | None:
-        """Return the response to a request with the key in its address or with none; None when its cookie has the key."""
+        """Return a redirect that sets the cookie for a key in the URL, 403 without a key; None with the cookie."""
         name = _cookie_name(request)
         if self._is_key(request.query_params.get(KEY)):
             others = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != KEY])
@@ -104,10 +104,10 @@ class SafeHeaders:
 def serve_on_loopback(
     app: ASGIApp, port: int, announce: Callable[[str], None], ending: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve *app* on 127.0.0.1 behind a new key until SIGINT or SIGTERM; *announce* is called with the address.
+    """Serve *app* on 127.0.0.1 with a new access key until SIGINT or SIGTERM; *announce* is called with the URL.
 
-    *ending* is called when the signal comes: an answer without an end has to end itself, or the server waits for it.
-    *port* 0 is any free one. Raises UserError when the port cannot be used.
+    *ending* is called at the signal and must end responses that stream without end. *port* 0 is any free one. Raises
+    UserError when the port cannot be used.
     """
     import uvicorn
 
@@ -158,7 +158,7 @@ def _cookie_name(request: Request) -> str:
 
 
 def _limit_body(receive: Receive, most: int) -> Receive:
-    """Return *receive* with a limit of *most* bytes: beyond it HTTPException 413 is raised."""
+    """Return *receive* limited to *most* bytes in all, beyond which it raises HTTPException 413."""
     seen = 0
 
     async def receiving() -> Message:

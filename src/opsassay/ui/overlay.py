@@ -59,7 +59,7 @@ class Overlay(Noun):
 
 
 def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay:
-    """Return the true cascade by service: roots, affected services with states and onset, alarms, edges."""
+    """Return the true cascade by service: roots, affected services with states and onset, alerting ones, edges."""
     graph = annotation.graph if annotation else CausalGraph()
     roots = {service for group in root_groups(truth, annotation) for service in group}
     alarms = graph.alarm_services()
@@ -91,7 +91,7 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
 def answer_overlay(
     diagnosis: Diagnosis | None, truth: Truth | None, annotation: Annotation | None, services: Sequence[str] = ()
 ) -> Overlay:
-    """Return an answer compared with the truth: which roots and edges agree, are missing or are wrong.
+    """Return the roots and edges of *diagnosis*, each marked as agreeing with the truth, missing or wrong.
 
     A claimed name is read as the one of *services* or of the truth that it equals after normalisation, as in grading.
     Roots are judged when the truth is known, edges only in a case labelled *attributed*. Either end of a faulted link
@@ -120,7 +120,7 @@ def answer_overlay(
 
 
 def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[frozenset[str]]:
-    """Return the true root services as groups; naming any service of a group counts as naming that root."""
+    """Return the true roots as groups of services; naming any service of a group counts as naming that root."""
     groups: list[frozenset[str]] = []
     network = [f for f in truth.faults if _is_network(f)] if truth else []
     whole = [services for fault, services, _ in truth.affected() if fault.host] if truth else []
@@ -140,7 +140,7 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
 
 
 def _read_claims(diagnosis: Diagnosis | None, canonical: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return the root services and edges that the diagnosis claims, under the names of the true graph."""
+    """Return (root services, edges) that *diagnosis* claims; *canonical* maps normalised to true names."""
     if diagnosis is None:
         return set(), set()
 
@@ -155,7 +155,7 @@ def _read_claims(diagnosis: Diagnosis | None, canonical: Mapping[str, str]) -> t
 
 
 def _mark_claims(claims: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
-    """Return a mark for each claim and each missing item; all are only "claimed" when not *judged*."""
+    """Return a mark for each of *claims* (in *right* or wrong) and of *missing*; "claimed" for all unless *judged*."""
     if not judged:
         return dict.fromkeys(claims, OverlayMark.CLAIMED)
     claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in claims}
@@ -163,7 +163,7 @@ def _mark_claims(claims: Iterable[T], right: set[T], missing: set[T], *, judged:
 
 
 def _is_network(fault: Fault) -> bool:
-    """Whether the fault is one of the network."""
+    """Whether *fault* is a network fault."""
     try:
         return fault.kind in NETWORK_KINDS
     except NotFoundError:  # an imported case may carry a fault type that the catalogue does not have
@@ -171,7 +171,7 @@ def _is_network(fault: Fault) -> bool:
 
 
 def _rules_of_edge(graph: CausalGraph, source: str, target: str) -> tuple[str, ...]:
-    """Return the sorted rules of all edges of the cascade between the two services."""
+    """Return the rules of all edges of *graph* from service *source* to service *target*, sorted."""
     found = {
         e.rule
         for e in graph.edges

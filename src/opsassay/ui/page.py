@@ -47,11 +47,11 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
 def render(
     template: str, title: str, scripts: Sequence[str] = (), *, later: Sequence[str] = (), policy: str = "", **values: Any
 ) -> str:  # fmt: skip
-    """Return the HTML text of *template*, which extends page.html.
+    """Return the HTML text of the Jinja *template*, which extends page.html.
 
-    *scripts* and *later* are names in SCRIPTS, whose files are inlined: after the main part, and at the very end. The
-    page allows exactly these and no request at all, unless there is another *policy*; *values* are the template's own, a
-    `Markup` among them has been made safe.
+    *scripts* and *later* are names in SCRIPTS, whose files are inlined after the main part and at the very end. The
+    content security policy allows these alone and no request, unless *policy* is another one. *values* are for the
+    template; a `Markup` among them is not escaped.
     """
     return (
         _make_environment()
@@ -70,7 +70,7 @@ def render(
 def respond(
     template: str, title: str, scripts: Sequence[str] = (), *, status: int = 200, connects: bool = False, **values: Any
 ) -> HTMLResponse:  # fmt: skip
-    """Return the page as a server answers it: its forms go to that server, and its scripts too if it *connects*."""
+    """Return the page as a response; forms may go to this server, and with *connects* requests of its scripts too."""
     from starlette.responses import HTMLResponse
 
     policy = content_security_policy(scripts, served=True, connects=connects)
@@ -79,10 +79,9 @@ def respond(
 
 
 def content_security_policy(scripts: Sequence[str], *, served: bool = False, connects: bool = False) -> str:
-    """Return a policy that allows exactly the inlined files of *scripts*, the styles and no request at all.
+    """Return a policy that allows exactly the inlined files of *scripts*, the styles and data-URL images.
 
-    Images stand in the page itself. The forms of a page that is *served* may be sent to its server, and its scripts may
-    ask that server if it *connects*.
+    A *served* page may send forms to its server; with *connects* its scripts may send requests there.
     """
     allowed_scripts, allowed_styles = (
         " ".join(map(_hash_of_source, names)) for names in (_list_files(scripts), STYLES)
@@ -103,7 +102,7 @@ def inert_json(value: Any) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """Return the text of a file of the package that is inlined into pages."""
+    """Return the text of the package's file *name*, checked to be safe inside a script or style element."""
     text = files("opsassay.ui").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
     if "</script" in text.lower() or "</style" in text.lower():
         raise OpsAssayError(f"The inlined file {name} would end its own element; remove the closing tag from it.")
@@ -130,12 +129,12 @@ def write_whole(out: Path, text: str) -> Path:
 
 
 def _format_cell(value: Any) -> str:
-    """Return a table cell as plain text, safe to show whatever an agent wrote."""
+    """Return *value* as plain text that is safe in a table cell."""
     return "–" if value is None else plain(value, 600)
 
 
 def _list_files(names: Sequence[str]) -> list[str]:
-    """Return the files of the scripts *names*, in order."""
+    """Return the files of the scripts *names* (keys of SCRIPTS), in order."""
     return [file for name in names for file in SCRIPTS[name]]
 
 
@@ -147,7 +146,7 @@ def _mark_address() -> str:
 
 @cache
 def _make_environment() -> Environment:
-    """Return the Jinja environment: escaped, strict about undefined names."""
+    """Return the Jinja environment: it escapes values and raises for undefined names."""
     environment = Environment(
         loader=PackageLoader("opsassay.ui"),
         autoescape=True,
@@ -164,11 +163,11 @@ def _make_environment() -> Environment:
 
 
 def _inline_assets(names: Sequence[str]) -> list[Markup]:
-    """Return the files' contents, to stand in the page."""
+    """Return the contents of the package's files *names*."""
     return [Markup(asset(name)) for name in names]  # noqa: S704 - our own files, allowed by hash
 
 
 @cache
 def _hash_of_source(name: str) -> str:
-    """Return the file's hash as a Content-Security-Policy names it."""
+    """Return the hash of the package's file *name* as a content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()}'"

@@ -54,10 +54,7 @@ def build_case(
     *,
     reproduce: Sequence[str] = (),
 ) -> CaseReport:
-    """Return the report of one incident: call graph and golden signals come from the spans of the datapack.
-
-    Raises DatapackError (from the datapack) when its traces cannot be read.
-    """
+    """Return the report of an incident: graph and signals from its spans, and *answers*; raises DatapackError."""
     incident = datapack.incident
     services = datapack.services()
     spans = linked_spans(datapack.both("traces"), services)

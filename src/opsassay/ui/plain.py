@@ -12,10 +12,10 @@ LONGEST_TEXT = 4_000
 
 
 def plain(value: Any, longest: int = LONGEST_TEXT) -> str:
-    """Return *value* as text that shows what it is: no hidden characters, at most *longest* of them.
+    """Return *value* as visible text of at most *longest* characters.
 
-    Control and direction-changing characters are spelled out, so that a name cannot reorder or hide what stands
-    beside it. Numbers keep all their digits: JavaScript would round a nanosecond time.
+    Control and direction-changing characters are spelled out, so that a name cannot reorder or hide other text. Numbers
+    keep all their digits: JavaScript would round a nanosecond time.
     """
     text = value if isinstance(value, str) else _number_or_json(value)
     over = len(text) - longest
@@ -46,7 +46,7 @@ def _make_visible(character: str) -> str:
 
 
 def _number_or_json(value: Any) -> str:
-    """Return numbers, booleans and None as JSON writes them, objects and lists as JSON."""
+    """Return *value* as JSON, a string unchanged."""
     if value is None:
         return "null"
     if isinstance(value, bool | int):

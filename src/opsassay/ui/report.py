@@ -38,9 +38,9 @@ def case_reports(
     store: RunStore, cases: Sequence[Case], profile: str = "default", reproduce: Sequence[str] = (),
     on_error: OnError | None = None,
 ) -> list[CaseReport]:  # fmt: skip
-    """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*.
+    """Return a report for each of *cases* that has runs in *store*, in order, with verdicts under *profile*.
 
-    *on_error* is called with runs that cannot be read, and the rest goes on; without it the first one is raised.
+    *on_error* is called with each run folder that cannot be read; without it the first error is raised.
     """
     answers: dict[str, list[AnswerPayload]] = {}
     for run_dir in store.runs():
@@ -59,7 +59,7 @@ def case_reports(
 
 
 def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
-    """Return the run in *run_dir* with its diagnosis and verdict, None when it has no result."""
+    """Return the run in *run_dir* with diagnosis and verdict; None while it runs or when it was aborted."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
         return None

@@ -68,9 +68,10 @@ REPORTS = Registry(
 
 
 def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write the pages of every domain in the store of *request*; return a line for each run that could not be shown.
+    """Write the pages of every domain in the store of *request*; return a line for each run without a page.
 
-    Raises UserError where there is nothing to show, NotFoundError for a domain whose package is not installed.
+    *written_to* is called with each file. Raises UserError where there is nothing to show, NotFoundError for a domain
+    whose package is not installed.
     """
     names = request.store.domains() or set(REPORTS.builtin_names()[:1])
     problems: list[str] = []
@@ -83,7 +84,7 @@ def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> lis
 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``report.html`` with every incident and all answers to it; raises UserError when there are none."""
+    """Write ``report.html`` with every incident and all its answers; raises UserError without any."""
     from opsassay.evals.diagnosis.score import JUDGED, cases_of
     from opsassay.evals.runner.store import read_run
     from opsassay.scoring.profiles import profile_named
@@ -116,7 +117,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``SCENARIO-CELL.html`` for each trial that counts, and report its path to *written_to*."""
+    """Write ``SCENARIO-CELL.html`` for each counted remediation run; *written_to* is called with each path."""
     from opsassay.evals.remediation.score import grade_trial, recorded_trials
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.store import read_run
@@ -134,7 +135,7 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
 
 
 def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) -> str:
-    """Return the HTML page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
+    """Return the HTML page of the remediation run in *run_dir* of the store at *root*; raises OpsAssayError."""
     from opsassay.evals.remediation.score import read_recording, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.ui.run_view import has_passed, render_run_page, trial_view
@@ -145,7 +146,7 @@ def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) 
 
 
 def _writer_of_tables(name: str) -> PageWriter:
-    """Return a function that writes ``NAME.html``: the domain's tables and every run with its metrics."""
+    """Return a function that writes ``NAME.html`` with the tables of domain *name* and a row per run."""
 
     def write(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
         """Write the page of the domain's results and runs; return problems in words."""
@@ -170,7 +171,7 @@ def _writer_of_tables(name: str) -> PageWriter:
 
 
 def _format_metric(row: ResultRow, name: str) -> str:
-    """Return the metric's value in words, or its status and reason; "" without it."""
+    """Return the value of metric *name* in words, or its status and reason; "" if *row* lacks it."""
     metric = row.metrics.get(name)
     if metric is None:
         return ""
@@ -182,7 +183,7 @@ def _format_metric(row: ResultRow, name: str) -> str:
 
 
 def index_view(root: Path, pages: Mapping[Path, str]) -> View:
-    """Return the data of the index page: the rows of the live view, latest first, linked to *pages*."""
+    """Return the page data of the index: a row per run of the store *root*, latest first, linked to *pages*."""
     shown = Shown(Watcher([root]).catalogue, StoredVerdicts(), live=False)
     to = {folder.resolve(): page for folder, page in pages.items()}
     rows = [run_row(shown, one) | {"page": to.get(one.folder.resolve())} for one in shown.catalogue.newest]
@@ -211,7 +212,7 @@ Show = Callable[[RunStore, GradedRun], ShownTask]
 def write_run_pages(
     domain: str, make_page: Show, request: PageRequest, written_to: Callable[[Path], None]
 ) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run of *domain* that counts; return a line for each that could not be shown."""
+    """Write ``TASK-CELL.html``, made by *make_page*, for each counted run; return a line for each run without one."""
     graded = domain_named(domain).grade({request.store.root: None}, request.settings)
     problems = problem_lines([graded])
     for one in graded.counted:
@@ -226,7 +227,7 @@ def write_run_pages(
 
 
 def answer_page(graded: GradedRun, task: ShownTask) -> str:
-    """Return the HTML page of a graded run and its *task*."""
+    """Return the HTML page of a graded run: grades, and the figures, tables and files of *task*."""
     metrics = graded.verdict.metrics
     passed = metrics.get("passed")
     why = f"not passed: {passed.reason if passed else 'ungraded'}"

@@ -43,7 +43,7 @@ def trial_view(
     run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = (),
     culprit: Attribution | None = None,
 ) -> TrialView:  # fmt: skip
-    """Return the page data of a trial; *culprit* is the step that blame analysis names, if any."""
+    """Return the page data of a remediation run; *culprit* is the step that blame analysis names, if any."""
     evidence = evidence_of(recording, scenario)
     span = span_of(evidence)
     certificate = verdict.judgement("certificate")
@@ -70,12 +70,12 @@ def trial_view(
 
 
 def has_passed(verdict: TrajectoryVerdict) -> bool:
-    """Return whether all committed predicates hold."""
+    """Return whether all predicates that the scenario requires hold."""
     return verdict.judgement("certificate").passed
 
 
 def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
-    """Return what V_outcome, which sees only replicas and critical parts, did not show in a hidden failure."""
+    """Return what is still wrong at the end of a run although V_outcome holds."""
     amiss = []
     depth = verdict.judgement("v_depth")
     if depth.failed:
@@ -93,7 +93,7 @@ def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) 
 
 
 def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of the facts on the trial's page."""
+    """Return (name, text) of the facts on a remediation run's page."""
     committed = scenario.verification
     every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
@@ -113,7 +113,7 @@ def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tup
 
 
 def _diagnosis_facts(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
-    """Return (name, value) facts on the operator's diagnosis, empty when it was not asked for one."""
+    """Return (name, text) on the operator's diagnosis, () when none was asked for."""
     right, after = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
     if right is None or after is None:
         return ()
@@ -122,7 +122,7 @@ def _diagnosis_facts(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
 
 
 def _format_judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, str, str]:
-    """Return title, name, status, reason and where it was decided."""
+    """Return (title, name, status, reason, time on *span* at which it was decided)."""
     reason = plain(judgement.reason, MOST_WORDS)
     if judgement.subtracted:
         reason += f" (stood before the fault and was subtracted: {plain(', '.join(judgement.subtracted), 200)})"
@@ -131,5 +131,5 @@ def _format_judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, 
 
 
 def render_run_page(view: TrialView) -> str:
-    """Return the trial page as HTML; the same view gives the same bytes."""
+    """Return the page of a remediation run as HTML; the same *view* gives the same bytes."""
     return render("run.html", view.title, ("clock",), view=view)

@@ -150,13 +150,13 @@ def golden_signals(spans: pl.DataFrame, normal: Window, abnormal: Window) -> Sig
 
 
 def bucket_seconds(total_s: float) -> int:
-    """Return the width of a bucket in whole seconds for a recording of *total_s* seconds."""
+    """Return the bucket width in whole seconds for charts of *total_s* seconds."""
     bucket = min(max(math.ceil(total_s / BUCKETS_AIMED_AT), SMALLEST_BUCKET_S), LARGEST_BUCKET_S)
     return max(bucket, math.ceil(total_s / BUCKETS_AT_MOST))
 
 
 def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
-    """Return the whole buckets of *width_s* seconds in the window: number, period, start in ns."""
+    """Return number, period and start (ns) of each bucket of *width_s* seconds that fits *window* whole."""
     count = max(0, (window.end_ns - window.start_ns) // (width_s * NS_PER_S))
     return pl.select(bucket=pl.int_range(count, dtype=pl.Int64)).select(
         "bucket",
@@ -166,13 +166,13 @@ def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
 
 
 def _as_nanoseconds(column: str, schema: pl.Schema) -> pl.Expr:
-    """Return the column as ns since 1970."""
+    """Return *column* as an expression in ns since the epoch."""
     time = pl.col(column)
     return time.dt.timestamp("ns") if isinstance(schema[column], pl.Datetime) else time.cast(pl.Int64)
 
 
 def _has_failed(schema: pl.Schema) -> pl.Expr:
-    """Return the expression: the span has an error status, or an HTTP status from 500 on."""
+    """Return the expression that a span has an error status, or an HTTP status from 500 on."""
     failed = pl.lit(value=False)
     if "attr.status_code" in schema:
         failed = failed | (pl.col("attr.status_code").str.to_uppercase().str.ends_with("ERROR"))

@@ -20,7 +20,7 @@ _STATEMENT = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 
 
 def sql_text(sql: str) -> str:
-    """Return *sql* with a line for each clause; texts, names in quotes and comments stay as they are."""
+    """Return *sql* with each clause on a line of its own; literals, quoted names and comments are unchanged."""
     inside: list[bool] = []
     """Whether each bracket that is open holds a query."""
 
@@ -44,7 +44,7 @@ def sql_text(sql: str) -> str:
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
-    """Return (name, text) of *arguments* with SQL laid out, None where there is no SQL among them."""
+    """Return (name, text) of *arguments*, SQL formatted by `sql_text`; None without SQL among them."""
     if not any(isinstance(value, str) and _STATEMENT.match(value) for value in arguments.values()):
         return None
     return [

@@ -19,7 +19,7 @@ View = dict[str, Any]
 
 
 def step_row(step: Mapping[str, Any], span: Span | None) -> View:
-    """Return *step*, a line of a trace, as a row; times are relative to the axis *span*."""
+    """Return *step*, a line of a trace, as a table row; times are relative to the axis *span*."""
     calls = [call for call in _as_list(step.get("tool_logs")) if isinstance(call, Mapping)]
     number, began = step.get("step_id"), step.get("started_at")
     began = began if isinstance(began, int) else None
@@ -36,7 +36,7 @@ def step_row(step: Mapping[str, Any], span: Span | None) -> View:
 
 
 def culprit_view(culprit: Attribution | None) -> View | None:
-    """Return the blamed agent and step as page data, None without one."""
+    """Return the blamed step, its agent and the reason as page data; None without a step."""
     if culprit is None or culprit.step_id is None:
         return None
     agent, reason = plain(culprit.agent_name or "nobody known", 80), in_words(plain(culprit.reason, MOST_WORDS))
@@ -44,7 +44,7 @@ def culprit_view(culprit: Attribution | None) -> View | None:
 
 
 def _format_tool_call(call: Mapping[str, Any]) -> str:
-    """Return the call on one line, with its status unless "ok"."""
+    """Return *call* on one line, with its status unless that is "ok"."""
     given, status = call.get("arguments"), call.get("status", "ok")
     arguments = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, Mapping) else ""
     return plain(f"{call.get('tool')} {arguments}".strip(), 200) + ("" if status == "ok" else f" ({plain(status, 40)})")
@@ -62,7 +62,7 @@ LARGEST_TRACE = 16 * 2**20
 def culprit_of(run_dir: Path) -> Attribution | None:
     """Return the agent and step to blame for the failure of the run in *run_dir*, None when it is unknown.
 
-    It is the step whose action broke availability, where a timeline tells, else what the combined rules say.
+    It is the step whose action broke availability if a timeline shows that, else the one of the technique "combined".
     """
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.analysis.blame.operations import join, read_run

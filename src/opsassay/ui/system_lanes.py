@@ -37,7 +37,7 @@ class Dip:
 
 
 def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
-    """Return the time axis of a trial, from its first reading to its end; at least *seconds* long."""
+    """Return the time axis of a remediation run, first reading to end, at least *seconds* long."""
     first = min((int(s.started[0]) for s in evidence.series.values() if len(s)), default=0)
     return Span(first, max(evidence.ended, first + int(seconds * 1e9), first + 1))
 
@@ -45,7 +45,7 @@ def span_of(evidence: RunEvidence, seconds: float = 0) -> Span:
 def trial_clock(
     evidence: RunEvidence, scenario: Scenario, verdict: TrajectoryVerdict, span: Span, steps: Sequence[TraceStep] = ()
 ) -> RunClock:
-    """Return the clock of a trial: its rows, its phases and the times that decided the verdict."""
+    """Return the timeline of a remediation run: rows, phases and the times that decided the verdict."""
     return RunClock(
         span,
         _make_lanes(evidence, scenario, span, steps),
@@ -64,7 +64,7 @@ def trial_clock(
 
 
 def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
-    """Return for each change what fell before the next change, compared with the last reading before it."""
+    """Return for each action that changed the system which readings fell before the next one, and how far."""
     changes = sorted((a for a in evidence.recording.actions if a.mutating), key=lambda a: a.started_ns)
     ends = [a.started_ns for a in changes][1:] + [span.last_ns + 1] * bool(changes)
     found = []
@@ -78,7 +78,7 @@ def dips_of(evidence: RunEvidence, span: Span) -> tuple[Dip, ...]:
 
 
 def _describe_fall(series: Series, words: str, start: int, end: int) -> str:
-    """Return how far and how soon *series* fell between *start* and *end*, ns; '' when it did not."""
+    """Return how far and how soon after *start* *series* (called *words*) fell until *end*, ns; '' if not."""
     known = series.select(~np.isnan(series.values))
     before = known.values[known.ended <= start]
     after = known.select((known.started >= start) & (known.started < end))
@@ -90,7 +90,7 @@ def _describe_fall(series: Series, words: str, start: int, end: int) -> str:
 
 
 def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequence[TraceStep]) -> tuple[Lane, ...]:
-    """Return the rows of a trial's clock: the agent's actions, then four from controller to user (Figure 1)."""
+    """Return the timeline's rows: the agent's actions, then readings from controller to user (Figure 1)."""
     committed = scenario.verification
     floor = TRACK * (1 - committed.floor_availability)
     rows = [
@@ -111,7 +111,7 @@ def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Se
 
 
 def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
-    """Return one box for each run of equal readings; its height is the share that is missing."""
+    """Return a box per sequence of equal readings of *depth*; its height is the missing share."""
     boxes: list[Box] = []
     begun = 0
     for row in range(1, len(series) + 1):
@@ -137,14 +137,14 @@ def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
 
 
 def _are_alike(series: Series, first: int, second: int) -> bool:
-    """Whether readings number *first* and *second* have the same value and failing names."""
+    """Whether the readings with indices *first* and *second* have the same value and failing names."""
     a, b = series.values[first], series.values[second]
     equal = bool(a == b) or bool(np.isnan(a) and np.isnan(b))
     return equal and bool((series.failing[first] == series.failing[second]).all())
 
 
 def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
-    """Yield a box per probe of the verifier, from its start to its answer."""
+    """Yield a box per probe of the verifier, from its start to its response."""
     probes = evidence.probes
     for row in range(len(probes)):
         start, end = int(probes.started[row]), int(probes.ended[row])
@@ -157,7 +157,7 @@ def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
 
 
 def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
-    """Yield a box per interval with requests, as high as the share that failed."""
+    """Yield a box per interval with user requests; its height is the share that failed."""
     counts = evidence.counts
     done, failed = counts.done.sum(axis=1), counts.failed.sum(axis=1)
     for row in range(len(done)):
@@ -172,7 +172,7 @@ def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
 
 
 def _phase_shades(phases: Sequence[Phase], evidence: RunEvidence, span: Span) -> tuple[Box, ...]:
-    """Return the shaded phases: fault alone, agent at work, final state."""
+    """Return boxes that shade the phases: fault alone, agent at work, final state."""
     times = {phase.phase: phase.time_ns for phase in phases}
     spans = [("broken", times.get("triggered"), times.get("agent_started")),
              ("agent", times.get("agent_started"), times.get("agent_ended")),

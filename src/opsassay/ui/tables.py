@@ -22,7 +22,7 @@ ROWS_SHOWN, RANKS_SHOWN = 20, 12
 
 
 def solver_name(answer: AnswerPayload) -> str:
-    """Return the display name of an answer: its solver, with the arm and attempt when they are not the default."""
+    """Return the display name of an answer: its solver, with arm and seed unless they are the default."""
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
     seed = f" · seed {run.seed}" if run.seed else ""
@@ -30,16 +30,16 @@ def solver_name(answer: AnswerPayload) -> str:
 
 
 def is_baseline(answer: AnswerPayload) -> bool:
-    """Return whether the answer is from a baseline that shows results without skill."""
+    """Return whether the answer's solver is a baseline, which shows the result without skill."""
     solver = answer.run.solver
     return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
 
 
 def solvers_right(answers: Sequence[AnswerPayload]) -> str:
-    """Return how many of the graded answers are right, as text: exactly, or by service when kinds were not asked for.
+    """Return "N of M": how many graded answers are right; a dash when none is graded.
 
-    One that gave no answer is not right. Baselines stand apart, and so do runs that are not ranked; a dash where nothing
-    was graded.
+    An answer is right if it names the roots, with fault kinds where these were asked for. Baselines and unranked runs
+    are only counted after it.
     """
     judged = [(a, right) for a in answers if a.verdict and (right := success(a.verdict.metrics)) is not None]
     counted = [right for a, right in judged if not is_baseline(a) and not why_not_ranked(a.run)]
@@ -55,7 +55,7 @@ def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
 
 
 def _sort_key(answer: AnswerPayload) -> tuple[Any, ...]:
-    """Return the order of answers: ranked first, then by metrics, baselines after others."""
+    """Return a sort key: ranked answers first, then by metrics; baselines after others."""
     metrics = answer.verdict.metrics if answer.verdict else {}
     values = [_scored_value(metrics.get(name)) for name in SORTED_BY]
     unranked = bool(why_not_ranked(answer.run))
@@ -63,7 +63,7 @@ def _sort_key(answer: AnswerPayload) -> tuple[Any, ...]:
 
 
 def grades_view(answers: Sequence[AnswerPayload]) -> View:
-    """Return columns, rows and footnotes of the table solvers x metrics, in the order of *answers*."""
+    """Return columns, rows and footnotes of the table solvers x metrics, rows in the order of *answers*."""
     present = {name for a in answers if a.verdict for name in a.verdict.metrics}
     columns = [m for m in METRICS if m in present] + sorted(present - METRICS.keys())
     notes: dict[str, int] = {}
@@ -90,7 +90,7 @@ def _scored_value(metric: Metric | None) -> float | None:
 
 
 def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, int]) -> View:
-    """Return an answer's row; *notes* numbers the reasons, new ones are added."""
+    """Return the table row of *answer*; *notes* maps reasons to footnote numbers and gets new ones."""
     metrics = answer.verdict.metrics if answer.verdict else {}
     return {
         "solver": solver_name(answer),
@@ -103,7 +103,7 @@ def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, i
 
 
 def _why_unranked(answer: AnswerPayload) -> str:
-    """Return why the run may not be ranked, "" when it may."""
+    """Return why the answer's run is not ranked, "" when it is."""
     return plain("; ".join(why_not_ranked(answer.run)), 200)
 
 
@@ -117,7 +117,7 @@ def _describe_problem(answer: AnswerPayload) -> str:
 
 
 def _metric_cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
-    """Return the cell of a metric; a reason gets its number in *notes*."""
+    """Return the table cell of *metric*; the reason of a missing value gets a footnote number in *notes*."""
     if metric is None:
         return {"text": "–", "status": "absent", "sort": None}
     if (value := _scored_value(metric)) is not None:
@@ -129,7 +129,7 @@ def _metric_cell(name: str, metric: Metric | None, notes: dict[str, int]) -> Vie
 
 
 def answer_view(answer: AnswerPayload) -> View:
-    """Return the page data of one answer: claims, edges, ranking, evidence with results, protocol."""
+    """Return the page data of an answer: claims, edges, ranking, evidence with query results, protocol."""
     run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
     results = {(e.sql, e.claim, e.about): e for e in verdict.evidence} if verdict else {}
     ended = f", {(run.ended_ns - run.started_ns) / 1e9:.2f} s" if run.ended_ns and run.started_ns else ""
@@ -181,7 +181,7 @@ def answer_view(answer: AnswerPayload) -> View:
 
 
 def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str, str], EvidenceResult]) -> View:
-    """Return a statement with its result on the claim *about*; the same statement may have others."""
+    """Return an SQL statement as page data with its result for the claim *about*; *results* has all."""
     said = (evidence.sql, evidence.claim)
     result = results.get((*said, about)) or results.get((*said, ""))  # of a verdict that does not say what it is about
     view: View = {
@@ -206,7 +206,7 @@ def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str,
 
 
 def _describe_grading(result: EvidenceResult) -> str:
-    """Return the grading of a statement as text: vacuous, relevant, bound, and why."""
+    """Return how the statement was graded, as text: vacuous, relevant or not, its bound, the judge's opinion."""
     opinion = {None: "", True: "; the judge: supported", False: "; the judge: not supported"}[result.supported]
     opinion += f" ({result.opinion})" if opinion and result.opinion else ""
     if result.vacuous is None and result.bound is None:
@@ -255,9 +255,9 @@ CALM_COLUMNS = ("Solver", "Said that nothing is wrong (n)")
 
 
 def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
-    """Return head and rows of the table of solvers, with pass@k for each k, and why a solver is not ranked.
+    """Return the table of solvers: head, rows with pass@k, and why a solver is not ranked.
 
-    Cases in which nothing was broken have a table of their own, ``calm``; it is None where there are none.
+    Cases without a fault have a table of their own under ``calm``, None where there are none.
     """
     ks = sorted({k for summary in summaries for k in summary.pass_at})
     columns = [
@@ -276,7 +276,7 @@ def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
 
 
 def _format_row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
-    """Return the summary's cells in the order of the table's columns."""
+    """Return the cells of *summary* in the order of the table's columns; *ks* are the k of pass@k."""
     took = summary.answer_time
     return [
         plain(summary.solver, 120),
@@ -290,4 +290,5 @@ def _format_row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
 
 
 def _format_share(share: MeanFigure | None) -> str:
+    """Return *share* with its n as text, a dash for None."""
     return "–" if share is None else share.text_with_n

@@ -39,7 +39,7 @@ class TracePage:
 
 
 def index_of(page: TracePage) -> dict[str, Any]:
-    """Return the first data of a trace page: facts, agents, flow, and one short row per step."""
+    """Return the data that a trace page loads first: facts, agents, transitions, findings, one short row per step."""
     agents = page.trace.agents()
     number = {agent: i for i, agent in enumerate(agents)}
     return {
@@ -58,7 +58,7 @@ def index_of(page: TracePage) -> dict[str, Any]:
 
 
 def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
-    """Return the full contents of the steps in chunks of STEPS_A_CHUNK."""
+    """Return the full contents of the steps in lists of STEPS_A_CHUNK."""
     steps = page.trace.steps
     return [
         [_step_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)
@@ -66,7 +66,7 @@ def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
 
 
 def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
-    """Return *text*, at most *longest* characters, with hidden characters written out."""
+    """Return *text*, cut to *longest* characters, with control characters written out."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         over = len(text) - longest
         return text if over <= 0 else f"{text[:longest]} … ({over:,} more characters)"
@@ -74,7 +74,7 @@ def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
 
 
 def _list_facts(trace: Trace) -> list[tuple[str, str]]:
-    """Return (name, text) of what is known of the trace, empty ones left out."""
+    """Return (name, text) of the trace's metadata, empty ones left out."""
     fields = {
         "Task": trace.task_instruction,
         "Task id": trace.task_id,
@@ -99,7 +99,7 @@ def _configuration_text(configuration: Any) -> str:
 
 
 def _step_row(step: TraceStep, number: dict[str, int]) -> list[Any]:
-    """Return [step_id, agent, flags, line]; flags are t (called a tool), f (a tool failed), e (error)."""
+    """Return [step_id, agent index, flags, first line]; flags: t called a tool, f a tool failed, e error."""
     failed = any(call.status == "error" for call in step.tool_logs)
     flags = ("t" if step.kind == "tool" else "") + ("f" if failed else "") + ("e" if step.error else "")
     head = step.error or step.output_content or ", ".join(f"calls {call.tool}" for call in step.tool_logs)
@@ -134,7 +134,7 @@ def _arguments_text(arguments: Mapping[str, Any]) -> str:
 
 
 def _describe_step(step: TraceStep) -> str:
-    """Return time, duration, model, tokens and request of the step on one line."""
+    """Return time, duration, model, tokens and request id of *step* on one line."""
     took = (step.ended_at - step.started_at) / 1e9 if step.started_at and step.ended_at else None
     parts = [
         utc(step.started_at) if step.started_at else "",
@@ -148,13 +148,13 @@ def _describe_step(step: TraceStep) -> str:
 
 
 def _agent_transitions(trace: Trace, number: dict[str, int]) -> list[list[int]]:
-    """Return [from, to, times] for agents that act directly after each other, as indices in *number*."""
+    """Return [from, to, count] for agents that act directly after each other, as indices in *number*."""
     counted = Counter((number[a.agent_name], number[b.agent_name]) for a, b in pairwise(trace.steps))
     return [[a, b, times] for (a, b), times in sorted(counted.items())]
 
 
 def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
-    """Return the suggested step, None when no step is suggested."""
+    """Return the suggested step to blame as page data, None without one."""
     if suggestion is None or suggestion.step_id is None:
         return None
     return {
@@ -165,7 +165,7 @@ def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
 
 
 def _clock_item(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
-    """Return the rows of the clock with times in seconds since the first mark, None without any."""
+    """Return the timeline's rows with times in seconds since the first mark, None without marks."""
     marks = [mark for lane in lanes for mark in lane.marks]
     if not marks:
         return None
@@ -184,7 +184,7 @@ def _clock_item(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
 
 
 def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annotator: str | None = None) -> Path:
-    """Write the page of *pages* whole to *out* and return its path; the same traces give the same bytes."""
+    """Write the page of *pages* to the file *out* and return its path; the same traces give the same bytes."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as partial:
         partial.write_text(render_trace_page(pages, title=title, annotator=annotator), encoding="utf-8", newline="\n")
@@ -194,7 +194,7 @@ def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annot
 def render_trace_page(
     pages: Sequence[TracePage], *, title: str, annotator: str | None = None, back: Mapping[str, str] | None = None
 ) -> str:
-    """Return the trace page as HTML; its data is in inert JSON blocks. *back* are pages to link to, name to address."""
+    """Return the page of *pages* as HTML without network requests; *back* are links, text to URL."""
     form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
     index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
     chunks = [

@@ -16,12 +16,12 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_triage_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for every run that counts; return a line for each run that could not be shown."""
+    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
     return write_run_pages(DOMAIN, shown_storm, request, written_to)
 
 
 def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
-    """Return the page data of a run on a storm, with the truth; raises DatapackError."""
+    """Return the page data of a run on an alert storm, with the truth; raises DatapackError."""
     storm = Storm.read_kept(store.root, graded.run.item_hash)
     try:
         answer = read_sorted(storm, read_object((graded.folder / ANSWER).read_bytes()))
@@ -41,7 +41,7 @@ def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
 
 
 def _owners(storm: Storm, id_: str) -> str:
-    """Return whose alert *id_* is, in words."""
+    """Return the problems that caused alert *id_*, as text: "noise" for none."""
     if (owners := storm.owners.get(id_)) is None:
         return "unknown: not graded"
     return " and ".join(storm.problems[n].about for n in owners) or "noise"

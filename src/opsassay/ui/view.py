@@ -25,12 +25,12 @@ View = dict[str, Any]
 
 
 def page_view(cases: Sequence[CaseReport]) -> list[View]:
-    """Return the JSON-ready views of *cases* in the order given."""
+    """Return the JSON-ready page data of *cases*, in the same order."""
     return [case_view(case) for case in cases]
 
 
 def case_view(case: CaseReport) -> View:
-    """Return the JSON-ready view of one case, in which services are indices into its ``services``."""
+    """Return the JSON-ready page data of one case, in which services are indices into its ``services``."""
     answers = best_first(case.answers)
     layers: list[tuple[str, int | None, Overlay]] = []
     if case.truth or case.annotation:
@@ -72,7 +72,7 @@ def case_view(case: CaseReport) -> View:
 
 
 def headline(case: CaseReport) -> str:
-    """Return a sentence on what was done to the system: the fault, nothing, or that it is not known."""
+    """Return a sentence on what was broken: the faults, nothing, or that it is unknown."""
     system = plain(case.incident.system, 80)
     if case.truth is None:
         return f"An incident of system {system}; what was broken is not part of this report."
@@ -87,7 +87,7 @@ def headline(case: CaseReport) -> str:
 
 
 def _describe_fault(fault: Fault) -> str:
-    """Return the sentence: what was injected where, with which parameters, when and how long."""
+    """Return a clause on *fault*: type, target, parameters, start and duration."""
     target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
     knobs = ", ".join(f"{plain(k, 60)} = {_format_knob(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
@@ -100,11 +100,12 @@ def _describe_fault(fault: Fault) -> str:
 
 
 def _format_knob(value: Any) -> str:
+    """Return the value of a fault's parameter as text."""
     return f"{value:g}" if isinstance(value, float) else plain(value, 120)
 
 
 def _describe_faults(case: CaseReport) -> str:
-    """Return the injected faults in short, or that there was none or none is known."""
+    """Return the injected faults in short: "TYPE on PLACE", "no fault", "unknown"."""
     if case.truth is None:
         return "unknown"
     if not case.truth.broken:
@@ -135,7 +136,7 @@ def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
 
 
 def _describe_effect(effect: EffectCheck) -> str:
-    """Return what the effect check measured."""
+    """Return the result of the effect check: the signal before and after the fault, and the threshold."""
     before, after, threshold = (number_text(one, 4) for one in (effect.before, effect.after, effect.threshold))
     return (
         f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {before} to {after} "
@@ -152,13 +153,13 @@ def _kind_of_fault(fault: Fault) -> str:
 
 
 def _describe_roots(case: CaseReport) -> str:
-    """Return the true roots; equivalent ones are joined by "or"."""
+    """Return the true root services as text; equivalent ones are joined by "or"."""
     groups = root_groups(case.truth, case.annotation)
     return "; ".join(" or ".join(sorted(g)) for g in groups) or "none"
 
 
 def _list_services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
-    """Return all services that topology, signals, alerts or an overlay name, sorted."""
+    """Return all services named by topology, signals, alerts or *overlays*, sorted."""
     names = set(case.topology.services) | {s.service for s in case.signals.services}
     names |= {name for c in case.topology.calls for name in (c.caller, c.callee)}
     names |= {alert.service for alert in case.incident.alerts}
@@ -168,6 +169,7 @@ def _list_services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
 
 
 def _service_view(case: CaseReport, service: str) -> View:
+    """Return the page data of *service*: name, whether it is the entry, whether it has spans, number of alerts."""
     return {
         "name": plain(service, 400),
         "entry": service == case.topology.entry,
@@ -177,7 +179,7 @@ def _service_view(case: CaseReport, service: str) -> View:
 
 
 def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
-    """Return one layer of the graph; *answer*: the answer's number, None: the truth; *index*: places of services."""
+    """Return *overlay* as page data; *answer*: the answer's number or None (truth); *index*: service to number."""
     start = _first_fault_ns(case)
     return {
         "name": name,
@@ -208,7 +210,7 @@ def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseRepor
 
 
 def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -> str:
-    """Return the layer's counts in words."""
+    """Return how many roots and edges *overlay* has: true ones, or those right, missing and wrong."""
     if answer is None:
         root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count
@@ -221,7 +223,7 @@ def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -
 
 
 def _count_marks(marks: list[OverlayMark], *, judged: bool) -> str:
-    """Return how many are right, missing and wrong, or claimed when not *judged*."""
+    """Return how many *marks* are right, missing and wrong; how many are claimed unless *judged*."""
     if not judged:
         return f"{len(marks)} claimed, not judged"
     return ", ".join(
@@ -231,7 +233,7 @@ def _count_marks(marks: list[OverlayMark], *, judged: bool) -> str:
 
 
 def _first_fault_ns(case: CaseReport) -> int:
-    """Return when the first fault began, the abnormal window when none is known."""
+    """Return the start of the first fault, of the abnormal window when no fault is known; ns."""
     faults = case.truth.faults if case.truth else ()
     return min((f.start_ns for f in faults), default=case.incident.abnormal.start_ns)
 
@@ -242,7 +244,7 @@ def _format_onset(onset_ns: int | None, start_ns: int) -> str:
 
 
 def _cascade_rows(case: CaseReport) -> list[list[str]]:
-    """Return a row per edge: source, target, onset, rule and evidence."""
+    """Return [source, target, onset, rule, evidence] for each edge of the true cascade."""
     if case.annotation is None:
         return []
     graph, start = case.annotation.graph, _first_fault_ns(case)
@@ -260,7 +262,7 @@ def _cascade_rows(case: CaseReport) -> list[list[str]]:
 
 
 def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
-    """Return the alerts by time."""
+    """Return the alerts as page data by time; *index* is service to number."""
     return [
         {
             "at": utc(a.time_ns),
@@ -292,7 +294,7 @@ def _is_in_order(incident: Incident) -> bool:
 
 
 def _describe_gap(incident: Incident) -> str:
-    """Return what the chart does between the two windows, "" for a gap below a second."""
+    """Return a sentence on the order of the windows and a gap that is cut out; "" when there is no gap."""
     gap_s = (incident.abnormal.start_ns - incident.normal.end_ns) / 1e9
     if not _is_in_order(incident):
         return "The normal window was recorded after the abnormal one and is drawn first."
@@ -300,7 +302,7 @@ def _describe_gap(incident: Incident) -> str:
 
 
 def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
-    """Return the chart's data, in seconds from the start of the abnormal window; *index*: places of services."""
+    """Return the charts' data, times in seconds from the start of the abnormal window; *index*: service to number."""
     incident, signals = case.incident, case.signals
     start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [
@@ -336,12 +338,12 @@ def _series_items(signals: Signals, index: dict[str, int]) -> list[View]:
 
 
 def _round_value(value: float | None) -> float | None:
-    """Return the value with four digits, None when it is not finite."""
+    """Return *value* with four significant digits, None when it is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def _list_commands(case: CaseReport) -> list[str]:
-    """Return the commands that make the page's results again."""
+    """Return the commands that reproduce the page's results."""
     datapack = plain(case.incident.id, 200)
     methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [

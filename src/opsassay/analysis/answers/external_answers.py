@@ -168,8 +168,8 @@ class Cases:
     ) -> tuple[Solver, tuple[str, ...]]:
         """Return the solver to which an answer in *document* belongs, and notes, one if only its path names it.
 
-        It is the name that was given, else what the file *claimed*, else a folder that is no number: the nearest above
-        that of the incident, else the nearest of all.
+        The name is the user's, else *claimed* by the file, else that of a folder that is no number: the nearest above
+        the folder named after the incident, else the nearest of all. *further* are fields of `Solver`.
         """
         texts = dict.fromkeys(text for one in claimed if isinstance(one, str) and (text := one.strip()))
         names, notes = document.solver or " ".join(texts), tuple[str, ...]()
@@ -184,7 +184,8 @@ class Cases:
     def find_named(self, *names: object) -> Case:
         """Return the incident with the first of *names* that any has; raises NotFoundError, UserError for several.
 
-        A name is an id, the folder that the incident was imported from, or the end of its path. Case has no say.
+        A name is an id, the folder that the incident was imported from, or the end of its path; upper and lower case
+        are equal.
         """
         said = list(dict.fromkeys(name.strip() for name in names if isinstance(name, str) and name.strip()))
         for name in said:

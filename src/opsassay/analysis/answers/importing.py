@@ -55,10 +55,9 @@ def import_answers(
 ) -> AnswerReport:
     """Import the answers in *source*, a file or folder, about the incidents *cases* as runs of the store *out*.
 
-    The form of each file is recognised unless *form* names it; *solver* names whom answers are of that do not say so.
-    What cannot be read is a problem, and the rest goes on. An answer that is there already is not kept again; another one
-    of the same solver on the same incident is a repeat. Raises UserError where nothing at all could be read, and then
-    nothing is written.
+    *form* names their format (None: recognised by file), *solver* the solver of answers that do not say theirs. Answers
+    that cannot be read are listed as problems. One that was imported before is not stored again; a further one of the
+    same solver on the same incident is a repeat. Raises UserError where nothing can be read; then nothing is written.
     """
     if not source.exists():
         raise UserError(f"{source} is not there; name a file of answers, or a folder of them.")
@@ -188,8 +187,8 @@ def sentence_about(document: Document, error: Exception) -> str:
 def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, used_runs: set[Path]) -> KeptAnswer:
     """Store *answer* to *item* as a run of *store* and return it; one that was imported before is found instead.
 
-    *used_runs* are the runs that other answers of this import have. Raises UserError where the same place gave another
-    answer before.
+    *used_runs* are the folders of runs of this import, which are not reused. Raises UserError where the same place in
+    the source had another answer before.
     """
     digest, seed = answer.solver.digest(), answer.seed
     while True:

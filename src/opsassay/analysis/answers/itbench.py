@@ -93,8 +93,8 @@ class _EntityNames:
     def service(self, name: str, notes: list[str]) -> str:
         """Return the service that the entity *name* is, else *name*; a note on how it was read goes to *notes*.
 
-        A root of the ground truth that is no workload, such as an experiment or a policy, stands for the service by which
-        the truth of the incident names it.
+        A root of the ground truth that is no workload, such as an experiment or a policy, becomes the service that
+        stands for it in the incident's truth.
         """
         for one in readings_of(name, _SERVICES, ()):
             for candidate in (one.name, workload_of(one.name)) if one.kind in {"", *_SERVICES} else ():

@@ -80,7 +80,7 @@ class Comparison:
     def passed(self) -> bool:
         """Whether the gate passes: B not shown to be worse than A or, with a margin, shown not to be worse by more.
 
-        What could not have found anything passes nothing.
+        It does not pass with too few cases to show anything, or too many missing ones.
         """
         lost = self.overall.outcome in {PairOutcome.WORSE, PairOutcome.UNPROVEN, PairOutcome.TOO_FEW}
         return not lost and self.missing <= self.most_missing

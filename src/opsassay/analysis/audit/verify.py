@@ -218,7 +218,7 @@ def _mean_figures(
 def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool) -> list[Checked]:
     """Return each printed figure of *ledger* compared with *figures*, then the *figures* that it does not print.
 
-    With *same* the figures come from the ledger itself: its means are then given and its intervals not recomputable.
+    With *same* the figures come from the ledger itself, so that only its effects are compared.
     """
     printed: list[tuple[Key, float]] = []
     for method, means in ledger.means.items():

@@ -56,7 +56,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
 def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
     """Return the first answer on *trace* in *folder*, of *technique* unless None; *path* is the trace's file.
 
-    Its reason says whose it is. Raises UserError where there is none.
+    The reason names the technique. Raises UserError where there is none.
     """
     names = {path.stem, f"{path.resolve().parent.name}/{path.stem}", trace.task_id}
     about = [line for line in read_answers(folder) if line.trace in names and line.failed is None]

@@ -170,8 +170,8 @@ def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
 def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) -> Fails:
     """Return a function of a step number that reruns *trace*, live after that step, and tells whether it fails.
 
-    A run that did not repeat the steps before is made again. Raises OperationError for the *most_void*-th of these, and
-    where the upstream did not answer.
+    A rerun that deviates before that step is void and made again. Raises OperationError at *most_void* void runs, and
+    when the upstream does not answer.
     """
     void: list[str] = []
 

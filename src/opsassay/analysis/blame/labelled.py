@@ -84,8 +84,8 @@ def _step_number(value: Any) -> int | None:
 def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:
     """Return the labelled traces below *folder*: Who&When, TraceElephant, or OpsAssay's folders traces/ and labels/.
 
-    One that cannot be read, or whose label names a step that it has not, is reported to *on_odd* and left out;
-    without *on_odd* it raises DatapackError. Raises UserError when there are none.
+    One that cannot be read, or whose labelled step does not exist, is reported to *on_odd* and left out; without
+    *on_odd* it raises DatapackError. Raises UserError when there are none.
     """
     found: list[LabelledTrace] = []
     readers = (

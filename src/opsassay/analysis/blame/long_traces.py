@@ -43,7 +43,7 @@ def ask_within(
 ) -> Attribution:
     """Return *ask*'s answer on *trace*; a trace too long for the context is shortened as *settings* say.
 
-    With *in_conversation* the trace has half of the room: tools show steps again. Raises TooLongError.
+    *in_conversation* halves the room for the trace, since tools show its steps again. Raises TooLongError.
     """
     if settings.context is None:
         return ask(trace)

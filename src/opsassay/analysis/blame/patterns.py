@@ -51,7 +51,7 @@ def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Dat
 def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
     """Return a finding if a tool result named the missed *root* service and no later call asked about it; else None.
 
-    In view: a tool's result names it. Followed: a later tool call has it in its arguments.
+    A call asks about it when its arguments name it.
     """
     seen = next(
         (step for step in trace.steps if any(_mentions_service(call.output, root) for call in step.tool_logs)), None
@@ -75,8 +75,8 @@ def presence_bias(
 ) -> PatternFinding | None:
     """Return a finding if the missed *root* fell silent and services that it affects were blamed; else None.
 
-    The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
-    the first whose tools counted or listed services of the abnormal window without the root among them.
+    Affected are the services downstream of the root in the true cascade. The step is the first whose tools counted or
+    listed services of the abnormal window without the root among them.
     """
     normal, abnormal = (_rate_of_spans(view, period, root) for period in ("normal", "abnormal"))
     if normal == 0 or abnormal / normal > SILENT_RATIO or not claimed & _affected_services(truth, root):

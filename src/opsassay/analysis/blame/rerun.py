@@ -125,7 +125,8 @@ def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
 def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
     """Return a function that runs the command *arguments* with the proxy's URL and key in its environment.
 
-    It raises UserError when the command cannot be started; one that fails or takes too long has been observed until then.
+    It raises UserError when the command cannot be started; one that fails or exceeds *timeout_s* has been observed
+    until then.
     """
 
     def start(url: str, token: str) -> None:

@@ -59,9 +59,8 @@ def evolve(
 ) -> list[Attempt]:
     """Let openevolve make *iterations* candidates, each tried by *attempt*; return the attempts.
 
-    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Whoever rewrites
-    candidates hears what became of the last ones, and why. Raises what `require_evolution` raises, and OperationError
-    when openevolve fails.
+    *model* is served at OPENAI_BASE_URL and is told the results of the last candidates; None takes a random mutator
+    with *seed* instead. Raises as `require_evolution`, and OperationError when openevolve fails.
     """
     require_evolution(model)
     found, tried_texts = list[Attempt](), list[TriedText]()

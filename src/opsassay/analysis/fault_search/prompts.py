@@ -14,8 +14,8 @@ GOAL = "Compose changes so that the operator declares success while a deeper pro
 def prompt_of(prompt: Prompt, task: str, operator: tuple[str, str], library: Sequence[Block]) -> str:
     """Return the prompt for proposing faults: *task* and the context of the level *prompt*.
 
-    ``full`` names the kinds of faults and what the operator does not look at, ``partial`` what the operator does, and
-    ``minimal`` the abstract goal alone; the verbs and the form of a program are in each.
+    ``full`` names the kinds of faults and what the operator does and does not look at, ``partial`` what it does,
+    ``minimal`` only an abstract goal. *operator* is (what it does, what it does not see).
     """
     does, unseen = operator
     faults = ", ".join(block.name for block in library if block.changes)

@@ -66,7 +66,10 @@ def claim_of_signal(
     protocol: dict[str, Any],
     note: str = "",
 ) -> Diagnosis:
-    """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; no root cause without *signal*."""
+    """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; no root cause without *signal*.
+
+    *direction* is below 0 when the signal fell; *protocol* is from `base.stated`.
+    """
     if signal is None or not ranking:
         return Diagnosis(ranking=ranking, protocol=protocol)
     service = ranking[0].service

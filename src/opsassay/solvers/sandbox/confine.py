@@ -20,8 +20,8 @@ REPORT = 3
 def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
     """Drop all privileges of this process and execute the command of *plan*; returns only by raising OSError.
 
-    *outer_uid* is the user and group to become first, None for a process without privileges that stays who it is.
-    No descriptor is left but standard output and error, and an empty standard input.
+    *outer_uid* is the user and group id to take first, None to keep the present ones. Only standard output and error
+    stay open, and standard input is empty.
     """
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)

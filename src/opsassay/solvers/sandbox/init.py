@@ -242,8 +242,8 @@ def _bind_readonly(path: str, shown: str) -> None:
 def _mount_layered(source: Path, target: Path) -> bool:
     """Mount *source* read-only at *target* as an overlay; return False where that is not possible.
 
-    A file in an overlay is an object of its own: a lock on it, or a watch, meets nobody who has the file from elsewhere.
-    What is mounted below *source* is not seen through an overlay, so that such folders are mounted as they are.
+    An overlay has inodes of its own: locks and watches on its files do not reach processes outside. It does not show
+    what is mounted below *source*, so such folders are refused.
     """
     if any(ord(sign) < 33 or sign in ":,\\" for sign in str(source)) or _holds_mounts(source):
         return False

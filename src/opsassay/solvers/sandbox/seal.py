@@ -94,8 +94,8 @@ class Sandbox:
     def run(self, command: Sequence[str]) -> Ended:
         """Run *command* in the sandbox; return how it ended, once all of its processes have.
 
-        A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
-        StartError when no seal can be made.
+        A command that cannot start ends with exit code 127, as in a shell. Raises UserError for invalid settings,
+        StartError when no sandbox can be made.
         """
         from opsassay.solvers.sandbox.groups import make_group  # listings load this module and seal nothing
 

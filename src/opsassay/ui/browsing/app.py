@@ -30,7 +30,7 @@ HEARTBEAT_S = 10.0
 
 
 def view_app(site: StorePages, watcher: Watcher) -> Starlette:
-    """Return the web application that shows *site* and streams the events of *watcher*; serve it with `web.loopback`."""
+    """Return the web application with the pages of *site* and the events of *watcher*; it is served on loopback."""
     streams: set[object] = set()
 
     def page(request: Request) -> Response:
@@ -82,7 +82,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
 
 
 async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
-    """Yield each event after number *after* as server-sent text, and a comment now and then to notice lost clients."""
+    """Yield events after number *after* as server-sent events, with comments that reveal lost connections."""
     this, quiet_s = object(), 0.0
     streams.add(this)
     try:
@@ -101,7 +101,7 @@ async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams
 
 
 def _format_message(site: StorePages, event: RunEvent) -> str:
-    """Return the event as a message of server-sent events."""
+    """Return *event* as a server-sent event."""
     one = event.run
     known = site.catalogue().by_key.get(one.key)
     solver = site.catalogue().solver_of(known) if known else one.run.solver.label
@@ -117,7 +117,7 @@ def _format_message(site: StorePages, event: RunEvent) -> str:
 
 
 def _refuse_page(error: OpsAssayError, address: str, status: int = 409) -> Response:
-    """Return the error as JSON or as a page, 404 when something was not found."""
+    """Return *error* as JSON or as a page; its status is 404 for NotFoundError, else *status*."""
     status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):

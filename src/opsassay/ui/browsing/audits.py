@@ -17,7 +17,7 @@ _ONE = threading.Lock()
 
 
 def audit_view(state: Shown, domain: str) -> View:
-    """Return the page of the audit of *domain*, or of the reason why there is none."""
+    """Return the page data of the audit of *domain*; without an audit, of the reason why."""
     view: View = {
         "name": plain(domain, 60),
         "board": board_page(domain),
@@ -37,7 +37,7 @@ def audit_view(state: Shown, domain: str) -> View:
 
 @lru_cache(8)
 def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
-    """Return the headline, the sections, the JSON view of the figures and the recommendation; raises UserError."""
+    """Audit the graded runs; return (headline, sections, JSON data, recommendation); raises UserError."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.export import as_json
     from opsassay.analysis.audit.matched import match

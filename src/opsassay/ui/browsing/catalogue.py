@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 
 def slug(name: str) -> str:
-    """Return *name* made safe for an address or a file name; a digest keeps similar names apart."""
+    """Return *name* made safe for URLs and file names; a changed name gets a hash that keeps it distinct."""
     safe = _UNSAFE.sub("_", name)[:_LONGEST_SLUG]
     if safe == name and name:
         return safe
@@ -41,12 +41,12 @@ class StoredRun:
 
     @cached_property
     def key(self) -> str:
-        """The id of the run in addresses."""
+        """The id of the run in URLs: store, cell and attempt."""
         return f"{slug(self.store)}.{slug(self.folder.parent.name)}.{slug(self.folder.name)}"
 
     @property
     def runs_now(self) -> bool:
-        """Whether the run is still in progress."""
+        """Whether the run is in progress and its process is alive."""
         return self.run.status is RunStatus.RUNNING and not self.gone
 
 
@@ -80,7 +80,7 @@ class Catalogue:
 
     @cached_property
     def by_key(self) -> Mapping[str, StoredRun]:
-        """The runs by their id in addresses."""
+        """The runs by their id in URLs."""
         return {one.key: one for one in self.runs}
 
     @cached_property
@@ -90,7 +90,7 @@ class Catalogue:
 
     @cached_property
     def _namers_by_domain(self) -> Mapping[str, Callable[[Run], str]]:
-        """For each domain the function that names the solver of a run."""
+        """For each domain the function that returns the display name of a run's solver."""
         return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
 
     def solver_of(self, stored: StoredRun) -> str:
@@ -98,7 +98,7 @@ class Catalogue:
         return self._namers_by_domain[stored.domain](stored.run)
 
     def names_of(self, domain: str) -> Callable[[Run], str]:
-        """Return the function that gives a run of *domain* its solver's display name."""
+        """Return the function that returns the display name of the solver of a run of *domain*."""
         return self._namers_by_domain[domain]
 
     @cached_property
@@ -118,17 +118,17 @@ class Catalogue:
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
-        """The index of each run, by id, among the runs of its solver."""
+        """The index of each run (by its id in URLs) in its solver's runs of `by_solver`."""
         return {one.key: at for of in self.by_solver.values() for at, one in enumerate(of)}
 
     def neighbours(self, stored: StoredRun) -> dict[str, StoredRun | None]:
-        """Return the solver's next run after *stored* as "later" and the one before it as "earlier", None for none."""
+        """Return {"later", "earlier"}: the run of the same solver after *stored* and the one before, or None."""
         of, at = self.by_solver[stored.domain, self.solver_of(stored)], self._positions[stored.key]
         return {"later": of[at - 1] if at else None, "earlier": of[at + 1] if at + 1 < len(of) else None}
 
     @cached_property
     def counting(self) -> frozenset[str]:
-        """The ids of the runs that count: one for each cell."""
+        """The ids of the runs that results count: one attempt for each cell (task, solver, seed)."""
         of = {id(one.run): one.key for one in self.runs}
         return frozenset(of[id(run)] for run in counted_runs(one.run for one in self.runs))
 
@@ -139,7 +139,7 @@ class Catalogue:
 
     @cached_property
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """The number of runs by status, for each store."""
+        """The number of runs by status, by store name."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             found[one.store][status_of(one)] += 1
@@ -147,7 +147,7 @@ class Catalogue:
 
     @cached_property
     def spent(self) -> Mapping[str, Counter[str]]:
-        """The total usage by unit, for each store."""
+        """The total usage by unit, by store name."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             for name, value in one.run.spent.items():
@@ -156,32 +156,32 @@ class Catalogue:
 
     @cached_property
     def solver_places(self) -> Mapping[str, TaskPlace]:
-        """The (domain, solver) by id in addresses."""
+        """The (domain, solver) by its id in URLs."""
         return {place_key(place): place for place in self.by_solver}
 
     @cached_property
     def task_places(self) -> Mapping[str, TaskPlace]:
-        """The (domain, task) by id in addresses."""
+        """The (domain, task) by its id in URLs."""
         return {place_key(place): place for place in self.by_task}
 
     @cached_property
     def domain_keys(self) -> Mapping[str, str]:
-        """The domain by id in addresses."""
+        """The domain by its id in URLs."""
         return {slug(domain): domain for domain in self.domains}
 
 
 def place_key(place: TaskPlace) -> str:
-    """Return the id in addresses of a (domain, task) or (domain, solver)."""
+    """Return the id in URLs of *place*, a (domain, task) or a (domain, solver)."""
     return f"{slug(place[0])}.{slug(place[1])}"
 
 
 def status_of(stored: StoredRun) -> str:
-    """Return the status of the run; "lost" when its process is gone."""
+    """Return the status of the run; "lost" when it should be running and its process is gone."""
     return "lost" if stored.gone else stored.run.status.value
 
 
 def _group_runs(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
-    """Return the runs by *key*, in their order."""
+    """Return lists of runs by *key*, each in the order of *runs*."""
     found: dict[Key, list[StoredRun]] = {}
     for one in runs:
         found.setdefault(key(one), []).append(one)

@@ -19,7 +19,7 @@ def require_new_folder(out: Path) -> None:
 
 
 def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
-    """Write every page of *site* below *out*, all or nothing; return their number and a line for each left out.
+    """Write every page of *site* into the new folder *out*; return their number and a line for each page left out.
 
     Raises UserError when *out* is there and not empty, OperationError when it cannot be written.
     """
@@ -40,7 +40,7 @@ def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
 
 
 def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
-    """Write every page that links from the first page lead to into *folder*; return their number and the problems."""
+    """Write each page that links reach from the first page into *folder*; return their number and the problems."""
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:
         address = waiting.popleft()
@@ -61,6 +61,6 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
 
 
 def _error_page(address: str, error: OpsAssayError) -> Answered:
-    """Return the page that takes the place of one that could not be made."""
+    """Return the page that shows *error* in place of the one at *address*."""
     text = render("browse_error.html", "Nothing to show", text=str(error), home=home_from(address))
     return Answered(text, "html")

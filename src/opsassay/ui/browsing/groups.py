@@ -35,7 +35,7 @@ OTHERS = 12
 
 
 def task_view(state: Shown, place: TaskPlace, number: int) -> View:
-    """Return the data of the page of a task, with page *number* of its runs."""
+    """Return the page data of the task *place*, (domain, task), with page *number* of its runs."""
     domain, task = place
     runs = state.catalogue.by_task[place]
     outcomes = _count_outcomes(state, runs)
@@ -62,7 +62,7 @@ def task_view(state: Shown, place: TaskPlace, number: int) -> View:
 
 
 def solver_view(state: Shown, place: TaskPlace, number: int) -> View:
-    """Return the data of the page of a solver: its figures and page *number* of its runs."""
+    """Return the page data of the solver *place*, (domain, solver): its figures, and page *number* of its runs."""
     domain, solver = place
     runs = state.catalogue.by_solver[place]
     chosen, paging = page_of(runs, number, solver_page(domain, solver))
@@ -93,7 +93,7 @@ def solver_view(state: Shown, place: TaskPlace, number: int) -> View:
 
 
 def board_page_view(state: Shown, domain: str) -> View:
-    """Return the data of the leaderboard page of *domain*; raises NotFoundError when its package is missing."""
+    """Return the page data of the leaderboard of *domain*; raises NotFoundError when its package is missing."""
     standing = state.verdicts.standing(state.catalogue, domain)
     view = board_view(standing.board)
     if standing.ungraded:
@@ -116,7 +116,7 @@ def board_page_view(state: Shown, domain: str) -> View:
 
 
 def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str:
-    """Return the sentence on the solver: how many tasks it succeeded on, and its rank."""
+    """Return a sentence on *solver*: how many tasks it succeeded on, and its rank."""
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {plural(runs, 'run')}, and none that is graded."
@@ -125,7 +125,7 @@ def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str
 
 
 def _figure_items(row: LeaderboardRow) -> list[View]:
-    """Return the means of the row, in all and by system, where there are several systems."""
+    """Return the means of *row* over all tasks and, where there are several systems, by system."""
     success = word("succeeded").title
     found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
     found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
@@ -137,7 +137,7 @@ def _figure_items(row: LeaderboardRow) -> list[View]:
 
 
 def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
-    """Return the solvers with most tasks in common with this one, with the page that compares them."""
+    """Return the solvers with most tasks in common with that of *place*, with links to comparisons."""
     domain, solver = place
     tasks = entries[solver].scores.keys() if solver in entries else set()
     common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
@@ -149,12 +149,12 @@ def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]
 
 
 def _count_outcomes(state: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
-    """Count the runs by outcome."""
+    """Return the number of *runs* by outcome in words."""
     return Counter(outcome_of(state, one) for one in runs)
 
 
 def _summarise_outcomes(outcomes: Counter[str]) -> str:
-    """Return how many of the graded runs succeeded, in words."""
+    """Return how many of the graded runs succeeded, as a phrase."""
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"

@@ -29,7 +29,7 @@ MOST_PROBLEMS = 20
 
 
 def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
-    """Return the data of the first page, with page *number* of the latest results that match *filters*."""
+    """Return the page data of the first page, with page *number* of the latest results that pass *filters*."""
     catalogue = state.catalogue
     filters = {name: value for name in FILTERS if (value := filters.get(name, ""))}
     over = [
@@ -59,7 +59,7 @@ def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
 
 
 def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str]) -> bool:
-    """Whether the run fits: domain, status and store exactly, task and solver as a part of the name."""
+    """Whether the run matches *filters*: domain, status and store exactly, task and solver by a part."""
     exact = {"domain": stored.domain, "status": status_of(stored), "store": stored.store}
     return all(
         value == exact[name] if name in exact
@@ -70,7 +70,7 @@ def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str])
 
 
 def _text_of_task(state: Shown, stored: StoredRun) -> str:
-    """Return the text in which a filter by task looks: id and name."""
+    """Return the text that a filter by task searches: the task's id and name."""
     return f"{stored.run.item} {task_name(state, stored.domain, stored.run.item)}"
 
 
@@ -91,7 +91,7 @@ def _home_sentence(state: Shown, running: Sequence[View], results: Sequence[View
 
 
 def _store_item(state: Shown, store: StoreState) -> View:
-    """Return what the home page shows of a store."""
+    """Return the page data of a store: path, number of runs by status, usage."""
     counts: Counter[str] = state.catalogue.statuses[store.name]
     return {
         "name": plain(store.name, 80),
@@ -105,7 +105,7 @@ def _store_item(state: Shown, store: StoreState) -> View:
 
 
 def _domain_item(state: Shown, domain: str, *, first: bool) -> View:
-    """Return the item of *domain*; the matrix of trials is included on the *first* page only."""
+    """Return the page data of *domain*: links, counts, solvers; on the *first* page with its task matrix."""
     runs = Counter({place[1]: len(of) for place, of in state.catalogue.by_solver.items() if place[0] == domain})
     return {
         "name": plain(domain, 60),

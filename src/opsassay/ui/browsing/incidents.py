@@ -25,7 +25,7 @@ _AT_ONCE = threading.BoundedSemaphore(2)
 
 
 def incidents_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
-    """Return the data of page *number* of the incidents that match *filters*."""
+    """Return the page data of page *number* of the incidents that pass *filters*."""
     filters = {name: value for name in FILTERS if (value := filters.get(name, ""))}
     found, problems = [], []
     for one in stored_incidents(state):
@@ -54,14 +54,14 @@ def incidents_view(state: Shown, number: int, filters: Mapping[str, str]) -> Vie
 
 
 def _passes_filters(stored: StoredIncident, incident: Incident, filters: Mapping[str, str]) -> bool:
-    """Whether the incident fits: system and store exactly, others as a part of its alerts."""
+    """Whether the incident matches *filters*: system and store exactly, others by a part of its alerts."""
     exact = {"system": incident.system, "store": stored.store}
     alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
     return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in filters.items())
 
 
 def _incident_row(state: Shown, stored: StoredIncident, incident: Incident) -> View:
-    """Return what the list of incidents shows of one, with how many runs were right on it."""
+    """Return the incident as a table row, with the number of its runs and of right ones."""
     runs = state.catalogue.by_task.get(("diagnosis", stored.id), ())
     right = sum(state.verdicts.succeeded(run) is True for run in runs)
     return {
@@ -78,7 +78,7 @@ def _incident_row(state: Shown, stored: StoredIncident, incident: Incident) -> V
 
 
 def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View:
-    """Return the data of an incident's page: telemetry and alerts; truth and answers only when *reveal*."""
+    """Return the page data of an incident: telemetry and alerts; truth and answers only with *reveal*."""
     from opsassay.ui.view import page_view
 
     incident, runs = stored.incident(), state.catalogue.by_task.get(("diagnosis", stored.id), ())
@@ -111,7 +111,7 @@ def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View
 
 
 def _answer_payload(state: Shown, stored: StoredRun) -> AnswerPayload:
-    """Return the run with its diagnosis and verdict."""
+    """Return the run with its diagnosis and its verdict."""
     from opsassay.evals.runner.store import read_diagnosis
 
     return AnswerPayload(
@@ -120,7 +120,7 @@ def _answer_payload(state: Shown, stored: StoredRun) -> AnswerPayload:
 
 
 def sql_view(stored: StoredIncident, sql: str) -> View:
-    """Return the data of the page that shows the result of the statement *sql* over the incident's tables.
+    """Return the page data with the result of the statement *sql* over the incident's tables.
 
     It runs in the locked worker, for SQL_TIMEOUT_S at most. Raises UserError where two run already.
     """
@@ -147,7 +147,7 @@ def sql_view(stored: StoredIncident, sql: str) -> View:
 
 
 def _describe_result(result: QueryResult | None) -> str:
-    """Return what became of the SQL statement, or what may be asked when there is none."""
+    """Return a sentence on the result of the SQL statement; without one, on what may be queried."""
     if result is None:
         return (
             f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."

@@ -23,7 +23,7 @@ BUDGETS = {
 
 
 def jobs_view(state: Shown) -> View:
-    """Return the data of the page of all jobs: the commands that make runs, with their progress."""
+    """Return the page data of all jobs: the processes that make runs, with their progress."""
     found = [_job_item(state, store, key, work) for store, key, work in _list_jobs(state)]
     at_work = [job for job in found if job["state"] == "runs"]
     done, cells = (sum(job[name] for job in at_work) for name in ("done", "cells"))
@@ -38,7 +38,7 @@ def jobs_view(state: Shown) -> View:
 
 
 def cancel_job(state: Shown, key: str) -> None:
-    """Interrupt the job *key*; raises NotFoundError, UserError."""
+    """Interrupt the job with the id *key*; raises NotFoundError, UserError."""
     for _, known, work in _list_jobs(state):
         if known == key:
             cancel(work)
@@ -47,7 +47,7 @@ def cancel_job(state: Shown, key: str) -> None:
 
 
 def _list_jobs(state: Shown) -> list[tuple[str, str, JobsAtWork]]:
-    """Return (store, key, job) of all jobs."""
+    """Return (store name, id in URLs, job) of each job in the stores."""
     return [
         (store.name, f"{slug(store.name)}.{slug(path.stem)}", work)
         for store in state.catalogue.stores
@@ -56,7 +56,7 @@ def _list_jobs(state: Shown) -> list[tuple[str, str, JobsAtWork]]:
 
 
 def _job_item(state: Shown, store: str, key: str, work: JobsAtWork) -> View:
-    """Return what is shown of a job: cells done, time and usage so far, and an estimate of the rest."""
+    """Return the page data of a job: runs done, time and usage so far, and an estimate of the rest."""
     cells = frozenset(work.cells)
     begun = [one for one in state.catalogue.runs if one.store == store and one.run.cell in cells]
     over = [one for one in begun if one.run.status in FINISHED]
@@ -88,7 +88,7 @@ def _job_item(state: Shown, store: str, key: str, work: JobsAtWork) -> View:
 
 
 def _largest_limits(begun: Sequence[StoredRun]) -> dict[str, float]:
-    """Return the largest value of each limit among the runs *begun*, since arms may differ."""
+    """Return the largest value of each limit among the runs *begun*, by limit name."""
     found: dict[str, float] = {}
     for one in begun:
         for name in one.run.limits.keys() & BUDGETS.keys():

@@ -29,7 +29,7 @@ class PageQuery:
 
     @property
     def reveal(self) -> bool:
-        """Whether the query asks to show the truth."""
+        """Whether the query asks to show the true answers."""
         return self.filters.get(REVEAL) == "1"
 
 
@@ -58,12 +58,12 @@ class PageAsked:
 
     @property
     def task(self) -> str:
-        """The name of the task of a run."""
+        """The display name of the task of the requested run."""
         return task_name(self.shown, self.of.domain, self.of.run.item)
 
 
 def _key_as_is(state: Shown, key: str) -> str:
-    """Return the key itself, for pages that look it up on their own."""
+    """Return *key* unchanged, for pages that look it up themselves."""
     del state
     return key
 
@@ -90,7 +90,7 @@ class PageKind:
     paged: bool = True
 
     def make_page(self, state: Shown, key: str, number: int, query: PageQuery) -> Made | None:
-        """Return the page of *key*, None when there is none; raises OpsAssayError when it cannot be made."""
+        """Return the page of the object *key*, None when there is none; raises OpsAssayError on failure."""
         asked = PageAsked(state, self.find(state, key), number, query)
         if asked.of is None or (view := self.view(asked)) is None:
             return None
@@ -99,34 +99,34 @@ class PageKind:
 
 
 def run_named(state: Shown, key: str) -> StoredRun | None:
-    """Return the run with the id *key* in addresses, None when there is none."""
+    """Return the run with the id *key* in URLs, None when it does not exist."""
     return state.catalogue.by_key.get(key)
 
 
 def _find_task(state: Shown, key: str) -> TaskPlace | None:
-    """Return the domain and task that the key of an address means, None when there is none."""
+    """Return the (domain, task) with the id *key* in URLs, None when it does not exist."""
     return state.catalogue.task_places.get(key)
 
 
 def _find_solver(state: Shown, key: str) -> TaskPlace | None:
-    """Return the domain and solver that the key of an address means, None when there is none."""
+    """Return the (domain, solver) with the id *key* in URLs, None when it does not exist."""
     return state.catalogue.solver_places.get(key)
 
 
 def _find_domain(state: Shown, key: str) -> str | None:
-    """Return the domain that the key of an address means, None when there is none."""
+    """Return the domain with the id *key* in URLs, None when it does not exist."""
     return state.catalogue.domain_keys.get(key)
 
 
 def _find_two_solvers(state: Shown, key: str) -> tuple[str, str, str] | None:
-    """Return (domain, solver, solver) of an address that compares two solvers, None when unknown."""
+    """Return the (domain, solver, solver) that the id *key* of a comparison names, None when one is unknown."""
     domain, *solvers = key.split(".")
     places = [place for solver in solvers if (place := _find_solver(state, f"{domain}.{solver}"))]
     return (places[0][0], places[0][1], places[1][1]) if len(places) == len(solvers) == 2 else None
 
 
 def _find_task_of_two(state: Shown, key: str) -> tuple[str, str, tuple[str, str]] | None:
-    """Return (domain, task, solvers) of an address that shows two solvers on a task, None when unknown."""
+    """Return the (domain, task, two solvers) that the id *key* of a comparison names, None when unknown."""
     domain, task, solvers = [*key.split(".", 2), "", ""][:3]
     place, two = _find_task(state, f"{domain}.{task}"), _find_two_solvers(state, f"{domain}.{solvers}")
     return (*place, two[1:]) if place and two else None

@@ -19,7 +19,7 @@ LONGEST_LINE = 4 * 2**20
 
 
 def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, Any]], int]:
-    """Return page *number* of the JSON objects in the file *path*, with *rows* a page, and the number of its lines.
+    """Return (objects of page *number* of the JSON lines file *path*, number of its lines); *rows* is the page size.
 
     A page behind the last is empty. What is no object is left out, a last line without its end too; a file that cannot
     be read has no lines.
@@ -61,7 +61,7 @@ def _read_object(stream: BinaryIO) -> dict[str, Any] | None:
 
 
 def stamps_of(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int] | None, ...]:
-    """Return a value that changes whenever one of the files *names* in *folder* changes."""
+    """Return per file of *names* in *folder* a value that changes with the file, None for a missing file."""
 
     def stamp(path: Path) -> tuple[int, int] | None:
         """Return (time of change in ns, size), None when the file cannot be looked at."""

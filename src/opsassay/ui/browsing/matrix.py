@@ -46,7 +46,7 @@ MARKS = {
 
 
 def trials_view(state: Shown, domain: str, number: int) -> View:
-    """Return the data of the matrix tasks x solvers of *domain*, with page *number* of its tasks."""
+    """Return the page data of the matrix tasks x solvers of *domain*, with page *number* of its tasks."""
     solvers, costs, said, problem = _solver_columns(state, domain)
     columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
     tasks = sorted(task for of, task in state.catalogue.by_task if of == domain)
@@ -68,7 +68,7 @@ def trials_view(state: Shown, domain: str, number: int) -> View:
 
 
 def first_trials(state: Shown, domain: str) -> View | None:
-    """Return the matrix of *domain* for the first page, None when it is too large for it."""
+    """Return the first tasks of the matrix of *domain*; None when the domain has too many runs."""
     if len(state.catalogue.domains[domain]) > MOST_RUNS:
         return None
     view = trials_view(state, domain, 1)
@@ -76,7 +76,7 @@ def first_trials(state: Shown, domain: str) -> View | None:
 
 
 def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], str, str]:
-    """Return the solvers of *domain* (ranked first, baselines last), the names of costs, the headline and a problem."""
+    """Return (solvers of *domain*, ranked first and baselines last; cost names; headline; problem)."""
     rows: dict[str, LeaderboardRow] = {}
     said, problem = "Nobody has a rank.", ""
     try:
@@ -103,18 +103,18 @@ def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], s
 
 
 def _format_costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:
-    """Return the mean costs of a run of *row* as text, '' for an unknown one."""
+    """Return the mean costs *names* of a run as text, '' for unknown ones."""
     spent = row.spent if row else {}
     return [spent[name].text if name in spent else "" for name in names]
 
 
 def _solver_row(solver: View) -> View:
-    """Return the display fields of *solver*, without its sort keys."""
+    """Return *solver* without the keys that it is sorted by."""
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 
 
 def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
-    """Return a task's row: one cell per solver."""
+    """Return the matrix row of *task*: a cell for each of *solvers*."""
     runs = state.catalogue.by_both
     return {
         "task": plain(task, 120),
@@ -125,7 +125,7 @@ def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> 
 
 
 def _cell_of_runs(state: Shown, runs: Sequence[StoredRun]) -> View:
-    """Return a mark per run, at most `MOST_REPEATS`, and how many more there are."""
+    """Return a matrix cell: a mark per run, at most `MOST_REPEATS`, and the number of further runs."""
     repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
     return {
         "runs": [

@@ -45,7 +45,7 @@ NEIGHBOURS = 8
 
 
 def run_page_view(state: Shown, stored: StoredRun, number: int) -> View:
-    """Return the data of a run's page, with page *number* of its steps and actions."""
+    """Return the page data of a run, with page *number* of its steps and actions."""
     verdict, row = state.verdicts.verdict_of(stored), run_row(state, stored)
     course = course_of(stored)
     span = course.clock.span if course.clock else None
@@ -78,13 +78,13 @@ def run_page_view(state: Shown, stored: StoredRun, number: int) -> View:
 
 
 def _page_of_step(stored: StoredRun, step: int, number: int) -> str | None:
-    """Return the address of the page of the run that shows *step*, None when that is page *number* itself."""
+    """Return the URL of the page of the run that shows *step*, None when that is page *number*."""
     page = (step - 1) // ROWS + 1
     return None if page == number else page_address(run_page(stored), page)
 
 
 def _run_sentence(row: View, verdict: Verdict | None) -> str:
-    """Return the sentence on the run: who came to what on which task, and why."""
+    """Return a sentence on the run: which solver had which outcome on which task, and why."""
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
@@ -124,7 +124,7 @@ def _list_facts(stored: StoredRun, row: View) -> list[tuple[str, str]]:
 
 
 def _metric_item(name: str, metric: Metric) -> View:
-    """Return what is shown of a metric: title, value in words, reason and judge."""
+    """Return the page data of a metric: title, value in words, reason and judge."""
     about = word(name)
     value = {MetricStatus.NOT_APPLICABLE: "not applicable", MetricStatus.FAILED: "failed"}.get(metric.status, "–")
     return {
@@ -140,7 +140,7 @@ def _metric_item(name: str, metric: Metric) -> View:
 
 
 def _list_claims(stored: StoredRun) -> list[str] | None:
-    """Return the claims of a diagnosis as text, empty when it says that nothing is wrong; None without a diagnosis."""
+    """Return each claimed root cause as text, [] for "nothing is wrong"; None without a diagnosis."""
     with suppress(OpsAssayError, OSError):
         diagnosis = read_diagnosis(stored.folder)
         if diagnosis is not None:
@@ -150,7 +150,7 @@ def _list_claims(stored: StoredRun) -> list[str] | None:
 
 
 def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
-    """Return what is shown of an action; times in seconds from the start of *span*."""
+    """Return the page data of an action, a line of actions.jsonl; its time is relative to *span*."""
     started, ended = line.get("started_ns"), line.get("ended_ns")
     took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
     return {
@@ -165,7 +165,7 @@ def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
 
 
 def _last_lines_of(path: Path) -> str:
-    """Return the last `LOG_BYTES` of a log, "" when it cannot be read."""
+    """Return the last `LOG_BYTES` bytes of a log as text, "" when it cannot be read."""
     with suppress(OpsAssayError, OSError), open_plain(path) as log:
         size = os.fstat(log.fileno()).st_size
         log.seek(max(0, size - LOG_BYTES))

@@ -38,43 +38,43 @@ class Shown:
 
 
 def run_page(stored: StoredRun) -> str:
-    """Return the address of the run's page."""
+    """Return the URL of the run's page."""
     return f"runs/{stored.key}.html"
 
 
 def task_page(domain: str, task: str) -> str:
-    """Return the address of the page of *task*."""
+    """Return the URL of the page of *task*."""
     return f"tasks/{place_key((domain, task))}.html"
 
 
 def solver_page(domain: str, solver: str) -> str:
-    """Return the address of the page of *solver*."""
+    """Return the URL of the page of *solver*."""
     return f"solvers/{place_key((domain, solver))}.html"
 
 
 def board_page(domain: str) -> str:
-    """Return the address of the leaderboard of *domain*."""
+    """Return the URL of the leaderboard of *domain*."""
     return f"boards/{slug(domain)}.html"
 
 
 def trials_page(domain: str) -> str:
-    """Return the address of the matrix of *domain*."""
+    """Return the URL of the matrix tasks x solvers of *domain*."""
     return f"trials/{slug(domain)}.html"
 
 
 def audit_page(domain: str) -> str:
-    """Return the address of the audit of *domain*."""
+    """Return the URL of the audit of *domain*."""
     return f"audit/{slug(domain)}.html"
 
 
 def compare_page(domain: str, one: str, two: str) -> str:
-    """Return the address of the page that compares two solvers, the same for either order."""
+    """Return the URL of the page that compares two solvers, the same for either order."""
     first, second = sorted((one, two))
     return f"compare/{slug(domain)}.{slug(first)}.{slug(second)}.html"
 
 
 def run_row(state: Shown, stored: StoredRun) -> View:
-    """Return a run as a table row: solver, task, status and outcome, with the addresses of their pages."""
+    """Return a run as a table row: solver, task, status, outcome, duration, usage, with the URLs of their pages."""
     run, solver = stored.run, state.catalogue.solver_of(stored)
     return {
         "page": run_page(stored),
@@ -110,26 +110,26 @@ def outcome_of(state: Shown, stored: StoredRun) -> str:
 
 
 def seconds_of(stored: StoredRun) -> float | None:
-    """Return the duration of the run in seconds, None while it goes on."""
+    """Return the duration of the run in seconds, None while it is running."""
     run = stored.run
     return round((run.ended_ns - run.started_ns) / 1e9, 1) if run.ended_ns and run.started_ns else None
 
 
 def spent_words(amounts: Mapping[str, float]) -> str:
-    """Return the usage, given by unit, as text."""
+    """Return *amounts* (usage by unit) as text."""
     some = sorted((name, value) for name, value in amounts.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 
 
 def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:
-    """Return the rows of page *number* of *runs*, and the paging links; *path* is the address of the first page."""
+    """Return (the items of page *number* of *runs*, paging links); *path* is the URL of the first page."""
     paging = paging_of(len(runs), number, path)
     at = (paging["number"] - 1) * ROWS
     return runs[at : at + ROWS], paging
 
 
 def paging_of(count: int, number: int, path: str) -> View:
-    """Return the paging links of page *number* of *count* rows; *path* is the address of the first page."""
+    """Return the paging links for page *number* of *count* rows; *path* is the URL of the first page."""
     last = max(1, -(-count // ROWS))
     number = min(max(number, 1), last)
     at = (number - 1) * ROWS
@@ -145,5 +145,5 @@ def paging_of(count: int, number: int, path: str) -> View:
 
 
 def page_address(path: str, number: int) -> str:
-    """Return the address of page *number* when *path* is that of the first page."""
+    """Return the URL of page *number* when *path* is the URL of the first page."""
     return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"

@@ -66,12 +66,12 @@ def description() -> dict[str, Any]:
 
 
 def _page_suffixes(kind: PageKind) -> tuple[str, ...]:
-    """Return the suffixes of the kind's addresses: without and, for long pages, with a page number."""
+    """Return the URL suffixes of a kind of page: "" and, when it has several pages, one with a page number."""
     return ("", "~{page}") if kind.paged else ("",)
 
 
 def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
-    """Return the OpenAPI entry of a kind of page."""
+    """Return the OpenAPI entry of a kind of page; *page* is its URL suffix."""
     parameters = [
         _describe_parameter(name, "query", "reveals truth when 1" if name == "reveal" else "") for name in kind.filters
     ]
@@ -109,7 +109,7 @@ _ADDRESS = re.compile(
 
 
 def home_from(address: str) -> str:
-    """Return the relative address of the first page, seen from *address*."""
+    """Return the URL of the first page relative to *address*."""
     return "../" * address.count("/") + HOME
 
 
@@ -140,11 +140,11 @@ class StorePages:
     systems: SystemWatches | None = None
 
     def page_state(self) -> Shown:
-        """Return the current catalogue and verdicts, from which pages are made."""
+        """Return the current contents of the stores, from which pages are made."""
         return Shown(self.catalogue(), self.verdicts, self.cases, self.live, self.allow_run, self.systems)
 
     def answer(self, address: str, query: PageQuery | None = None) -> Answered:
-        """Return the response at *address*; raises NotFoundError, and UserError when the page cannot be made."""
+        """Return the response to a GET of *address*; raises NotFoundError, and UserError when it cannot be made."""
         after = self.catalogue().last_event  # before the page is made: whoever has it asks for what follows
         made = self._make_page(address, query or PageQuery())
         if isinstance(made, Answered):
@@ -152,14 +152,14 @@ class StorePages:
         return _page_as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
 
     def files(self, address: str) -> dict[str, Answered]:
-        """Return the HTML page at *address*, and its JSON if it has that, by address; the page is made once for both."""
+        """Return the page at *address* by file name: its HTML and, if it has one, its JSON."""
         made = self._make_page(address, PageQuery())
         if isinstance(made, Answered):
             return {address: made}
         return {address: self._as_html(address, made), _json_address(address): _page_as_json(made)}
 
     def _make_page(self, address: str, query: PageQuery) -> Made | Answered:
-        """Return the page at *address* before rendering, or the whole response for a page that another command makes."""
+        """Return the page at *address*, not yet rendered; for a page in another command's format, the response."""
         if address == ADDRESS and self.live:
             return Answered(json.dumps(description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)
@@ -175,7 +175,7 @@ class StorePages:
         return made
 
     def _external_page(self, state: Shown, kind: str, key: str, form: str, query: PageQuery) -> Answered:
-        """Return a page that another command writes: the trace or, when the truth is shown, the full report."""
+        """Return the page that `opsassay report` or the trace command would write; the former needs *query.reveal*."""
         one = run_named(state, key)
         if one is None or form != "html" or (kind == "whole" and not (self.live and query.reveal)):
             raise _no_such_page(f"{kind}/{key}")
@@ -183,7 +183,7 @@ class StorePages:
         return Answered(text, "html")
 
     def _as_html(self, address: str, page: Made, after: int = 0) -> Answered:
-        """Return the page as HTML; a live page asks for the events after number *after*."""
+        """Return *page* rendered; its script follows the events after number *after* where pages are live."""
         up, links = "../" if "/" in address else "", set[str]()
 
         def to(target: str) -> str:
@@ -204,12 +204,12 @@ class StorePages:
 
 
 def _json_address(address: str) -> str:
-    """Return the address of the page's JSON."""
+    """Return the URL of the JSON of the page at *address*."""
     return f"{address.removesuffix('.html')}.json"
 
 
 def _page_as_json(page: Made) -> Answered:
-    """Return the page's view as JSON, without what is only drawn."""
+    """Return the page's data as JSON, without the parts that only the drawing needs."""
     payload = {
         "schema_version": 1,
         "title": plain(page.title, 200),
@@ -237,5 +237,5 @@ def _trace_page(shown: Shown, stored: StoredRun) -> str:
 
 
 def _no_such_page(address: str) -> OpsAssayError:
-    """Return the error that there is no page at *address*."""
+    """Return the NotFoundError for *address*."""
     return NotFoundError("page", plain(address, 100), [], f"Everything can be found from {HOME}.")

@@ -34,7 +34,7 @@ class StoredIncident:
 
     @property
     def key(self) -> str:
-        """The id of the incident in addresses."""
+        """The id of the incident in URLs."""
         return f"{slug(self.store)}.{slug(self.id)}"
 
     def incident(self) -> Incident:
@@ -47,43 +47,43 @@ class StoredIncident:
         return self.tree.datapack(self.id)
 
     def case(self) -> Case:
-        """Return the incident with its truth, if that is there; raises DatapackError."""
+        """Return the incident with its truth, if recorded; raises DatapackError."""
         pack, tree = self.datapack(), self.tree
         return Case(pack, tree.truth(self.id), tree.annotation(self.id), tree.truth_path(self.id), self.id)
 
 
 @lru_cache(20_000)
 def _read_incident(path: Path, changed: int) -> Incident:
-    """Return the incident in *path*, from a cache by path and time of change."""
+    """Return the incident in *path*; cached until *changed*, its modification time, differs."""
     del changed  # a file that was replaced is read anew
     return read_noun(Incident, path)
 
 
 def incident_page(store: str, id_: str) -> str:
-    """Return the address of the page of an incident."""
+    """Return the URL of the page of the incident *id_* in *store*."""
     return f"incidents/{slug(store)}.{slug(id_)}.html"
 
 
 def stored_incidents(state: Shown) -> Iterator[StoredIncident]:
-    """Yield the incidents of the tree that the user named, else those of every store."""
+    """Yield the incidents in the folder that the user named, else those of every store."""
     for name, tree in trees_of(state).items():
         with suppress(OSError):
             yield from (StoredIncident(name, tree, id_) for id_ in tree.ids())
 
 
 def incident_named(state: Shown, key: str) -> StoredIncident | None:
-    """Return the incident with the id *key* in addresses, None when there is none."""
+    """Return the incident with the id *key* in URLs, None when it does not exist."""
     return next((one for one in stored_incidents(state) if one.key == key), None)
 
 
 def trees_of(state: Shown) -> dict[str, Tree]:
-    """Return the trees of incidents by name: the one that the user named, else that of every store."""
+    """Return the folders of incidents by name: the one that the user named, else that of every store."""
     roots = {"cases": state.cases} if state.cases else {store.name: store.root for store in state.catalogue.stores}
     return {name: Tree(root) for name, root in roots.items()}
 
 
 def incident_of_task(state: Shown, domain: str, task: str) -> StoredIncident | None:
-    """Return the incident that *task* of *domain* is about, None when it is none or in no store."""
+    """Return the incident that *task* of *domain* asks about, None when there is none or it is not stored."""
     if domain != DOMAIN or Path(task).name != task or task.startswith("."):  # a record may name anything
         return None
     stored = (StoredIncident(name, tree, task) for name, tree in trees_of(state).items())
@@ -93,13 +93,13 @@ def incident_of_task(state: Shown, domain: str, task: str) -> StoredIncident | N
 
 
 def page_of_task(state: Shown, domain: str, task: str) -> str | None:
-    """Return the address of the incident that *task* of *domain* is about, None when there is none."""
+    """Return the URL of the incident that *task* of *domain* asks about, None without one."""
     one = incident_of_task(state, domain, task)
     return None if one is None else incident_page(one.store, one.id)
 
 
 def task_name(state: Shown, domain: str, task: str) -> str:
-    """Return the display name of *task*: of an incident its system and first alert, of any other its id."""
+    """Return the display name of *task*: system and first alert of its incident, else the task's id."""
     with suppress(OpsAssayError, OSError):
         if one := incident_of_task(state, domain, task):
             return name_of(one.incident())

@@ -52,7 +52,7 @@ class SystemWatch:
     looked: float = field(default_factory=time.monotonic)
 
     def is_over(self) -> bool:
-        """Return whether to close the watch: nobody looked for IDLE_S seconds, or it is LONGEST_S seconds old."""
+        """Return whether to end the watch: unused for IDLE_S seconds, or LONGEST_S seconds old."""
         now = time.monotonic()
         return now - self.looked > IDLE_S or now - self.since > LONGEST_S
 
@@ -76,7 +76,7 @@ class SystemWatches:
         return self._substrate.running(name).status()
 
     def watch_of(self, name: str) -> SystemWatch:
-        """Return the watch over the system *name*, started now if there is none; raises OpsAssayError."""
+        """Return the recording of the running system *name*, started now if there is none; raises OpsAssayError."""
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
@@ -85,20 +85,20 @@ class SystemWatches:
             return watch
 
     def drop(self, name: str) -> None:
-        """Stop watching the system *name*."""
+        """Stop recording the system *name*."""
         with self._lock:
             watch = self._watches.pop(name, None)
         if watch is not None:
             watch.closing.close()
 
     def close(self) -> None:
-        """Stop watching all systems."""
+        """Stop recording all systems."""
         self._ended.set()
         for name in list(self._watches):
             self.drop(name)
 
     def _open_watch(self, name: str) -> SystemWatch:
-        """Return a watch of the running system *name*, with telemetry from now on and its alerts."""
+        """Start recording telemetry and alerts of the running system *name*; return the recording."""
         from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 
         system = self._substrate.running(name)
@@ -111,7 +111,7 @@ class SystemWatches:
             return SystemWatch(system, definition, telemetry, alerts, opening.pop_all())
 
     def _close_idle(self) -> None:
-        """Once a second drop the watches that nobody looks at any more, until the end."""
+        """Stop, once a second until `close`, the recordings that are no longer used."""
         while not self._ended.wait(1.0):
             for name, watch in list(self._watches.items()):
                 if watch.is_over():
@@ -119,7 +119,7 @@ class SystemWatches:
 
 
 def systems_view(watches: SystemWatches | None) -> View:
-    """Return the data of the page that lists all running systems."""
+    """Return the page data of the list of running systems."""
     systems = [_current_state(watches, name) for name in watches.names()] if watches else []
     calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {
@@ -131,7 +131,7 @@ def systems_view(watches: SystemWatches | None) -> View:
 
 
 def _current_state(watches: SystemWatches, name: str) -> View:
-    """Return the current state of the system *name*, without the faults injected into it."""
+    """Return replicas and request rate of system *name* as page data; its phase is the error when it has ended."""
     try:
         status = watches.status(name)
     except OpsAssayError as error:  # it may have ended since it was listed
@@ -148,7 +148,7 @@ def _current_state(watches: SystemWatches, name: str) -> View:
 
 
 def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> View:
-    """Return the data of the page of the system *name*; injected faults only when *reveal*. Raises OpsAssayError."""
+    """Return the page data of system *name*, with injected faults only if *reveal*; raises OpsAssayError."""
     if watches is None:
         raise NotFoundError("running system", name, [])
     watch = watches.watch_of(name)
@@ -189,7 +189,7 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
 
 
 def _recent_signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
-    """Return rate, error share and latency of every service in the RECENT_S seconds before *at_ns*."""
+    """Return rate, error share and latency per service of the RECENT_S seconds before *at_ns*, as rows."""
     if traces.is_empty():
         return []
     began = pl.col("time").cast(pl.Int64)
@@ -210,6 +210,7 @@ def _recent_signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
 
 
 def _alert_item(alert: Alert) -> Mapping[str, Any]:
+    """Return *alert* as page data."""
     return {
         "service": plain(alert.service, 80),
         "signal": plain(alert.signal.replace("_", " "), 80),
@@ -220,7 +221,7 @@ def _alert_item(alert: Alert) -> Mapping[str, Any]:
 
 
 def watches_of_this_machine() -> SystemWatches | None:
-    """Return the watches over the systems of this machine, None when no system can run here."""
+    """Return the recordings of this machine's systems, None when no system can run here."""
     from opsassay.testbed.core.substrate import load_substrate
 
     with suppress(OpsAssayError, ImportError):
@@ -234,9 +235,9 @@ WIDTH, HEIGHT, GAP_X, GAP_Y = 132, 40, 56, 16
 def graph_of(
     system: System, signals: Mapping[str, Mapping[str, Any]], alerting: Collection[str], not_ready: Collection[str]
 ) -> dict[str, Any]:
-    """Return the nodes and edges of the call graph of *system* with positions and a shape for their state.
+    """Return the nodes and edges of the call graph of *system*: pixel positions, and the state of each node.
 
-    *signals* by service say who fails; *alerting* and *not_ready* are services.
+    *signals* are by service; *alerting* and *not_ready* are names of services and replicas.
     """
     edges = sorted(system.calls() | system.uses())
     columns = _column_of_service([*system.services, *system.stores], edges, system.entries())
@@ -276,7 +277,7 @@ def graph_of(
 def _column_of_service(
     names: list[str], edges: Collection[tuple[str, str]], entries: Collection[str]
 ) -> dict[str, int]:
-    """Return the column of each service: its least number of calls from the users; never-called ones come first."""
+    """Return the column of each of *names*: its least number of calls from the *entries*; 0 if never called."""
     columns, waiting = dict.fromkeys(entries, 0), list(entries)
     while waiting:
         name = waiting.pop(0)

@@ -35,13 +35,13 @@ class RunTimeline:
 
 
 def course_of(stored: StoredRun, seconds: float = 0) -> RunTimeline:
-    """Return the timeline of a run: of its system where that was watched, else of the agent alone."""
+    """Return the timeline of a run, at least *seconds* long: of its system if recorded, else of the agent alone."""
     return _read_timeline(stored, seconds, stamps_of(stored.folder, RECORDS))
 
 
 @lru_cache(KEPT)
 def _read_timeline(stored: StoredRun, seconds: float, stamps: object) -> RunTimeline:
-    """Return the run on one clock; what its system went through is there for trials alone."""
+    """Return the timeline of a run, from a cache while *stamps* of its files stay equal."""
     del stamps  # a record that has changed is read anew
     large = [name for name in RECORDS if size_of(stored.folder / name) > LARGEST]
     if large:
@@ -56,19 +56,19 @@ def _read_timeline(stored: StoredRun, seconds: float, stamps: object) -> RunTime
 
 
 def culprit_view_of(stored: StoredRun) -> View | None:
-    """Return the step that blame analysis points to in the run, as page data; None without one."""
+    """Return the step that blame analysis names in the run as page data; None without one."""
     return _read_blamed_step(stored, stamps_of(stored.folder, RECORDS))
 
 
 @lru_cache(KEPT)
 def _read_blamed_step(stored: StoredRun, stamps: object) -> View | None:
-    """Return the step that blame named, from a cache by the files' times of change."""
+    """Return the step that blame analysis names, from a cache while *stamps* of its files stay equal."""
     del stamps
     return culprit_view(culprit_of(stored.folder))
 
 
 def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
-    """Return the clock of a trial, and what fell after each change of the agent."""
+    """Return the timeline of a remediation run, with the drops in availability after each change."""
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
@@ -84,7 +84,7 @@ def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
 
 
 def _clock_of_agent(stored: StoredRun, seconds: float) -> RunClock | None:
-    """Return the clock of the agent's own steps and actions, None when they have no times."""
+    """Return the timeline of the agent's own steps and actions, None when they have no times."""
     return agent_clock(_read_lines(stored.folder / ACTIONS), _read_lines(stored.folder / TRACE), seconds)
 
 

@@ -34,12 +34,12 @@ class DomainTruth:
 
 
 def about_truth(domain: str) -> str:
-    """Return what the truth of a run in *domain* consists of, as a phrase."""
+    """Return a phrase on the true answer of a run in *domain*: what it consists of."""
     return TRUTHS[domain].about if domain in TRUTHS else "what the grader knows"
 
 
 def truth_view(stored: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
-    """Return the data of the page on the true answer of the run's task, *name*; the answer itself only when *reveal*."""
+    """Return the page data of the true answer of the run's task *name*; the answer itself only with *reveal*."""
     found = TRUTHS.get(stored.domain)
     view: View = {
         "answer": f"This page shows {about_truth(stored.domain)} in {name}.",
@@ -63,14 +63,14 @@ def truth_view(stored: StoredRun, name: str, cases: Path | None, *, reveal: bool
 
 
 def whole_page(stored: StoredRun, cases: Path | None) -> str:
-    """Return the full report page of a run, as `opsassay report` writes it; raises OpsAssayError."""
+    """Return the HTML page of a run with its true answer, as `opsassay report` writes it; raises OpsAssayError."""
     if stored.domain not in TRUTHS:
         raise NotFoundError("page of domain", stored.domain, TRUTHS)
     return TRUTHS[stored.domain].page(stored, cases)
 
 
 def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
-    """Return the run's incident with truth; raises NotFoundError, or DatapackError for another recording of that name."""
+    """Return the run's incident with truth; raises NotFoundError when it, or the same recording, is missing."""
     tree, id_ = Tree(cases or stored.root), stored.run.item
     if id_ not in tree.ids():
         raise NotFoundError("incident", id_, tree.ids(), "Say with --cases where its recording lies.")
@@ -83,7 +83,7 @@ def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
 
 
 def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return what happened in the incident, and its label."""
+    """Return (name, text) of what was broken in the run's incident, and its label."""
     from opsassay.ui.payload import CaseReport
     from opsassay.ui.view import headline
 
@@ -94,7 +94,7 @@ def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, st
 
 
 def _render_incident(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page of the incident with the run's answer over its true cascade."""
+    """Return the HTML page of the run's incident: its answer over the true cascade."""
     from opsassay.evals.runner.store import read_diagnosis
     from opsassay.ui.browsing.verdicts import StoredVerdicts
     from opsassay.ui.payload import AnswerPayload, build_case
@@ -109,7 +109,7 @@ def _render_incident(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _scenario_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return what was broken, its causes, and what would be right."""
+    """Return (name, text) of what the run's scenario breaks, its causes, and the desired outcome."""
     from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
@@ -125,7 +125,7 @@ def _scenario_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, st
 
 
 def _describe_trigger(scenario: Scenario) -> Iterator[str]:
-    """Yield a phrase for each thing the trigger does: faults, operations, changes of objects and nodes."""
+    """Yield a phrase for each fault, operation and object or node change of the scenario's trigger."""
     yield from (part.name for plan in scenario.trigger.faults for part in plan.parts)
     yield from (f"{call.verb} {json.dumps(call.arguments)}" for call in scenario.trigger.operations)
     if scenario.cluster is not None:
@@ -134,7 +134,7 @@ def _describe_trigger(scenario: Scenario) -> Iterator[str]:
 
 
 def _render_trial(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page of the trial with its verdict."""
+    """Return the HTML page of the remediation run with its verdict."""
     from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
@@ -148,13 +148,13 @@ def _render_trial(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _cost_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return what was asked of the cost task."""
+    """Return (name, text) of what the run's cost task asks."""
     del cases
     return [("What was asked", _read_cost_task(stored).goal)]
 
 
 def _render_cost(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page that shows the answer next to the right one."""
+    """Return the HTML page that compares the run's answer with the right one."""
     from opsassay.ui.reports import answer_page
 
     del cases
@@ -162,7 +162,7 @@ def _render_cost(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _read_cost_task(stored: StoredRun) -> ShownTask:
-    """Return the run's cost task."""
+    """Return the cost task of the run as page data."""
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.cost_page import shown_cost
 
@@ -170,7 +170,7 @@ def _read_cost_task(stored: StoredRun) -> ShownTask:
 
 
 def _storm_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return the problems of the storm and what each cost users."""
+    """Return (name, text) of the problems in the run's alert storm, with their cost to users."""
     from opsassay.evals.triage.tasks import Storm
 
     del cases
@@ -179,7 +179,7 @@ def _storm_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]
 
 
 def _render_storm(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page that shows whose each alert is beside where the answer put it."""
+    """Return the HTML page that shows the cause of each alert and its group in the answer."""
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.reports import answer_page
     from opsassay.ui.triage_page import shown_storm
@@ -190,7 +190,7 @@ def _render_storm(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return the control, what was asked, and how many worlds the answer is judged on."""
+    """Return (name, text) of the control, the task's goal and the number of cluster states judged."""
     from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
@@ -207,7 +207,7 @@ def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, 
 
 
 def _render_compliance(stored: StoredRun, cases: Path | None) -> str:
-    """Return the page of the answer on all worlds that it was judged on."""
+    """Return the HTML page of the answer on all cluster states that it was judged on."""
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.compliance_page import shown_compliance

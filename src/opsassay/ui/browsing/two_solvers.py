@@ -25,7 +25,7 @@ FLIPPED_IN_FILES = 25
 
 
 def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:
-    """Return the data of the page that compares two solvers of *domain*; raises UserError without a common task."""
+    """Return the page data that compares two solvers of *domain*; raises UserError without a common task."""
     standing = state.verdicts.standing(state.catalogue, domain)
     missing = [plain(name, 120) for name in (solver, rival) if name not in standing.entries]
     if missing:
@@ -51,13 +51,13 @@ def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:
 
 
 def beside_page(domain: str, task: str, solver: str, rival: str) -> str:
-    """Return the address of the page that shows two solvers side by side on *task*, the same for either order."""
+    """Return the URL of the page with both solvers' runs of *task*, the same for either order."""
     first, second = sorted((solver, rival))
     return f"beside/{place_key((domain, task))}.{slug(first)}.{slug(second)}.html"
 
 
 def beside_view(state: Shown, domain: str, task: str, solvers: tuple[str, str]) -> View | None:
-    """Return the data of the page that shows two *solvers* side by side on *task*; None when one has no run of it."""
+    """Return the page data of both *solvers*' runs of *task*, side by side; None when one has none."""
     runs = [_find_run(state, domain, task, solver) for solver in solvers]
     if runs[0] is None or runs[1] is None:
         return None
@@ -78,14 +78,14 @@ def beside_view(state: Shown, domain: str, task: str, solvers: tuple[str, str]) 
 
 
 def _find_run(state: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
-    """Return the run of *solver* on *task* that counts, else its latest, None without any."""
+    """Return the run of *solver* on *task* that results count, else its latest; None without any."""
     of = state.catalogue.by_both.get((domain, task, solver), ())
     counting = state.catalogue.counting
     return next((one for one in of if one.key in counting), next(iter(of), None))
 
 
 def _view_of_side(state: Shown, run: StoredRun, solver: str, timeline: RunTimeline) -> View:
-    """Return what is shown of one solver's run in the comparison."""
+    """Return the page data of one solver's run: outcome, timeline, blamed step."""
     outcome = outcome_of(state, run)
     return {
         "solver": plain(solver, 120),

@@ -32,7 +32,7 @@ class StoredGrades(GradedRuns):
 
     @cached_property
     def name(self) -> Callable[[Run], str]:
-        """The function that gives a run, graded or not, its solver's display name."""
+        """The function that returns the display name of a run's solver; it covers ungraded runs too."""
         from opsassay.evals.runner.ranking import solver_names
 
         return solver_names(self.every)
@@ -89,12 +89,12 @@ class StoredVerdicts:
             return None
 
     def void(self, stored: StoredRun) -> bool:
-        """Return whether the run is on a void case, one that grades nobody."""
+        """Return whether the run is on a void case, which is excluded from grading."""
         verdict = self.verdict_of(stored)
         return verdict is not None and is_void(verdict.metrics)
 
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
-        """Return the leaderboard of *domain*; raises NotFoundError when its package is not installed."""
+        """Return grades and leaderboard of *domain*; raises NotFoundError when its package is not installed."""
         with self._lock:
             known = self._standings.get(domain)
             if known is not None and known[0] is catalogue and self._settled:
@@ -111,7 +111,7 @@ class StoredVerdicts:
     def _make_standing(
         self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int
     ) -> DomainStanding:
-        """Return the domain's grades and leaderboard; *results* is the number of runs with a result."""
+        """Return grades and leaderboard of *domain*; *results* is the number of finished runs."""
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
@@ -123,7 +123,7 @@ class StoredVerdicts:
 
 
 def _read_latest(folder: Path) -> Verdict | None:
-    """Return the verdict that was written last, None without a readable one."""
+    """Return the verdict in *folder* that was written last, None without a readable one."""
     with suppress(OpsAssayError, OSError):
         files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_of_present_profile(path)]
         return read_noun(Verdict, max(files)[1]) if files else None
@@ -131,5 +131,5 @@ def _read_latest(folder: Path) -> Verdict | None:
 
 
 def _is_of_present_profile(path: Path) -> bool:
-    """Whether the file is a verdict under the present profile."""
+    """Whether the file *path* is a verdict under the profile `PROFILE`."""
     return path.suffix == ".json" and path.name.partition(".")[0] == PROFILE

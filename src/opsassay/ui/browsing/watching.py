@@ -64,7 +64,7 @@ class WatchedStore:
 
     @property
     def state(self) -> StoreState:
-        """Return the store's name, folder and problems."""
+        """Return the store's name, folder and read errors."""
         return StoreState(self.name, self.root, self._missing, tuple(text for _, text in self._problems.values()))
 
     @property
@@ -86,7 +86,7 @@ class WatchedStore:
         return changed or before != (self._missing, set(self._runs), dict(self._problems))
 
     def follow(self) -> list[tuple[str, StoredRun]]:
-        """Read what was appended to the log of attempts; return (event, run) for each that began or ended."""
+        """Read the new lines of the log of attempts; return (event, run) for each run that began or ended."""
         found = []
         for line in self._read_appended():
             at = _attempt_of(line)
@@ -102,7 +102,7 @@ class WatchedStore:
         return found
 
     def _read_appended(self) -> Iterator[dict[str, Any]]:
-        """Yield the log's entries since the last time, all of them when another log lies there."""
+        """Yield the new lines of the log of attempts; all lines when the log was replaced."""
         number, offset = self._log
         try:
             with open_plain(self.root / ATTEMPTS) as log:
@@ -142,7 +142,7 @@ class WatchedStore:
         return True
 
     def _mark_lost(self, attempt: _Attempt) -> bool:
-        """Mark a run whose process is gone as lost; return whether that is new."""
+        """Mark the run of *attempt* as lost if its process has ended; return whether it became so."""
         if attempt not in self._runs:
             return False
         stamp, one = self._runs[attempt]
@@ -155,7 +155,7 @@ class WatchedStore:
         return True
 
     def _forget_attempt(self, attempt: _Attempt) -> bool:
-        """Forget the attempt; return whether it was known."""
+        """Drop the run of *attempt*; return whether it was known."""
         return self._runs.pop(attempt, None) is not None or self._problems.pop(attempt, None) is not None
 
 
@@ -182,7 +182,7 @@ class Watcher:
 
     @property
     def last_event(self) -> int:
-        """The number of the last event, 0 before the first."""
+        """The number of the last event; 0 before the first one."""
         return self._count
 
     @property
@@ -199,18 +199,18 @@ class Watcher:
         self._ended.set()
 
     def events_after(self, number: int) -> list[RunEvent]:
-        """Return the events after *number*; very old ones may be gone."""
+        """Return the remembered events with numbers above *number*; very old ones are forgotten."""
         return [event for event in list(self._events) if event.number > number]
 
     def read_changes(self) -> None:
-        """Look through all stores now and publish what changed."""
+        """Look through all stores now, and publish a new catalogue if anything changed."""
         self._follow_logs()
         changed = [store.read_changes() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
             self._catalogue = self._make_catalogue()
 
     def _watch_until_end(self) -> None:
-        """Follow the logs at each tick, and now and then read the stores as a whole."""
+        """Until closed, follow the logs at each tick and now and then read all stores as a whole."""
         looked = time.monotonic()
         while not self._ended.wait(TICK_S):
             self._follow_logs()
@@ -221,7 +221,7 @@ class Watcher:
                 self._look_took = looked - start
 
     def _follow_logs(self) -> None:
-        """Read what was appended to the logs of all stores, and publish it as events."""
+        """Read the new lines of all logs of attempts, and publish them as events with a new catalogue."""
         found = [event for store in self._stores for event in store.follow()]
         if found:
             self._catalogue = self._make_catalogue(len(found))  # before the events: whoever hears of one finds it there
@@ -230,14 +230,14 @@ class Watcher:
                 self._count += 1
 
     def _make_catalogue(self, new_events: int = 0) -> Catalogue:
-        """Return a catalogue of all runs, *new_events* after the last."""
+        """Return a catalogue of all stores and runs, numbered *new_events* after the last event."""
         stores = tuple(store.state for store in self._stores)
         runs = tuple(run for store in self._stores for run in store.runs)
         return Catalogue(stores, runs, self._count + new_events)
 
 
 def _run_of(folder: Path) -> Run:
-    """Return the run in *folder*; raises OpsAssayError, also for one that a newer version has written."""
+    """Return the run in *folder*; raises OpsAssayError, also for one that a newer version of OpsAssay wrote."""
     problem = None
     try:
         run = read_noun(Run, folder / RUN)
@@ -255,7 +255,7 @@ def _run_of(folder: Path) -> Run:
 
 
 def _read_version(path: Path) -> int:
-    """Return the schema version of a run's file, 0 when it cannot be read."""
+    """Return the schema version in a run's file, 0 when it cannot be read."""
     import json
 
     with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
@@ -264,7 +264,7 @@ def _read_version(path: Path) -> int:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether *path* is a folder that may be looked at."""
+    """Whether *path* is a folder; False where access is denied."""
     try:
         return path.is_dir()
     except OSError:  # one that may not be looked at
@@ -272,7 +272,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _attempt_folders(runs: Path) -> Iterator[_Attempt]:
-    """Yield the attempts with a folder below *runs*; links are not followed."""
+    """Yield (cell, attempt) of each attempt's folder below *runs*; links are not followed."""
     with suppress(OSError), os.scandir(runs) as cells:
         for cell in cells:
             if cell.is_dir(follow_symlinks=False):
@@ -281,7 +281,7 @@ def _attempt_folders(runs: Path) -> Iterator[_Attempt]:
 
 
 def _attempt_of(line: dict[str, Any]) -> _Attempt | None:
-    """Return the attempt that a *line* of the log names, None when it names no valid folder."""
+    """Return (cell, attempt) of a *line* of the log, None when it names no valid folder."""
     cell, attempt = line.get("cell"), str(line.get("attempt"))
     if not isinstance(cell, str) or cell in ("", ".", "..") or "/" in cell or "\0" in cell or not _is_number(attempt):
         return None
@@ -289,17 +289,17 @@ def _attempt_of(line: dict[str, Any]) -> _Attempt | None:
 
 
 def _is_number(name: str) -> bool:
-    """Whether the name is a number of at most nine digits."""
+    """Whether *name* consists of one to nine digits."""
     return name.isascii() and name.isdigit() and len(name) < 10
 
 
 def _sort_key(attempt: _Attempt) -> tuple[str, int]:
-    """Return (cell, attempt as a number)."""
+    """Return (cell, attempt as an integer)."""
     return attempt[0], int(attempt[1])
 
 
 def _name_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield (name, folder) for each of *roots* once, with unique names made from the folders' own."""
+    """Yield (unique name made of the folder's, folder) for each of *roots*, each folder once."""
     taken: set[str] = set()
     for root in dict.fromkeys(root.resolve() for root in roots):
         name, number = root.name or "store", 1

@@ -18,7 +18,7 @@ ANONYMOUS = "Owners with a token register agents and ask for benchmarks; leaderb
 
 
 def login_view(request: PlatformRequest, *, wrong: bool = False) -> View:
-    """Return the data of the sign-in page, with a message after a *wrong* token."""
+    """Return the page data of the sign-in page; *wrong* adds a message that the token is unknown."""
     signed_in = (
         request.visitor and f"You are signed in as {plain(request.visitor.name, 80)}; another token takes its place."
     )
@@ -26,7 +26,7 @@ def login_view(request: PlatformRequest, *, wrong: bool = False) -> View:
 
 
 def agents_view(request: PlatformRequest) -> View:
-    """Return the data of the page of the user's agents, with the choices of its forms."""
+    """Return the page data of the user's agents, with the choices of its forms."""
     rows = request.data.agents(_require_visitor(request))
     agents = _agent_items(request, rows)
     benchmarks = sum(len(one["benchmarks"]) for one in agents)
@@ -40,7 +40,7 @@ def agents_view(request: PlatformRequest) -> View:
 
 
 def agent_view(request: PlatformRequest) -> View:
-    """Return the data of the page of one agent: its benchmarks and its leaderboard places."""
+    """Return the page data of one agent: its benchmarks and leaderboard rows."""
     row = request.data.agent(_require_visitor(request), request.path["agent"])
     (agent,) = _agent_items(request, [row])
     last = next(iter(agent["benchmarks"]), None)
@@ -63,13 +63,13 @@ def agent_view(request: PlatformRequest) -> View:
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
-    """Return who has signed in."""
+    """Return the signed-in user; asserts that there is one."""
     assert request.visitor is not None  # pages of owners are not made for anybody else
     return request.visitor
 
 
 def _agent_items(request: PlatformRequest, rows: Any) -> list[View]:
-    """Return *rows* of agents as items with their benchmarks and task sets."""
+    """Return *rows* of agents as page data with their benchmarks and available task sets."""
     sets = request.data.task_sets()
     found: dict[str, list[View]] = {}
     for one in request.data.benchmarks([row["id"] for row in rows]):
@@ -92,7 +92,7 @@ def _agent_items(request: PlatformRequest, rows: Any) -> list[View]:
 
 
 def _leaderboard_place(request: PlatformRequest, task_set: str, agent: str) -> View | None:
-    """Return the agent's row on the leaderboard of *task_set*, None when it has none."""
+    """Return rank and success of *agent* on the leaderboard of *task_set*, None when it has no result there."""
     found = request.data.board(task_set)
     solver = next((solver for solver, names in found.agents.items() if agent in names), None)
     row = next((row for row in found.board.rows if row.entry.name == solver), None)
@@ -109,7 +109,7 @@ def _leaderboard_place(request: PlatformRequest, task_set: str, agent: str) -> V
 
 
 def benchmark_view(request: PlatformRequest) -> View:
-    """Return the data of the page of one benchmark with its cells."""
+    """Return the page data of one benchmark with its cells."""
     found = request.data.benchmark(_require_visitor(request), request.path["benchmark"])
     cells, agent = found["cells"], plain(found["agent_name"], 100)
     ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)
@@ -127,7 +127,7 @@ def benchmark_view(request: PlatformRequest) -> View:
 
 
 def _cell_row(cell: Mapping[str, Any]) -> View:
-    """Return what is shown of a benchmark's cell."""
+    """Return a benchmark's cell, one task with a seed, as a table row."""
     passed = {True: "yes", False: "no", None: "–"}[cell["passed"]]
     task, error = plain(cell["task"], 120), plain(why_not(cell), 300)
     where = {"bundle": BUNDLE_WORDS[cell["bundle"]], "agent": AGENT_WORDS[cell["agent"]]}
@@ -141,7 +141,7 @@ def _cell_row(cell: Mapping[str, Any]) -> View:
 
 
 def users_view(request: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
-    """Return the data of the admin page of users and latest benchmarks, with a new *token* if one was made."""
+    """Return the page data of all users and latest benchmarks, for admins; *token* is a new user's, shown once."""
     users = request.data.users(_require_visitor(request))
     return {
         "title": "Users",

@@ -23,7 +23,7 @@ AGENT_WORDS = {
 
 
 def why_not(cell: Mapping[str, Any]) -> str:
-    """Return why *cell* of a benchmark has not passed: its error, else the first reason of its verdict; '' without one."""
+    """Return why *cell* has not passed: its error, else the first reason of its metrics; '' without one."""
     if cell["passed"]:
         return ""
     reasons = [one["reason"] for one in (cell["metrics"] or {}).values() if one["status"] != "not_applicable"]

@@ -47,22 +47,22 @@ class PlatformData(Protocol):
     """
 
     def visitor(self, token: str) -> Visitor | None:
-        """Return the user that *token* belongs to, None when it is nobody's."""
+        """Return the user that *token* belongs to, None when there is none."""
 
     def task_sets(self) -> Mapping[str, Any]:
         """Return every task set, with its domain and description, by its name."""
 
     def counts(self) -> Row:
-        """Return the number of *results*, and of cells *running* and *waiting*."""
+        """Return {"results", "running", "waiting"}: the numbers of results, running and waiting cells."""
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set*, only of its tasks of *level* when that is given."""
+        """Return the leaderboard of *task_set*, of its tasks of *level* if given, of self-hosted agents if *hosted*."""
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
         """Return the results that owners reported for their agents on *task_set*, latest first."""
 
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
-        """Return the run in *folder* of the store of *task_set*, with its rows of results and of events."""
+        """Return the run in *folder* of the store of *task_set*, with its database rows of result and events."""
 
     def task(self, key: TaskKey) -> Task | None:
         """Return the task *key*, None when it is not stored."""
@@ -77,7 +77,7 @@ class PlatformData(Protocol):
         """Return the benchmarks of *agents*, latest first, with their numbers of *cells* and of cells *ended*."""
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
-        """Return the latest benchmarks of all users."""
+        """Return the *count* latest benchmarks of all users."""
 
     def benchmark(self, visitor: Any, benchmark: str) -> Row:
         """Return the benchmark with this id, owned by *visitor*, with its cells."""
@@ -86,10 +86,10 @@ class PlatformData(Protocol):
         """Return all users; *visitor* must be an admin."""
 
     def register(self, visitor: Any, form: Row, bundle: bytes | None) -> None:
-        """Register the agent described in *form* for *visitor*; *bundle* is the tar of one of files."""
+        """Register the agent described in *form* for *visitor*; *bundle* is the tar of an agent of files."""
 
     def hand_in(self, visitor: Any, name: str, content: bytes) -> None:
-        """Take the task set *name* of *visitor*: *content* is a tar with task_set.yaml at its top."""
+        """Store the task set *name* of *visitor*; *content* is a tar with task_set.yaml at its top."""
 
     def request(self, visitor: Any, agent: str, task_set: str) -> str:
         """Request a benchmark of *agent* on *task_set*; return its id."""

@@ -23,12 +23,12 @@ class SentForm:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def first(self, name: str) -> str:
-        """Return the field's first value without spaces around, "" when it is missing."""
+        """Return the first value of the field *name*, stripped; "" when it is missing."""
         return self.fields.get(name, [""])[0].strip()
 
 
 def read_form(content: bytes, content_type: str) -> SentForm:
-    """Return the form in *content*, with files or without; raises UserError when it cannot be read."""
+    """Return the form in *content*, URL-encoded or multipart with files; raises UserError for another one."""
     fields: dict[str, list[str]] = {}
     files: dict[str, bytes] = {}
     try:
@@ -47,7 +47,7 @@ def read_form(content: bytes, content_type: str) -> SentForm:
 
 
 def form_parts(content: bytes, content_type: str) -> Iterator[tuple[str, str | None, bytes]]:
-    """Yield (field, name of the file or None, content) of each part of a multipart form."""
+    """Yield (field name, file name or None, content) of each part of a multipart form."""
     head = f"Content-Type: {content_type}\r\n\r\n".encode("utf-8", "replace")
     form = BytesParser(policy=HTTP).parsebytes(head + content)
     for part in form.iter_parts() if form.is_multipart() else ():

@@ -41,12 +41,12 @@ class PlatformPage:
 
     @property
     def has_json(self) -> bool:
-        """Whether the page is JSON below /api too."""
+        """Whether the page's data is also served as JSON below /api."""
         return self.path.startswith("/leaderboards")
 
     @property
     def board(self) -> str:
-        """The path of the leaderboard that the page belongs to, '' for none."""
+        """The URL path of the leaderboard that the page belongs to, '' for none."""
         return "/leaderboards/{task_set}" if "{task_set}" in self.path else ""
 
 
@@ -72,7 +72,7 @@ BY_PATH = {page.path: page for page in PAGES}
 
 
 def platform_routes(access: PlatformAccess) -> list[Route]:
-    """Return the routes of all pages and forms of the platform behind *access*."""
+    """Return the routes of all pages and forms of the platform, whose data *access* gives."""
     forms = {
         "/agents": _register_agent,
         "/benchmarks": _request_benchmark,
@@ -99,7 +99,7 @@ Answer = Callable[[PlatformPage, PlatformRequest], Response]
 
 
 def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
-    """Return the endpoint of a page, which sends visitors of pages for owners to /login first."""
+    """Return the endpoint of *page*, made by *answer*; it redirects to /login where a sign-in is needed."""
 
     def work(request: Request) -> Response:
         """Make the answer, in a thread."""
@@ -120,7 +120,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
 
 
 def _platform_request(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
-    """Return the request with the data and with who has signed in, None for nobody."""
+    """Return the request with its data and the signed-in user, None for an anonymous one."""
     token = request.cookies.get(COOKIE)
     request.state.visitor = data.visitor(token) if token else None
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -130,7 +130,7 @@ def _platform_request(access: PlatformAccess, data: PlatformData, request: Reque
 def _html_response(
     page: PlatformPage, request: PlatformRequest, view: View | None = None, status: int = 200
 ) -> HTMLResponse:
-    """Return the page as HTML; *view* is made unless given."""
+    """Return *page* as HTML, with the data *view* or, if None, the page's own."""
     view = view or page.make(request)
     level = request.query.get("level", "") if page.board else ""
     return _show_view(page.template, view, request.visitor, status=status, live=page.live,
@@ -147,25 +147,25 @@ def _show_view(
     scripts: Sequence[str] = (),
     **further: Any,
 ) -> HTMLResponse:
-    """Return the template with its view; a *live* page follows the server's events."""
+    """Return *template* with the data *view* as HTML; a *live* page follows the server's events."""
     follow = "/api/live" if live else ""
     return respond(template, view["title"], ("live",) if live else scripts, connects=live, follow=follow, home="/",
                    layout="platform.html", view=view, user=visitor, **{"as_json": "", **further})  # fmt: skip
 
 
 def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse:
-    """Return the page's item as JSON."""
+    """Return the page's JSON data."""
     item = page.make(request)["item"]
     return JSONResponse(item() if callable(item) else item)
 
 
 def _error_response(access: PlatformAccess, error: OpsAssayError, request: Request) -> HTMLResponse:
-    """Return the error as a page, for who has signed in where the request came so far."""
+    """Return *error* as an HTML page, with the signed-in user's menu if that is known."""
     return error_page(access.status_of(error), access.said(error), getattr(request.state, "visitor", None))
 
 
 def error_page(status: int, said: str, visitor: Visitor | None = None) -> HTMLResponse:
-    """Return the page of an error: *said* is what happened and what to do, in a sentence."""
+    """Return an HTML page with *status* and the sentence *said*: what happened and what to do."""
     titles = {403: "Not allowed", 404: "There is no such page", 500: "Something failed here", 503: "Not now"}
     view = {"title": titles.get(status, "It cannot be done"), "answer": plain(said, 1000)}
     return _show_view("platform.html", view, visitor, status=status, sorry=True)
@@ -175,7 +175,7 @@ Work = Callable[[PlatformRequest, SentForm], Response]
 
 
 def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
-    """Return an endpoint that calls *work* with the fields of a form sent from a page of this server."""
+    """Return an endpoint that calls *work* with the form of a page of this server; *for_owners* needs a sign-in."""
 
     def answer_form(request: Request, form: SentForm) -> Response:
         """Carry out the form, in a thread; forms for owners ask for a login first."""
@@ -221,13 +221,13 @@ async def _read_bounded(request: Request, most_bytes: int) -> bytes:
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
-    """Return who has signed in."""
+    """Return the signed-in user; asserts that there is one."""
     assert request.visitor is not None  # an endpoint for owners has made sure of it
     return request.visitor
 
 
 def _sign_in(request: PlatformRequest, form: SentForm) -> Response:
-    """Set the cookie of a known token and go to the agents, an author to the task sets; else show the login again."""
+    """Set the cookie of a valid token and redirect to agents (authors: to task sets); else show the login again."""
     token = form.first("token")
     if (visitor := request.data.visitor(token)) is None:
         view = accounts.login_view(PlatformRequest(request.access, request.data, None, {}, {}), wrong=True)
@@ -238,14 +238,14 @@ def _sign_in(request: PlatformRequest, form: SentForm) -> Response:
 
 
 def _sign_out(_asked: PlatformRequest, _form: SentForm) -> Response:
-    """Remove the cookie and go home."""
+    """Remove the cookie and redirect to the first page."""
     found = RedirectResponse("/", status_code=303)
     found.delete_cookie(COOKIE)
     return found
 
 
 def _register_agent(request: PlatformRequest, form: SentForm) -> Response:
-    """Register an agent of the visitor and go to the agents."""
+    """Register an agent of the visitor and redirect to the agents."""
     said = {name: form.first(name) for name in ("name", "kind", "level", "source")}
     bundle = form.files.get("bundle")
     request.data.register(_require_visitor(request), {**said, "domains": form.fields.get("domains", [])}, bundle)
@@ -253,20 +253,20 @@ def _register_agent(request: PlatformRequest, form: SentForm) -> Response:
 
 
 def _hand_in(request: PlatformRequest, form: SentForm) -> Response:
-    """Hand in the uploaded task set and go to its leaderboard."""
+    """Store the uploaded task set and redirect to its leaderboard."""
     name = form.first("name")
     request.data.hand_in(_require_visitor(request), name, form.files.get("task_set", b""))
     return RedirectResponse(f"/leaderboards/{name}", status_code=303)
 
 
 def _request_benchmark(request: PlatformRequest, form: SentForm) -> Response:
-    """Request a benchmark of an agent on a task set and go to its page."""
+    """Request a benchmark of an agent on a task set and redirect to its page."""
     benchmark = request.data.request(_require_visitor(request), form.first("agent"), form.first("task_set"))
     return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
 
 
 def _change_users(request: PlatformRequest, form: SentForm) -> Response:
-    """Add a user or renew a token, and show the new token once."""
+    """Add a user or renew a token, and show the new token, which is not stored."""
     if renewed := form.first("renew"):
         name, token = renewed, request.data.renew_token(_require_visitor(request), renewed)
     else:

@@ -32,7 +32,7 @@ SELF_HOSTED = "/self-hosted"
 
 
 def home_view(request: PlatformRequest) -> View:
-    """Return the data of the first page: all task sets and the progress of runs."""
+    """Return the page data of the first page: all task sets and the progress of runs."""
     sets, counts = request.data.task_sets(), request.data.counts()
     domains, domain = sorted({one.domain for one in sets.values()}), request.query.get("domain", "")
     if domain not in ("", *domains):
@@ -52,7 +52,7 @@ def home_view(request: PlatformRequest) -> View:
 
 
 def overall_view(request: PlatformRequest) -> View:
-    """Return the data of the page with a row for each solver and a column for each task set."""
+    """Return the page data of the table with a row per solver and a column per task set."""
     table = overall({name: request.data.board(name).board for name in request.data.task_sets()})
     sets = list(table.columns[2:])
     return {
@@ -66,19 +66,19 @@ def overall_view(request: PlatformRequest) -> View:
 
 
 def task_set_view(request: PlatformRequest) -> View:
-    """Return the data of the leaderboard page of a task set."""
+    """Return the page data of a task set's leaderboard."""
     return _leaderboard_view(request, _requested_leaderboard(request), "")
 
 
 def self_hosted_view(request: PlatformRequest) -> View:
-    """Return the data of the leaderboard page of the self-hosted agents of a task set."""
+    """Return the page data of the leaderboard of a task set's self-hosted agents."""
     level = request.query.get("level", "")
     found = request.data.board(request.path["task_set"], level, hosted=True)
     return {**_leaderboard_view(request, found, SELF_HOSTED), "reports": []}
 
 
 def _leaderboard_view(request: PlatformRequest, leaderboard: TaskSetLeaderboard, group: str) -> View:
-    """Return the view of a leaderboard; *group* is "/self-hosted" for agents elsewhere, "" for all."""
+    """Return the page data of *leaderboard*; *group* is its URL part: "/self-hosted", or "" for all agents."""
     name, level = request.path["task_set"], request.query.get("level", "")
     board, view = leaderboard.board, board_view(leaderboard.board)
     for row, made in zip(view["rows"], board.rows, strict=True):
@@ -98,25 +98,25 @@ def _leaderboard_view(request: PlatformRequest, leaderboard: TaskSetLeaderboard,
 
 
 def _requested_leaderboard(request: PlatformRequest) -> TaskSetLeaderboard:
-    """Return the leaderboard that the address asks for, of one level if it names one."""
+    """Return the leaderboard that the URL names, of one task level if its query has one."""
     return request.data.board(request.path["task_set"], request.query.get("level", ""))
 
 
 def _board_item(row: LeaderboardRow, agents: Mapping[str, Sequence[str]]) -> View:
-    """Return the row as JSON, with the agents behind its solver."""
+    """Return *row* as JSON-ready data, with the names in *agents* of its solver."""
     item = row.as_item()
     evidence = [{key: one[key] for key in ("run", "task")} for one in item["evidence"]]
     return {**item, "agents": list(agents.get(row.entry.name, ())), "evidence": evidence}
 
 
 def _format_agents(names: Sequence[str]) -> str:
-    """Return the agent names under which a solver is registered as text, a few at most."""
+    """Return the first of *names*, the agents registered with one solver, as text."""
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return f"registered as {plain(', '.join(names[:FEW]), 300)}{more}" if names else ""
 
 
 def _report_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return (agent, figures, source, time) of what an owner reported."""
+    """Return (agent, figures, source, time) of the results that an owner reported."""
     figures = ", ".join(f"{name} {value:g}" for name, value in report["said"]["figures"].items())
     return (
         plain(report["agent_name"], 100),
@@ -127,7 +127,7 @@ def _report_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def runs_view(request: PlatformRequest) -> View:
-    """Return the data of the page of runs behind a leaderboard, filtered by solver, task, system and outcome."""
+    """Return the page data of a leaderboard's runs, filtered by solver, task, system and outcome."""
     board = _requested_leaderboard(request).board
     chosen = {key: request.query.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
     if chosen["outcome"] not in ("", *OUTCOMES):
@@ -159,7 +159,7 @@ def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
 
 
 def _is_chosen(name: str, run: LeaderboardRun, filters: Mapping[str, str]) -> bool:
-    """Whether the run fits the filters; an empty one fits all."""
+    """Whether *run* of solver *name* matches the filters; an empty filter matches all."""
     fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome_of_run(run)}
     return all(not filters[key] or filters[key] == value for key, value in fits.items())
 
@@ -170,7 +170,7 @@ def _outcome_of_run(run: LeaderboardRun) -> str:
 
 
 def _run_row(name: str, run: LeaderboardRun) -> View:
-    """Return what the list of runs shows of one."""
+    """Return *run* of solver *name* as a table row."""
     return {
         "run": plain(run.id, 80),
         "solver": plain(name, 120),
@@ -183,7 +183,7 @@ def _run_row(name: str, run: LeaderboardRun) -> View:
 
 
 def run_view(request: PlatformRequest) -> View:
-    """Return the data of a run's page with its grades and evidence."""
+    """Return the page data of a run with its grades and evidence."""
     task_set = request.path["task_set"]
     run, row = request.data.run(task_set, f"runs/{request.path['cell']}/{request.path['attempt']}")
     passed = "" if row["passed"] is None else ", passed" if row["passed"] else ", not passed"
@@ -214,7 +214,7 @@ def run_view(request: PlatformRequest) -> View:
 
 
 def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
-    """Return what is shown of a stored metric."""
+    """Return a stored metric as page data: title, value in words, reason."""
     about, value = word(name), metric["value"]
     return {
         "name": plain(name.replace("_", " "), 60), "title": plain(about.title, 60), **metric,
@@ -223,13 +223,13 @@ def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
 
 
 def _format_figures(figures: Mapping[str, float]) -> str:
-    """Return "name value" of the figures that are not 0."""
+    """Return "name value" of each figure that is not 0."""
     some = ((name, value) for name, value in figures.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 
 
 def compare_view(request: PlatformRequest) -> View:
-    """Return the data of the page that compares two solvers on their common tasks."""
+    """Return the page data that compares two solvers on their common tasks."""
     task_set, board = request.path["task_set"], _requested_leaderboard(request).board
     first, second = (_require_entry(board, request.query.get(key, "")) for key in ("one", "two"))
     page = f"/leaderboards/{task_set}/tasks/"
@@ -238,7 +238,7 @@ def compare_view(request: PlatformRequest) -> View:
 
 
 def _require_entry(board: Leaderboard, name: str) -> Entry:
-    """Return the solver's entry; raises NotFoundError."""
+    """Return the solver *name* of *board*; raises NotFoundError."""
     found = next((row.entry for row in board.rows if row.entry.name == name), None)
     if found is None:
         raise NotFoundError("solver", plain(name, 120), [row.entry.name for row in board.rows])
@@ -246,7 +246,7 @@ def _require_entry(board: Leaderboard, name: str) -> Entry:
 
 
 def tasks_view(request: PlatformRequest) -> View:
-    """Return the data of the page of a leaderboard's tasks, with how many solvers solved each."""
+    """Return the page data of a leaderboard's tasks, with how many solvers solved each."""
     found = request.data.board(request.path["task_set"])
     keys = sorted({task for row in found.board.rows for task in row.entry.scores})
     tasks = [_task_row(found, key) for key in keys]
@@ -256,7 +256,7 @@ def tasks_view(request: PlatformRequest) -> View:
 
 
 def _task_row(leaderboard: TaskSetLeaderboard, key: TaskKey) -> View:
-    """Return what the list shows of a task: how many agents and baselines ran it, and solved it."""
+    """Return the task as a table row: how many agents and baselines ran it and solved it."""
     of = [(row.entry.baseline, row.entry.scores[key]) for row in leaderboard.board.rows if key in row.entry.scores]
     agents = [score for baseline, score in of if not baseline]
     return {
@@ -267,7 +267,7 @@ def _task_row(leaderboard: TaskSetLeaderboard, key: TaskKey) -> View:
 
 
 def task_view(request: PlatformRequest) -> View:
-    """Return the data of a task's page with every solver's result; its description for admins only."""
+    """Return the page data of a task with every solver's result; its description only for admins."""
     found, name = request.data.board(request.path["task_set"]), request.path["task"]
     keys = sorted(key for key in found.level_of if key[0] == name)
     rows = found.board.rows
@@ -290,7 +290,7 @@ def task_view(request: PlatformRequest) -> View:
 
 
 def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
-    """Return what the page of a task shows of one solver."""
+    """Return the result of one solver on the task *key* as a table row."""
     runs = [run for run in row.entry.runs if run.task == key]
     return {
         "solver": plain(row.entry.name, 120),
@@ -302,7 +302,7 @@ def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
 
 
 def _facts_for_admins(request: PlatformRequest, key: TaskKey) -> list[tuple[str, str]]:
-    """Return class, complexity and description of the task; nothing unless an admin looks."""
+    """Return (name, text) of the task's class, complexity and description; [] unless the visitor is an admin."""
     if request.visitor is None or request.visitor.role != "admin" or (task := request.data.task(key)) is None:
         return []
     complexity = "" if task.complexity is None else f"{task.complexity:.2f}"

@@ -81,8 +81,7 @@ def dynamic_agentic(
 ) -> Attribution:
     """Let the model suspect steps, rerun each with guidance, and blame a confirmed one, else its first suspect.
 
-    Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
-    Raises OperationError where the upstream of a re-run did not answer.
+    Raises UserError without *rerun*, and OperationError where the upstream of a rerun does not answer.
     """
     if rerun is None:
         raise UserError("The dynamic technique runs the system again; say how with --rerun, or use --technique static.")
@@ -111,8 +110,8 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
 def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
     """Return the decisive one of the *tested* candidates; the first candidate when none is confirmed.
 
-    Of the confirmed ones the earliest, unless a later confirmed one had the duty to check it: then the failure was not
-    inevitable before that one let it pass.
+    It is the earliest confirmed one, unless a later confirmed step had the duty to check that step: then the failure
+    was not inevitable before the later one.
     """
     confirmed = sorted((t for t in tested if t.confirmed), key=lambda t: t.candidate.step)
     if not confirmed:

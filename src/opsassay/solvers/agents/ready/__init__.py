@@ -126,7 +126,8 @@ def external_agent(path: Path) -> CommandAgent:
 def _with_target(file: ReadyFile) -> ReadyFile:
     """Return *file* with {target} in its command replaced by the words of the environment variable OPSASSAY_AGENT.
 
-    What its words name is offered. Raises UserError when there are none.
+    Their first word becomes the program, and their {placeholders} say what the agent needs. Raises UserError when the
+    variable is empty.
     """
     try:
         words = shlex.split(os.environ.get(TARGET, ""))

@@ -38,7 +38,7 @@ TRACES, LABELS = "traces", "labels"
 def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
     """Return the only trace at *path*; raises UserError for several, DatapackError when it is unreadable.
 
-    What was read and gave nothing is added to *skipped*.
+    Notes on content that gave no trace are added to *skipped*.
     """
     skipped = [] if skipped is None else skipped
     found = read_traces(path, skipped)
@@ -55,7 +55,7 @@ def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
 def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     """Return the traces at *path*: a session, run folder or file in a known format; raises DatapackError.
 
-    What was read and gave nothing is added to *skipped*.
+    Notes on content that gave no trace are added to *skipped*.
     """
     skipped = [] if skipped is None else skipped
     if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():

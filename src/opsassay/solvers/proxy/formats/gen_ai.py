@@ -65,7 +65,7 @@ def is_otlp(payload: Any) -> bool:
 def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> list[Trace]:
     """Return one Trace for each trace id with model calls, ordered by start; raises DatapackError.
 
-    Which spans are no part of a trace is added to *skipped*.
+    Notes on spans that are part of no trace are added to *skipped*.
     """
     by_trace: dict[str, list[_Span]] = defaultdict(list)
     try:
@@ -98,7 +98,7 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
 def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
     """Return *trace* as an OTLP JSON export: one root span, one span per step, one per tool call.
 
-    Ids are hashes, of the name of the *run* where there is one: then they are known before the trace has ended.
+    Span and trace ids are hashes of *run*, if given, so that they are known before the trace ends; else of the trace.
     """
     trace_id = _hash_text(trace.canonical_json() if run is None else run, 32)
     return _wrap_spans([_root_span(trace, trace_id), *_spans_of_steps(trace.steps, trace_id)], trace.system_name)
