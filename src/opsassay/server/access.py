@@ -44,11 +44,11 @@ class User:
             raise ForbiddenError(f"This needs a token of the role {' or '.join(roles) or 'admin'}.")
 
     def owns(self, owner_id: str) -> bool:
-        """Return whether this user may see what belongs to *owner_id*."""
+        """Return whether this user is the owner *owner_id* or an admin, and so may see what that owner has."""
         return self.role == "admin" or self.id == owner_id
 
     def require_uploads_left(self, count: int, what: str) -> None:
-        """Raise UserError when this user, unless an admin, has handed in *count* of *what*, which are all."""
+        """Raise UserError when this user, unless an admin, has used up the uploads of *what* (*count* so far)."""
         if self.role != "admin" and count >= MOST_UPLOADS:
             raise UserError(
                 f"You have handed in {count} {what}, which are all that an owner may, for they are kept; use those, or "
@@ -62,7 +62,7 @@ def new_id() -> str:
 
 
 def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
-    """Create the user *name* and return the new token, which is not stored and ends after *days*; raises UserError."""
+    """Create a user; return the token, which is not stored and ends after *days* (None: never); raises UserError."""
     if role not in ROLES:
         raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
@@ -86,7 +86,7 @@ def renew_token(connection: Connection, state: Path, name: str) -> str:
 
 
 def user_of(connection: Connection, token: str) -> User | None:
-    """Return the user with *token*; None for a token that is unknown or has expired."""
+    """Return the user with *token*; None for an unknown or expired token."""
     row = connection.execute(select(USERS).where(USERS.c.token_hash == _hash_token(token))).first()
     if row is None or (row.expires_ns is not None and row.expires_ns < time.time_ns()):
         return None
@@ -94,31 +94,32 @@ def user_of(connection: Connection, token: str) -> User | None:
 
 
 def _make_token_row(token: str, days: float | None) -> dict[str, str | int | None]:
-    """Return the columns token_hash and expires_ns for *token*; *days* None never expires."""
+    """Return the columns token_hash and expires_ns for *token*, valid for *days*; None means for ever."""
     expires_ns = None if days is None else time.time_ns() + int(days * 86_400e9)
     return {"token_hash": _hash_token(token), "expires_ns": expires_ns}
 
 
 def _hash_token(token: str) -> str:
+    """Return the SHA-256 of *token* in hexadecimal."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def entry_token(signer: Signer, cell: str) -> str:
-    """Return the token with which an agent may work on *cell* and on nothing else."""
+    """Return the token of the agent that works on *cell* (one task and seed of a benchmark), for nothing else."""
     return _derive_token(signer, "entry", cell)
 
 
 def relay_token(signer: Signer, cell: str) -> str:
-    """Return the token of the relay of *cell*."""
+    """Return the token of the relay process that carries messages about *cell* to its agent elsewhere."""
     return _derive_token(signer, "relay", cell)
 
 
 def is_token(token: str, signer: Signer, kind: str, cell: str) -> bool:
-    """Return whether *token* is the valid one of *kind* for *cell*."""
+    """Return whether *token* is the token of *kind* ("entry" or "relay") for *cell*."""
     return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), _derive_token(signer, kind, cell).encode())
 
 
 def _derive_token(signer: Signer, kind: str, cell: str) -> str:
-    """Return the token of *kind* for *cell*, which follows from the platform's key and is not stored."""
+    """Return the token of *kind* for *cell*, derived from the platform's signing key and not stored."""
     key = hashlib.sha256(b"opsassay entries\0" + signer.key.private_bytes_raw()).digest()
     return f"{kind}_{hmac.new(key, f'{kind}:{cell}'.encode(), hashlib.sha256).hexdigest()}"

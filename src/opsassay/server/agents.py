@@ -35,7 +35,7 @@ LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
 
 
 def _require_domain(name: str) -> str:
-    """Return *name* if there is a domain of that name; raises ValueError."""
+    """Return *name* if it is a domain; raises ValueError naming the domains."""
     if name not in DOMAINS.names():
         raise ValueError(f"there is no such domain; choose from {', '.join(DOMAINS.names())}")
     return name
@@ -65,7 +65,7 @@ class AgentForm(Written):
 def register(
     connection: Connection, state: Path, artefacts: Artefacts, user: User, form: AgentForm, bundle: bytes | None
 ) -> str:
-    """Register the agent in *form* for *user* and return its id; raises UserError."""
+    """Register the agent of *form* for *user* and return its id; *bundle* is its tar, if any; raises UserError."""
     _require_own_name(connection, user, form.name)
     if form.kind == "bundle" and bundle is None:
         raise UserError("A bundle has to be uploaded: a tar with agent.yaml and the files of the agent.")
@@ -98,7 +98,7 @@ def register(
 
 
 def fold_lookalikes(name: str) -> str:
-    """Return *name* normalised, so that names that look alike (case, spaces, similar letters) are equal."""
+    """Return *name* normalised such that names that look alike (case, spaces, similar letters) are equal."""
     from confusable_homoglyphs.confusables import confusables_data
 
     def letter(one: str) -> str:
@@ -131,7 +131,7 @@ def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any
 
 
 def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name of *agent* in a plan, and the further settings for its runs."""
+    """Return the agent's name in a run plan and its further plan settings; *agent* is its database row."""
     if agent["kind"] == "built_in":
         return str(agent["source"]), {}
     folder = state / _FOLDER / agent["id"]
@@ -142,7 +142,7 @@ def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tupl
 
 
 def _unpack_bundle(state: Path, agent: str, bundle: bytes) -> Path:
-    """Unpack the archive *bundle* into the folder of *agent*; raises UserError when it has no agent.yaml."""
+    """Unpack the tar *bundle* into the folder of *agent* and return it; raises UserError without agent.yaml."""
     folder = state / _FOLDER / agent
     unpack(bundle, folder)
     if not (folder / AGENT_YAML).is_file():
@@ -152,7 +152,7 @@ def _unpack_bundle(state: Path, agent: str, bundle: bytes) -> Path:
 
 
 def _require_harmless(user: User, folder: Path) -> None:
-    """Remove *folder* and raise UserError when its agent asks for more of the machine than *user* may have."""
+    """Raise UserError, and remove *folder*, when the agent in it requests machine folders, an image or high limits."""
     try:
         agent = CommandAgent(folder / AGENT_YAML)
         list(agent.each_file())
@@ -162,14 +162,14 @@ def _require_harmless(user: User, folder: Path) -> None:
             raise UserError(
                 "The agent names a container image of the machine (image); an administrator registers those."
             )
-        _require_modest(agent.file.limits)
+        _require_default_limits(agent.file.limits)
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _require_modest(limits: Limits) -> None:
-    """Raise UserError for *limits* above the default ones: time, memory and requests are the platform's."""
+def _require_default_limits(limits: Limits) -> None:
+    """Raise UserError if *limits* (time, memory, requests) exceed the default ones."""
     usual = Limits()
     for name in sorted(limits.model_fields_set):
         asked, most = getattr(limits, name), getattr(usual, name)
@@ -180,7 +180,7 @@ def _require_modest(limits: Limits) -> None:
 
 
 def _write_relay(state: Path, agent: str, name: str) -> None:
-    """Write the files of the relay that stands in for the self-hosted agent *name*."""
+    """Write the program and agent.yaml that run in place of the self-hosted agent *name* with the id *agent*."""
     folder = state / _FOLDER / agent
     folder.mkdir(parents=True)
     (folder / "relay.py").write_text(files("opsassay.server").joinpath("relay.py").read_text(encoding="utf-8"))

@@ -47,7 +47,7 @@ class Call:
     token: str = ""
 
     def number(self, name: str, default: int, minimum: int, maximum: int) -> int:
-        """Return the query parameter *name* as an integer in [*minimum*, *maximum*]; raises UserError."""
+        """Return the query parameter *name* as an integer from *minimum* to *maximum*; raises UserError."""
         given = self.query.get(name, str(default))
         if not given.isascii() or not given.isdigit() or not minimum <= int(given[:9]) <= maximum:
             raise UserError(f"{name} is a whole number from {minimum} to {maximum}, not {given[:40]!r}.")
@@ -91,7 +91,7 @@ class RecentAnswers:
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def again(self, token: str, address: str) -> bytes | None:
-        """Return the answer of a second ago at most where *token* has asked for *address* often enough, else None."""
+        """Count a request; return the last answer, under a second old, when *token* asks too often, else None."""
         now = time.monotonic()
         if (second := int(now)) != self._second:
             self._second, self._asked = second, Counter()
@@ -103,12 +103,12 @@ class RecentAnswers:
         return content if now - at < 1 and content else None
 
     def keep(self, token: str, address: str, content: bytes) -> None:
-        """Note that *content* has just been answered."""
+        """Store *content* as the last answer to *token* at *address*."""
         self._kept[token, address] = time.monotonic(), content
 
 
 def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Route]:
-    """Return the web routes of *operations*."""
+    """Return the web routes that carry out *operations* on *platform*."""
     by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
@@ -118,7 +118,7 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
 def _make_endpoint(
     operations: Mapping[str, ApiOperation], platform: Platform
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return the HTTP endpoint of one path; *operations* are its operations by method."""
+    """Return the HTTP endpoint of one path; *operations* are by HTTP method."""
     recent = {method: RecentAnswers(of.most_per_s) for method, of in operations.items() if of.most_per_s}
 
     async def endpoint(request: Request) -> Response:
@@ -143,7 +143,7 @@ def _make_endpoint(
 
 
 def _refusal_of(error: Exception, platform: Platform) -> JSONResponse:
-    """Return the response to a request that failed with *error*; raises it when it is an error of the platform."""
+    """Return the response for *error*, a fault of the request or a full disk; raises *error* for other faults."""
     match error:
         case BodyError():
             return refusal(error.status, str(error))
@@ -159,19 +159,19 @@ def _refusal_of(error: Exception, platform: Platform) -> JSONResponse:
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:
-    """Return an error response with *status* and one *sentence* that says why."""
+    """Return a JSON error response with *status* and the explanation *sentence*."""
     headers = {"Connection": "close"} if status in (401, 413) else {}  # what else comes of its body is not read
     return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def bearer(request: Request) -> str:
-    """Return the bearer token of *request*, '' when it has none."""
+    """Return the bearer token in the Authorization header of *request*, '' when it has none."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
 
 async def _read_body(request: Request, operation: ApiOperation) -> Any:
-    """Return the body as *operation* takes it: bytes, a checked form or None; raises BodyError."""
+    """Return the body as *operation* declares it: bytes, a validated form, or None; raises BodyError."""
     if operation.form is None and not operation.raw:
         return None
     content = await read_bounded(request, MOST_BYTES if operation.raw else SMALL_BYTES)
@@ -185,9 +185,9 @@ async def _read_body(request: Request, operation: ApiOperation) -> Any:
 
 
 async def read_bounded(request: Request, most_bytes: int) -> bytes:
-    """Return the body of *request*; raises BodyError for one of more than *most_bytes*, before all of it has come.
+    """Return the body of *request*; raises BodyError as soon as it exceeds *most_bytes*.
 
-    Of one that says that it is larger nothing is kept, and nothing is sent for where the client asks first (`Expect`).
+    A request that states a larger size is refused unread; a client that sends `Expect` then sends nothing.
     """
     said = request.headers.get("content-length", "")
     larger = said.isascii() and said.isdigit() and int(said[:20]) > most_bytes
@@ -204,23 +204,23 @@ async def read_bounded(request: Request, most_bytes: int) -> bytes:
 
 
 def _run_operation(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
-    """Carry out *operation* as the user of the request's token, in a transaction; all but GETs one after the other."""
+    """Run *operation* as the token's user in one transaction; all but GET requests run one at a time."""
     reads = operation.method == "GET"
     with platform.engine.begin() if reads else platform.asking() as connection:
         token = bearer(request)
-        user = _who(operation, connection, token)
+        user = _require_caller(operation, connection, token)
         call = Call(platform, connection, user, request.path_params, request.query_params, body, token)
         return operation.work(call)
 
 
 def _require_known(operation: ApiOperation, platform: Platform, token: str) -> None:
-    """Raise an error unless *token* belongs to a user who may call *operation*."""
+    """Raise BodyError or ForbiddenError unless the user with *token* may call *operation*."""
     with platform.engine.connect() as connection:
-        _who(operation, connection, token)
+        _require_caller(operation, connection, token)
 
 
-def _who(operation: ApiOperation, connection: Connection, token: str) -> User:
-    """Return the user with *token*, an anonymous one where none is needed; raises BodyError and ForbiddenError."""
+def _require_caller(operation: ApiOperation, connection: Connection, token: str) -> User:
+    """Return the user with *token*, an anonymous one for public operations; raises BodyError and ForbiddenError."""
     user = user_of(connection, token) if token else None
     if operation.roles is not None:
         if user is None:
@@ -267,7 +267,7 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
 
 
 def _describe_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
-    """Return the OpenAPI parameters of *operation*, in its path and in its query."""
+    """Return the OpenAPI parameters of *operation*, of path and query."""
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     inside = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     asked = [
@@ -278,7 +278,7 @@ def _describe_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
 
 
 def _describe_refusals(operation: ApiOperation) -> dict[str, Any]:
-    """Return the OpenAPI responses of *operation* for errors, by status code."""
+    """Return the OpenAPI error responses of *operation* by status code."""
     codes = {"400": "What was given cannot be used; the error says why.", "503": "The database does not answer now."}
     if operation.roles is not None:
         codes |= {"401": "No token, or none that is known.", "403": "It is not for this token, or it is not there."}

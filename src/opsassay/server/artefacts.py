@@ -37,12 +37,12 @@ class Artefacts:
                 raise UserError(f"Artefacts cannot be kept at {place}: {error}.") from error
 
     def keep(self, content: bytes) -> str:
-        """Store *content* unless it is stored already, and return its digest. Raises OperationError."""
+        """Store *content* under its SHA-256 unless it is stored already; return the digest; raises OperationError."""
         digest = hashlib.sha256(content).hexdigest()
         if self.has(digest):
             return digest
         if self._folder is None:
-            with _reached(self._root):
+            with _translate_store_errors(self._root):
                 self._files.makedirs(self._path_of(digest).rpartition("/")[0], exist_ok=True)
                 self._files.pipe_file(self._path_of(digest), content)
         else:
@@ -54,19 +54,19 @@ class Artefacts:
         return digest
 
     def has(self, digest: str) -> bool:
-        """Return whether the content with *digest* is stored."""
+        """Return whether content with the SHA-256 *digest* is stored."""
         if self._folder is not None:
             return (self._folder / digest[:2] / digest).exists()
-        with _reached(self._root):
+        with _translate_store_errors(self._root):
             return bool(self._files.exists(self._path_of(digest)))
 
     def read(self, digest: str) -> bytes:
-        """Return the content with *digest*; raises OperationError when it is missing or damaged."""
+        """Return the content with the SHA-256 *digest*; raises OperationError when it is missing or damaged."""
         if self._folder is not None:
             path = self._folder / digest[:2] / digest
             content = path.read_bytes() if path.exists() else None
         else:
-            with _reached(self._root):
+            with _translate_store_errors(self._root):
                 path_there = self._path_of(digest)
                 content = self._files.cat_file(path_there) if self._files.exists(path_there) else None
         if content is None or hashlib.sha256(content).hexdigest() != digest:
@@ -74,13 +74,13 @@ class Artefacts:
         return content
 
     def _path_of(self, digest: str) -> str:
-        """Return where the artefact with *digest* is kept."""
+        """Return the path of the content with *digest* in the object store."""
         return f"{self._root}/{digest[:2]}/{digest}"
 
 
 @contextmanager
-def _reached(root: str) -> Iterator[None]:
-    """Turn errors of an object store in the block into one OperationError that names *root*."""
+def _translate_store_errors(root: str) -> Iterator[None]:
+    """Raise errors of the object store in the block as OperationError naming its URL *root*."""
     try:
         yield
     except Exception as error:
@@ -89,10 +89,10 @@ def _reached(root: str) -> Iterator[None]:
 
 
 def unpack(content: bytes, folder: Path) -> None:
-    """Unpack a tar of plain files into the new *folder*; raises UserError, and then nothing is there.
+    """Unpack the uncompressed tar *content* into the new *folder*; raises UserError and removes it again.
 
-    Links, devices, absolute names and names with ``..`` are refused, and more than MOST_BYTES or MOST_FILES. A packed tar
-    is no tar: an upload is as large as what it holds.
+    Links, devices, absolute names, names with ``..`` and more than MOST_BYTES or MOST_FILES are refused. A compressed
+    tar is refused too, so that an upload is as large as its content.
     """
     try:
         with open_tar(io.BytesIO(content)) as archive, whole_folder(folder) as partial:
@@ -110,7 +110,7 @@ def unpack(content: bytes, folder: Path) -> None:
 
 
 def folder_digest(folder: Path, ignored_names: Iterable[str] = ()) -> str:
-    """Return one digest of all plain files in *folder* and their names, without those in *ignored_names*."""
+    """Return one SHA-256 over names and contents of all plain files in *folder*, except those in *ignored_names*."""
     skipped, whole = frozenset(ignored_names), hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.name in skipped or not is_plain(path):

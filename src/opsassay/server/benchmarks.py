@@ -52,14 +52,14 @@ class Platform:
     def writing(self) -> Iterator[Connection]:
         """Yield a connection in a transaction that also writes events; it commits at the end of the block.
 
-        Whoever locks rows locks a cell before its benchmark.
+        To avoid deadlocks, lock the row of a cell before that of its benchmark.
         """
         with self.engine.begin() as connection, chained(connection, self.signer):
             yield connection
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """Yield a connection like `writing`, to one thread at a time, so that a name can be checked and then taken."""
+        """Yield a connection as `writing`, to one caller at a time, so that a free name can be checked and taken."""
         with self.writing() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
@@ -72,15 +72,15 @@ class Platform:
         return text
 
     def store(self, task_set: str) -> Path:
-        """Return the run store of a task set: one for all agents, so that no cell is run until it fits."""
+        """Return the folder of the run store of *task_set*, which all agents share, so that equal cells run once."""
         return self.state / "stores" / task_set
 
 
 def request_benchmark(platform: Platform, connection: Connection, user: User, agent_id: str, task_set: str) -> str:
-    """Freeze the tasks of *task_set* for an agent of *user*, queue its cells, and return the benchmark's id.
+    """Request a benchmark: freeze the tasks of *task_set* for an agent of *user*, queue its cells, return its id.
 
-    The same that is not at an end yet is returned in place of another. Raises UserError, ForbiddenError, and what the
-    domain says of a plan that cannot be run.
+    An unfinished benchmark of the agent on the same tasks is returned instead. Raises UserError, ForbiddenError, and
+    the domain's error for tasks that cannot be run.
     """
     agent = agent_of(connection, user, agent_id)
     tasks = load_task_set(platform.state, task_set)
@@ -96,14 +96,14 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
 
 
 def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks: TaskSet) -> str | None:
-    """Return the id of the agent's unfinished benchmark on the same tasks; None without one."""
+    """Return the id of the agent's unfinished benchmark on these tasks; None without one."""
     of_agent = and_(BENCHMARKS.c.agent_id == agent_id, BENCHMARKS.c.task_set == task_set)
     same = and_(of_agent, BENCHMARKS.c.digest == tasks.digest(), BENCHMARKS.c.state.not_in(BENCHMARK.ends))
     return connection.execute(select(BENCHMARKS.c.id).where(same)).scalars().first()
 
 
 def _require_attempts_left(connection: Connection, user: User, task_set: str, tasks: TaskSet) -> None:
-    """Raise UserError when *user* has no attempt on *tasks* left, or too many unfinished benchmarks."""
+    """Raise UserError when *user* has used up the attempts on *tasks* or has too many open benchmarks."""
     if tasks.closed:
         raise UserError(f"{task_set} is closed; nobody is graded on it any more.")
     of_user = select(BENCHMARKS.c.task_set, BENCHMARKS.c.digest, BENCHMARKS.c.state).join_from(BENCHMARKS, AGENTS)
@@ -151,7 +151,7 @@ def _queue_benchmark(
 
 
 def _open_cells(connection: Connection, owner: str) -> int:
-    """Return how many cells of *owner* are not at an end; 0 for an admin, who owns the baselines."""
+    """Return how many cells (task and seed) of *owner* have not ended; 0 for an admin."""
     of_owner = and_(AGENTS.c.owner_id == owner, USERS.c.role != "admin", CELLS.c.bundle.not_in(BUNDLE.ends))
     of_benchmark = CELLS.join(BENCHMARKS, CELLS.c.benchmark_id == BENCHMARKS.c.id)
     whose = of_benchmark.join(AGENTS, BENCHMARKS.c.agent_id == AGENTS.c.id).join(USERS, AGENTS.c.owner_id == USERS.c.id)
@@ -159,7 +159,7 @@ def _open_cells(connection: Connection, owner: str) -> int:
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Queue a benchmark of the baseline *name* on the tasks, unless there is one: leaderboards always show it."""
+    """Queue a benchmark of the baseline *name* on *tasks* unless it has one; leaderboards always show baselines."""
     label = f"{name.removeprefix(ORACLE)} (baseline of {tasks.domain})"
     ours = AGENTS.c.name == label, AGENTS.c.kind == "built_in", AGENTS.c.source == name
     agent = connection.execute(select(AGENTS).where(*ours)).mappings().first()
@@ -180,6 +180,7 @@ def _ensure_baseline(platform: Platform, connection: Connection, name: str, task
 def _register_baseline(
     platform: Platform, connection: Connection, name: str, label: str, domain: str
 ) -> Mapping[str, Any]:
+    """Register the baseline *name* under *label* as an agent of the first admin; return its row."""
     owner = connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
     if (row := owner.mappings().first()) is None:
         raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay server start`.")
@@ -189,14 +190,14 @@ def _register_baseline(
 
 
 def _plan_jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[PlannedRun]:
-    """Return the runs of *agent* on the task set *name*, one for each task and seed."""
+    """Return the planned runs of *agent* (its row) on the task set *name*, one for each task and seed."""
     asked, further = planned(platform.state, platform.artefacts, agent)
     merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
     return jobs_of(platform.state, name, tasks, [asked], merged)
 
 
 def _make_cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
-    """Return the row of the table `cells` for *job*; *now* in ns."""
+    """Return the row of the table `cells` for the planned run *job*; *now* is in ns."""
     cell = job.cell
     return {
         "id": f"{benchmark}-{cell.hash}", "benchmark_id": benchmark, "hash": cell.hash, "domain": cell.task.domain,
@@ -215,7 +216,7 @@ class FrozenBenchmark:
 
 
 def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
-    """Return the frozen tasks and settings of *benchmark*."""
+    """Return the tasks and settings that *benchmark* froze when it was requested."""
     with platform.engine.connect() as connection:
         query = select(BENCHMARKS.c.plan, BENCHMARKS.c.task_set, AGENTS).join_from(BENCHMARKS, AGENTS)
         row = dict(connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().one())
@@ -224,7 +225,7 @@ def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
 
 
 def require_frozen(job: PlannedRun | None, cell: Mapping[str, Any]) -> PlannedRun:
-    """Return *job* when the row *cell* was frozen for exactly this job; raises UserError."""
+    """Return *job* if its task is unchanged since the row *cell* was made; raises UserError."""
     if job is None or job.cell.task.commitment != cell["task_digest"]:
         raise UserError(
             f"The task {cell['task']} is not what it was when the benchmark was asked for; ask for another."
@@ -233,7 +234,7 @@ def require_frozen(job: PlannedRun | None, cell: Mapping[str, Any]) -> PlannedRu
 
 
 def move_benchmark(connection: Connection, benchmark: str, desired: str, error: str | None = None) -> None:
-    """Change the state of a benchmark to *desired*, through the states between; raises TransitionError."""
+    """Move a benchmark to the state *desired*, by the states between; raises TransitionError if not allowed."""
     present = connection.execute(
         select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == benchmark).with_for_update()
     ).scalar_one()
@@ -244,7 +245,7 @@ def move_benchmark(connection: Connection, benchmark: str, desired: str, error: 
 
 
 def move_cell(connection: Connection, cell: str, **desired: str) -> None:
-    """Change the ``bundle`` or ``agent`` state of a cell, through the states between; raises TransitionError."""
+    """Move a cell to the ``bundle`` or ``agent`` state given by keyword; raises TransitionError if not allowed."""
     row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
     machines: dict[str, StateMachine] = {"bundle": BUNDLE, "agent": AGENT}
     routes = {name: route(machines[name], row[name], to) for name, to in desired.items()}
@@ -254,7 +255,7 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
 
 
 def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
-    """Assign *cell* (a task with a seed) to *worker*; return its row, None when it ended or its agent is away.
+    """Assign *cell* to *worker* and return its row; None when it has ended or its agent is absent.
 
     Raises HeldError while another worker runs it, or waits for its agent with another cell.
     """
@@ -277,20 +278,20 @@ def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] 
 
 
 def begin_anew(connection: Connection, cell: str) -> None:
-    """Reset a cell, one task and seed of a benchmark, to the start of an attempt, whatever its state."""
+    """Reset the states of *cell* to the start of an attempt."""
     move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
     move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 
 
 def beat(platform: Platform, cell: str, worker: str) -> bool:
-    """Record that *worker* still runs the cell; return False when another worker took it over."""
+    """Record a heartbeat of *worker* on *cell*; return False when it no longer has that cell."""
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
 
 
 def put_off(platform: Platform, cell: str, worker: str) -> None:
-    """Return a cell to the queue until its agent asks for work again; the attempt does not count."""
+    """Return *cell* to the queue because its agent is absent; the attempt does not count."""
     with platform.writing() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "access": None, "tries": CELLS.c.tries - 1}
@@ -301,10 +302,10 @@ def put_off(platform: Platform, cell: str, worker: str) -> None:
 def give_back(
     platform: Platform, cell: str, worker: str, *, counts_attempt: bool = True, ended_by: str | None = None
 ) -> None:
-    """Release a cell without a result for another worker; *counts_attempt* adds to its attempts.
+    """Release *cell* without a result, for another worker; *counts_attempt* keeps the attempt counted.
 
-    *ended_by* is the kind of an error that nobody expected. What it said stays in the worker's log, since it may hold what
-    a solver must not see.
+    *ended_by* is the type of an unexpected error; its message stays in the worker's log, since it may hold secrets of
+    the task.
     """
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
@@ -316,36 +317,36 @@ def give_back(
 
 
 def put_result(platform: Platform, cell: str, worker: str, result: Mapping[str, Any], agent: str) -> None:
-    """Store the one result of a cell and end it; raises LostError when *worker* no longer has it."""
+    """Store the result of *cell* and end it, the agent in the state *agent*; raises LostError if *worker* lost it."""
     with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
         connection.execute(insert(RESULTS).values(cell_id=cell, **result))
         connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=None))
-        move_cell(connection, cell, bundle="Terminated", agent=_that_stands(row["agent"], agent))
+        move_cell(connection, cell, bundle="Terminated", agent=_final_agent_state(row["agent"], agent))
         append(connection, "result", cell, {k: result[k] for k in ("passed", "errored", "evidence")})
         end_if_whole(connection, row["benchmark_id"])
 
 
 def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
-    """End a cell that cannot be run, as a failed run. Raises LostError when *worker* no longer has it."""
+    """End *cell*, which cannot be run, with *error*; raises LostError when *worker* no longer has it."""
     with platform.writing() as connection:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
         connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=platform.hide_folders(error)[:2000]))
-        move_cell(connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
+        move_cell(connection, cell, bundle="Error", agent=_final_agent_state(row["agent"], "Error"))
         end_if_whole(connection, row["benchmark_id"])
 
 
-def _that_stands(agent_state: str, run_state: str) -> str:
-    """Return the end state of an agent: *agent_state* if it reported an end, else *run_state*."""
+def _final_agent_state(agent_state: str, run_state: str) -> str:
+    """Return the end state of an agent: *agent_state* if that is one, else *run_state*."""
     return agent_state if agent_state in ("Finished", "Error", "TimedOut") else run_state
 
 
 def end_if_whole(connection: Connection, benchmark: str) -> None:
-    """Finish the benchmark when all of its cells have ended."""
+    """Move *benchmark* to Finished when all of its cells have ended."""
     connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark).with_for_update())
     left = and_(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle.not_in(BUNDLE.ends))
     if connection.execute(select(CELLS.c.id).where(left).limit(1)).first() is None:
@@ -353,7 +354,7 @@ def end_if_whole(connection: Connection, benchmark: str) -> None:
 
 
 def benchmark_of(platform: Platform, connection: Connection, user: User, benchmark: str) -> dict[str, Any]:
-    """Return a benchmark with its cells and results, for its owner; raises ForbiddenError."""
+    """Return *benchmark* with its cells and results, for its owner; raises ForbiddenError for others."""
     query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
     row = connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().first()
     if row is None or not user.owns(row["owner_id"]):
@@ -366,7 +367,7 @@ def benchmark_of(platform: Platform, connection: Connection, user: User, benchma
 def without_reasons(
     platform: Platform, task_set: str, row: Mapping[str, Any], user: User | None = None
 ) -> dict[str, Any]:
-    """Return the result *row* without the reasons of its verdict; on an open held-out task only admins see them."""
+    """Return the result *row*; without its metrics' reasons if the task is held out and *user* is no admin."""
     if HELD_OUT not in row["task"] or not row["metrics"] or (user is not None and user.role == "admin"):
         return dict(row)
     if load_task_set(platform.state, task_set).closed:
@@ -375,7 +376,7 @@ def without_reasons(
 
 
 def cell_counts(connection: Connection, benchmarks: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return benchmark to its numbers of *cells* and of *ended* cells."""
+    """Return for each of *benchmarks* (ids) the numbers of *cells* and of *ended* cells."""
     ended = func.count().filter(CELLS.c.bundle.in_(BUNDLE.ends))
     query = select(CELLS.c.benchmark_id, func.count().label("cells"), ended.label("ended"))
     query = query.where(CELLS.c.benchmark_id.in_(benchmarks)).group_by(CELLS.c.benchmark_id)
@@ -383,7 +384,7 @@ def cell_counts(connection: Connection, benchmarks: Sequence[str]) -> dict[str, 
 
 
 def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:
-    """Return the cells of a benchmark with their results, in the order of tasks and seeds."""
+    """Return the cells of *benchmark* with their results, ordered by task and seed."""
     shown = ("id", "hash", "domain", "task", "arm", "seed", "bundle", "agent", "worker", "tries", "error")
     columns = [CELLS.c[name] for name in shown]
     query = select(*columns, RESULTS.c.passed, RESULTS.c.errored, RESULTS.c.metrics, RESULTS.c.evidence, RESULTS.c.run)
@@ -394,7 +395,7 @@ def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:
 
 
 def queued_cells(connection: Connection, benchmark: str) -> Sequence[tuple[str, str]]:
-    """Return (id, domain) of a benchmark's cells that wait to be run and whose agent is not away."""
+    """Return (id, domain) of the cells of *benchmark* that wait to be run and whose agent is present."""
     queued = CELLS.c.benchmark_id == benchmark, CELLS.c.bundle == BUNDLE.first, is_present()
     query = select(CELLS.c.id, CELLS.c.domain).where(*queued)
     return [(row.id, row.domain) for row in connection.execute(query)]

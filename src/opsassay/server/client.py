@@ -38,7 +38,7 @@ class PlatformClient:
         self.server, self._token, self._tries = server.rstrip("/"), token, tries
 
     def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
-        """Return the response of one operation; *body* is sent as JSON, bytes unchanged. Raises PlatformError."""
+        """Send a request with *body* (bytes, or data as JSON) and return the JSON response; raises PlatformError."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.server + path, data, headers, method=method)
@@ -57,7 +57,7 @@ class PlatformClient:
         raise AssertionError("the last try raises")
 
     def register(self, name: str, domains: list[str], **settings: str) -> str:
-        """Register an agent, self-hosted unless *settings* say otherwise; return its id."""
+        """Register the agent *name*, self-hosted unless *settings* say otherwise; return its id."""
         body = {"name": name, "kind": "self_hosted", "domains": domains, **settings}
         return str(self.ask("POST", "/api/agents", body)["id"])
 
@@ -71,7 +71,7 @@ class PlatformClient:
         return found
 
     def entries(self, agent: str) -> Iterator[PlatformEntry]:
-        """Yield the entries of *agent* as they become ready, until none is left to wait for."""
+        """Yield each entry (task to work on) of *agent* once it is ready, until all have ended."""
         while entries := self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]:
             ready = [one for one in entries if one["agent_status"] == "Ready"]
             if ready:
@@ -90,7 +90,7 @@ class PlatformEntry:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Report that the agent has started, and at the end of the block that it has finished, or failed."""
+        """Report STARTED, run the block, then report FINISH, or ERROR when it raises."""
         self._report_status("STARTED")
         try:
             about = {"name": "opsassay-client", "version": "1"}
@@ -103,7 +103,7 @@ class PlatformEntry:
         self._report_status("FINISH")
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the descriptions of the agent's tools, as in MCP."""
+        """Return the descriptions of the entry's tools (MCP ``tools/list``)."""
         found: list[dict[str, Any]] = self._call_method("tools/list", {})["tools"]
         return found
 
@@ -113,7 +113,7 @@ class PlatformEntry:
         return "\n".join(part.get("text", "") for part in found.get("content", ()))
 
     def _call_method(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Call the MCP tool server's *method* and return its result; raises PlatformError."""
+        """Call the MCP *method* of the entry's tool server and return its result; raises PlatformError."""
         self._calls += 1
         answer = self._post_message({"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params})
         if "error" in answer:
@@ -125,13 +125,13 @@ class PlatformEntry:
         return self._platform.ask("POST", self._mcp, message, token=self._token)
 
     def _report_status(self, status: str, message: str = "") -> None:
-        """Tell the platform the agent's *status* on this entry."""
+        """Report STARTED, FINISH or ERROR as the agent's *status* on this entry."""
         body = {"status": status, "message": message}
         self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
 
 
 def _error_in(body: str) -> str:
-    """Return the error message in a response's *body*, or the body itself."""
+    """Return the error message in a response's JSON *body*, else the body itself."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -39,7 +39,7 @@ OLDEST = 13
 
 
 def engine_of(url: str, connections: int = 8) -> Engine:
-    """Return an engine for the PostgreSQL database at *url* with *connections* kept open, up to three times as many in use.
+    """Return an engine for the PostgreSQL database at *url* with a pool of *connections*, three times as many at most.
 
     Raises UserError for another kind of address.
     """
@@ -54,7 +54,7 @@ def engine_of(url: str, connections: int = 8) -> Engine:
 
 
 def migrate(engine: Engine, url: str) -> str:
-    """Bring the tables, those of the queue too, to the present version; return the version of the server.
+    """Upgrade the tables, those of the queue too, to the newest schema; return the PostgreSQL version.
 
     Raises OperationError when the database cannot be reached, is too old or was made by a newer OpsAssay.
     """
@@ -85,7 +85,7 @@ def migrate(engine: Engine, url: str) -> str:
 
 @contextmanager
 def sole_server(engine: Engine) -> Iterator[None]:
-    """Hold the lock of the one server of this database for the block; raises OperationError while another has it."""
+    """Hold this database's lock for a single server during the block; raises OperationError if another has it."""
     with engine.connect() as connection:
         if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _SERVER_LOCK}).scalar_one():
             raise OperationError("Another server uses this database; end it, or give this one a database of its own.")
@@ -93,14 +93,14 @@ def sole_server(engine: Engine) -> Iterator[None]:
 
 
 def unreachable(url: str, error: Exception) -> OperationError:
-    """Return an OperationError about the database at *url* that does not answer."""
+    """Return an OperationError that the database at *url* cannot be reached because of *error*."""
     return OperationError(
         f"The database {_hide_password(url)} cannot be reached ({_first_line(error)}); is it running?"
     )
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of *error*, of 300 characters at most, without a full stop."""
+    """Return the first line of the message of *error*, up to 300 characters, without a full stop."""
     return str(error).strip().splitlines()[0][:300].rstrip(".")
 
 
@@ -114,6 +114,7 @@ METADATA = MetaData()
 
 
 def _id_column() -> Column[str]:
+    """Return the primary key column ``id``."""
     return Column("id", String(40), primary_key=True)
 
 

@@ -25,7 +25,7 @@ READY_S = 30.0
 
 @contextmanager
 def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
-    """Run a PostgreSQL server on the data in *state* for the block; yield its URL. Raises StartError."""
+    """Run PostgreSQL on the data in *state* for the block, restarted if it ends; yield its URL; raises StartError."""
     programs, data = postgresql_programs(), state / "postgresql"
     password = _read_or_make_password(state)
     if not (data / "PG_VERSION").exists():
@@ -48,22 +48,22 @@ def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
     url = f"postgresql://{USER}:{password}@127.0.0.1:{port}/{DATABASE}"
 
     def start() -> subprocess.Popen[bytes]:
-        _end_present(data)
+        _end_previous(data)
         with (state / "postgresql.log").open("ab") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
         try:
             _wait_until_ready(server, url, state)
         except BaseException:
-            _end(server, data)
+            _shut_down(server, data)
             raise
         return server
 
-    with restarter.keeping("PostgreSQL", start, lambda server: _end(server, data)):
+    with restarter.keeping("PostgreSQL", start, lambda server: _shut_down(server, data)):
         yield url
 
 
 def running_url(state: Path) -> str | None:
-    """Return the URL of the running database in *state*; None when it does not run."""
+    """Return the URL of the PostgreSQL that runs on the data in *state*; None when it does not run."""
     with suppress(OSError, IndexError, ValueError, psycopg.OperationalError):
         password = (state / PASSWORD_FILE).read_text(encoding="ascii").strip()
         port = int((state / "postgresql" / "postmaster.pid").read_text(encoding="ascii").splitlines()[3])
@@ -74,7 +74,7 @@ def running_url(state: Path) -> str | None:
 
 
 def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
-    """Make PostgreSQL's data folder *data* by the initdb of *programs*; raises StartError."""
+    """Create PostgreSQL's data folder *data* with initdb in *programs*; raises StartError."""
     data.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret = data.with_name("postgresql.password")
     secret.touch(mode=0o600)
@@ -97,7 +97,7 @@ def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
-    """Wait until *server* answers at *url*, and create its database if it is missing; raises StartError."""
+    """Wait until *server* answers at *url*, and create its database if missing; raises StartError."""
     deadline, plain = time.monotonic() + READY_S, url.rpartition("/")[0] + "/postgres"
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -112,27 +112,27 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str, state: Path) ->
     raise StartError(f"PostgreSQL did not start; its log is {state / 'postgresql.log'}.", log)
 
 
-def _end_present(data: Path) -> None:
-    """End a server that still uses *data* after its parent was killed, and wait until it is gone."""
+def _end_previous(data: Path) -> None:
+    """Shut down a PostgreSQL that still runs on *data* after its parent was killed, and wait for its end."""
     with suppress(OSError, ValueError, IndexError):
         pid = int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0])
         if str(data).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGINT)
     deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline and any(_is_of(folder, data) for folder in Path("/proc").glob("[0-9]*")):
+    while time.monotonic() < deadline and any(_is_process_of(folder, data) for folder in Path("/proc").glob("[0-9]*")):
         time.sleep(0.1)
 
 
-def _is_of(process: Path, data: Path) -> bool:
-    """Return whether *process* belongs to the PostgreSQL server of *data*, by its working folder."""
+def _is_process_of(process: Path, data: Path) -> bool:
+    """Return whether the /proc folder *process* is of the PostgreSQL on *data*, by its working directory."""
     try:
         return (process / "cwd").readlink() == data
     except OSError:
         return False
 
 
-def _end(server: subprocess.Popen[bytes], data: Path) -> None:
-    """End the server by a fast shutdown, a SIGINT to its process of another user; kill it when it is late."""
+def _shut_down(server: subprocess.Popen[bytes], data: Path) -> None:
+    """Shut PostgreSQL down by SIGINT to the process in postmaster.pid; kill *server* after 20 s."""
     with suppress(OSError, ValueError, IndexError):
         os.kill(int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0]), signal.SIGINT)
     try:
@@ -143,7 +143,7 @@ def _end(server: subprocess.Popen[bytes], data: Path) -> None:
 
 
 def _read_or_make_password(state: Path) -> str:
-    """Return the database password kept in *state*, a new one at the first start."""
+    """Return the database password stored in *state*; make one at the first start."""
     path = state / PASSWORD_FILE
     if not path.exists():
         path.touch(mode=0o600)
@@ -152,6 +152,7 @@ def _read_or_make_password(state: Path) -> str:
 
 
 def _find_free_port() -> int:
+    """Return a free TCP port of 127.0.0.1."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

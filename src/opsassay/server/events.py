@@ -40,7 +40,7 @@ class Signer:
 
     @classmethod
     def from_folder(cls, state: Path) -> Signer:
-        """Return the signing key in the folder *state*, made on the first call and readable by its owner only."""
+        """Return the signing key in the folder *state*; make it, readable by the owner only, if missing."""
         path = state / KEY_FILE
         try:
             return cls(Ed25519PrivateKey.from_private_bytes(path.read_bytes()))
@@ -67,10 +67,10 @@ class ChainReport:
 
 @contextmanager
 def chained(connection: Connection, signer: Signer) -> Iterator[None]:
-    """At the end of the block, before the commit, write the events given to `append` into the signed chain.
+    """Append the events that the block gave to `append` to the signed chain, at its end and before the commit.
 
-    The chain is written by one at a time, until its commit: the turn is taken last, after every other lock, so that it is
-    held for three statements and that whoever has it waits for nobody.
+    One transaction at a time writes the chain, until its commit. Its lock is taken last, so that it is held briefly and
+    cannot deadlock.
     """
     pending: list[tuple[str, str, str]] = []
     connection.execution_options(opsassay_events=pending)
@@ -80,12 +80,12 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
-    """Add an event (*kind*, *subject*, *body*) to those that `chained` writes at the end of its block."""
+    """Record an event for `chained`, which writes it at the end of its block; *body* is JSON data."""
     connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 
 def _write_events(connection: Connection, signer: Signer, pending: Iterable[tuple[str, str, str]]) -> None:
-    """Append *pending* (kind, subject, body) to the log, each signed and chained to the hash before it."""
+    """Append *pending* (kind, subject, body) to the log, each with the hash of its predecessor and a signature."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
     before, previous = (last.seq, last.hash) if last else (0, FIRST)
@@ -100,13 +100,13 @@ def _write_events(connection: Connection, signer: Signer, pending: Iterable[tupl
 
 
 def hash_of(event: Mapping[str, Any], previous: str) -> str:
-    """Return the hash of *event* (seq, time_ns, kind, subject, body), chained to the *previous* hash."""
+    """Return the hash of *event* (seq, time_ns, kind, subject, body) and of its predecessor's hash *previous*."""
     fields = [previous, event["seq"], event["time_ns"], event["kind"], event["subject"], event["body"]]
     return hashlib.sha256(_canonical_json(fields).encode()).hexdigest()
 
 
 def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainReport:
-    """Check hashes, order and signatures of *events* with the public key; stop at the first wrong one."""
+    """Check hashes, order and signatures of *events*, public key in hexadecimal; stop at the first wrong one."""
     key, previous, count = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_hex)), FIRST, 0
     for event in events:
         where = f"event {event['seq']}"
@@ -123,7 +123,7 @@ def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainR
 
 
 def read_events(connection: Connection, after_seq: int = 0, most_events: int = 1000) -> list[dict[str, Any]]:
-    """Return up to *most_events* events with numbers above *after_seq*, in order."""
+    """Return up to *most_events* events with numbers above *after_seq*, in order, as dicts."""
     rows = connection.execute(select(EVENTS).where(EVENTS.c.seq > after_seq).order_by(EVENTS.c.seq).limit(most_events))
     return [dict(row._mapping) for row in rows]  # noqa: SLF001 - the documented way to the columns by name
 
@@ -134,6 +134,7 @@ def last_event(connection: Connection) -> int:
 
 
 def _canonical_json(value: Any) -> str:
+    """Return *value* as JSON with sorted keys, no spaces and ASCII characters only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -141,7 +142,7 @@ _FIELDS = frozenset({"seq", "time_ns", "kind", "subject", "body", "previous", "h
 
 
 def read_chain(path: Path) -> list[dict[str, Any]]:
-    """Return the events in *path*, index.jsonl of a platform's folder or a response of /api/events; raises UserError."""
+    """Return the events in *path*, an index.jsonl or a response of /api/events; raises UserError."""
     content = path.read_bytes()
     found: list[Any]
     try:
@@ -156,7 +157,7 @@ def read_chain(path: Path) -> list[dict[str, Any]]:
 
 
 def verify_file(events: list[dict[str, Any]], key: str, end_hash: str | None) -> ChainReport:
-    """Check *events* with the public *key*, and that *end_hash*, if known, is among their hashes; raises UserError."""
+    """Check *events* by the public *key* (hexadecimal), and that *end_hash*, if given, is in them; raises UserError."""
     try:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError(key)

@@ -44,9 +44,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def hand_in(platform: Platform, connection: Connection, user: User, name: str, content: bytes) -> dict[str, Any]:
-    """Check the task set in the tar *content*, store it as the next version of *name*, and return its commitment.
+    """Check the task set in the tar *content*, store it as the next version of *name*, return its commitment.
 
-    Raises UserError and what the domain raises, and then nothing is kept; ForbiddenError for the name of another author.
+    Raises UserError and the domain's errors, and then stores nothing; ForbiddenError for the name of another author.
     """
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -72,7 +72,7 @@ def hand_in(platform: Platform, connection: Connection, user: User, name: str, c
             version=version, author=user.id, commitment=commitment, salt=salt, artefact=artefact, folder=folder
         )
         tasks = tasks.model_copy(update={"handed_in": handed})
-        count = _require_sound(platform.state, name, tasks)
+        count = _require_valid_tasks(platform.state, name, tasks)
         _write_task_set(platform.state, name, tasks)
     except Exception:
         shutil.rmtree(place, ignore_errors=True)
@@ -82,7 +82,7 @@ def hand_in(platform: Platform, connection: Connection, user: User, name: str, c
 
 
 def close_task_set(platform: Platform, connection: Connection, user: User, name: str) -> dict[str, Any]:
-    """End grading on a task set of *user* and publish it; raises ForbiddenError."""
+    """End grading on the task set *name* of *user* and publish its upload; raises ForbiddenError."""
     tasks, handed = _handed_in_by(platform, user, name)
     if not tasks.closed:
         _write_task_set(platform.state, name, tasks.model_copy(update={"closed": True}))
@@ -91,7 +91,7 @@ def close_task_set(platform: Platform, connection: Connection, user: User, name:
 
 
 def opened_upload(platform: Platform, user: User, name: str) -> bytes:
-    """Return the uploaded tar of *name*; raises ForbiddenError while it is not closed, except for its author."""
+    """Return the uploaded tar of *name*, before it is closed only to its author; raises ForbiddenError."""
     tasks = load_task_set(platform.state, name)
     if tasks.handed_in is None or not tasks.closed:
         tasks, _ = _handed_in_by(platform, user, name)
@@ -100,15 +100,15 @@ def opened_upload(platform: Platform, user: User, name: str) -> bytes:
 
 
 def _handed_in_by(platform: Platform, user: User, name: str) -> tuple[TaskSet, HandedIn]:
-    """Return the uploaded task set *name* of *user*, or of anybody for an admin; raises ForbiddenError."""
+    """Return the uploaded task set *name* of *user*, any author's for an admin; raises ForbiddenError."""
     tasks = load_task_set(platform.state, name)
     if tasks.handed_in is None or not user.owns(tasks.handed_in.author):
         raise ForbiddenError(f"{name} was not handed in by you; another name is free.")
     return tasks, tasks.handed_in
 
 
-def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
-    """Return the number of tasks; raises UserError for what `opsassay task check` calls an error."""
+def _require_valid_tasks(state: Path, name: str, tasks: TaskSet) -> int:
+    """Return the number of tasks in *tasks*; raises UserError for paths outside the upload and invalid tasks."""
     for text in _list_texts(tasks.part):
         if PurePosixPath(text).is_absolute() or ".." in PurePosixPath(text).parts:
             raise UserError(f"{TASK_SET_YAML}: {text!r} lies outside of the upload; put the file into it.")
@@ -118,19 +118,19 @@ def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
         if isinstance(job, IncidentRun) and job.case.truth is None:
             raise UserError(f"The incident {job.task_name} has no truth in the upload; no agent could be graded on it.")
         if isinstance(job, TrialRun):
-            _require_fitting(job.scenario)
+            _require_valid_scenario(job.scenario)
     return len(jobs)
 
 
-def _require_fitting(scenario: Scenario) -> None:
-    """Raise UserError for the first error that is found in *scenario*."""
+def _require_valid_scenario(scenario: Scenario) -> None:
+    """Raise UserError for the first error that the checks of *scenario* find."""
     for one in findings_here(scenario):
         if one.error:
             raise UserError(f"{scenario.id}: {one.field}: {one.message}.")
 
 
 def _list_texts(value: Any) -> Iterator[str]:
-    """Yield each text in *value*, JSON of any depth; keys are left out."""
+    """Yield each string in *value*, JSON data of any depth, except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -139,6 +139,6 @@ def _list_texts(value: Any) -> Iterator[str]:
 
 
 def _write_task_set(state: Path, name: str, tasks: TaskSet) -> None:
-    """Write *tasks* as the task set *name* of the platform's folder *state*."""
+    """Write *tasks* as the YAML file of the task set *name* in the platform's folder *state*."""
     with whole_file(state / FOLDER / f"{name}.yaml") as partial:
         partial.write_text(yaml.safe_dump(tasks.model_dump(mode="json"), sort_keys=False), encoding="utf-8")

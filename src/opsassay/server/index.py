@@ -31,7 +31,7 @@ _TABLES: Mapping[str, Table] = {
 
 
 def note(state: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append *rows* of *table* to the index file; a later row with the same key replaces an earlier one."""
+    """Append *rows* of *table* to index.jsonl in *state*; a later row with the same id replaces an earlier one."""
     lines = "".join(json.dumps({"table": table, "row": dict(row)}, separators=(",", ":")) + "\n" for row in rows)
     with folder_lock(state, name=_LOCK), (state / INDEX).open("a+b") as notes:
         if notes.seek(0, os.SEEK_END) and os.pread(notes.fileno(), 1, notes.tell() - 1) != b"\n":
@@ -42,7 +42,7 @@ def note(state: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def note_events(connection: Connection, state: Path, after_seq: int) -> int:
-    """Append the events with numbers above *after_seq* to the index file; return the last number."""
+    """Append the events with numbers above *after_seq* to index.jsonl; return the last number."""
     rows = [
         dict(row)
         for row in connection.execute(select(EVENTS).where(EVENTS.c.seq > after_seq).order_by(EVENTS.c.seq)).mappings()
@@ -53,14 +53,14 @@ def note_events(connection: Connection, state: Path, after_seq: int) -> int:
 
 
 def last_noted(state: Path) -> int:
-    """Return the number of the last event in the index file."""
+    """Return the number of the last event in index.jsonl of the folder *state*."""
     path = state / INDEX
     lines = whole_lines(path.read_bytes()) if path.exists() else ()
     return max((line["row"]["seq"] for line in lines if line["table"] == "events"), default=0)
 
 
 def rebuild(connection: Connection, state: Path) -> dict[str, int]:
-    """Fill the empty tables from the folder *state*; return table to number of rows. Raises UserError for full ones."""
+    """Fill the empty tables from the folder *state*; return rows per table; raises UserError when not empty."""
     if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
         raise UserError("The database is not empty; --reindex fills an empty one from the state folder.")
     noted: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}
@@ -68,19 +68,19 @@ def rebuild(connection: Connection, state: Path) -> dict[str, int]:
     for line in whole_lines(path.read_bytes()) if path.exists() else ():
         row = line["row"]
         noted[line["table"]][row.get("id", row.get("seq"))] = row
-    _leave_out_undone(noted)
+    _drop_uncommitted(noted)
     counts = {}
     for name, table in _TABLES.items():
         rows = list(noted[name].values())
         if rows:
             connection.execute(insert(table), [{c.name: row.get(c.name) for c in table.columns} for row in rows])
         counts[name] = len(rows)
-    counts["results"] = _results(connection, state, noted)
+    counts["results"] = _store_results(connection, state, noted)
     return counts
 
 
-def _leave_out_undone(rows: dict[str, dict[Any, Any]]) -> None:
-    """Remove from *rows* what was noted but never committed: duplicates of a name, and rows without a parent."""
+def _drop_uncommitted(rows: dict[str, dict[Any, Any]]) -> None:
+    """Remove rows that were never committed from *rows*: duplicate names, and rows without a parent."""
     for name in ("users", "agents"):
         rows[name] = {row["id"]: row for row in {row["name"]: row for row in rows[name].values()}.values()}
     for name, key, of in (
@@ -92,8 +92,8 @@ def _leave_out_undone(rows: dict[str, dict[Any, Any]]) -> None:
         rows[name] = {id_: row for id_, row in rows[name].items() if row[key] in rows[of]}
 
 
-def _results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any, Any]]) -> int:
-    """Store the results in the run folders of cells and end these cells and complete benchmarks; return how many.
+def _store_results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any, Any]]) -> int:
+    """Store the results in the cells' run folders, end these cells and complete benchmarks; return how many results.
 
     *rows* is table to key to row, as read from the index file.
     """
@@ -113,7 +113,7 @@ def _results(connection: Connection, state: Path, rows: Mapping[str, Mapping[Any
 
 
 def _read_result(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the result row of *cell* from its run folder, None when it has not ended."""
+    """Return the result row of *cell*, read from its run folder; None when the run has not ended."""
     folder = store.finished(cell["hash"])
     if folder is None:
         return None

@@ -106,7 +106,7 @@ def register_itbench_agent(call: Call) -> View:
 
 @_register_operation("POST", ENROLL, AgentIdForm)
 def enroll(call: Call) -> View:
-    """Ask for benchmarks on every open task set of the agent's type and scenario_class (enroll)."""
+    """Request benchmarks on every open task set of the agent's type and scenario_class (enroll)."""
     agent, state = agent_of(call.connection, call.user, call.body.agent_id), call.platform.state
     classes, asked = set(filter(None, agent["source"].split("\n"))), 0
     for name in task_set_names(state):
@@ -122,42 +122,42 @@ def enroll(call: Call) -> View:
 
 @_register_operation("POST", f"{ROOT}/ready", AgentIdForm)
 def ready(call: Call) -> View:
-    """Say that an agent is there: its tasks are begun (ready)."""
+    """Report that an agent is present; return its manifest: its benchmarks and bundles (ready)."""
     return _make_manifest(call, agent_of(call.connection, call.user, call.body.agent_id))
 
 
 @_register_operation("GET", f"{ROOT}/agents/{{agent}}/manifest", most_per_s=MANIFEST_PER_S)
 def get_manifest(call: Call) -> View:
-    """Show what an agent has to do, a benchmark each; those that are NotStarted are to be taken (get_manifest)."""
+    """Return the agent's benchmarks with their bundles; NotStarted ones are to be worked on (get_manifest)."""
     return _make_manifest(call, agent_of(call.connection, call.user, call.path["agent"]))
 
 
 @_register_operation("PUT", f"{ROOT}/agents/{{agent}}/manifest/benchmark-entries/{{benchmark}}", PhaseForm)
 def put_benchmark_entry(call: Call) -> View:
-    """Hear how an agent sees its benchmark; it follows from its bundles, so that this changes nothing."""
+    """Accept the agent's view of its benchmark without effect: the state follows from the bundles."""
     benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
     return _make_status(call.body.phase, call.body.message)
 
 
 @_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/")
 def get_bundles(call: Call) -> Sequence[View]:
-    """Show the bundles of a benchmark with their status (get_bstatus)."""
-    agent, cells = _cells(call)
+    """Return the bundles (one task and seed each) of a benchmark with their status (get_bstatus)."""
+    agent, cells = _agent_and_cells(call)
     note_presence(call.connection, agent["id"])
     return [_bundle(call, agent, cell) for cell in cells]
 
 
 @_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}")
 def get_bstatus(call: Call) -> View:
-    """Show one bundle with its status, and, when it is Ready, the data that an agent works on it with (get_bstatus)."""
-    agent, cells = _cells(call, call.path["bundle"])
+    """Return one bundle with its status and, when Ready, the access data for its agent (get_bstatus)."""
+    agent, cells = _agent_and_cells(call, call.path["bundle"])
     note_presence(call.connection, agent["id"])
     return _bundle(call, agent, cells[0])
 
 
 @_register_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}/status", PhaseForm, roles=("runner",))
 def post_bstatus(call: Call) -> View:
-    """Confirm the status of a bundle; the workers of the platform change it, and no other runner (post_bstatus)."""
+    """Confirm the present status of a bundle; only the platform's own workers change it (post_bstatus)."""
     (cell,) = _require_cells(call, CELLS.c.benchmark_id == call.path["benchmark"], CELLS.c.id == call.path["bundle"])
     if call.body.phase != cell["bundle"]:
         raise TransitionError(f"The bundle is {cell['bundle']}; the platform's own workers say when that changes.")
@@ -166,14 +166,14 @@ def post_bstatus(call: Call) -> View:
 
 @_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}")
 def get_agent(call: Call) -> View:
-    """Show the agent of a benchmark."""
-    return _agent_resource(call, _cells(call)[0])
+    """Return the agent of a benchmark."""
+    return _agent_resource(call, _agent_and_cells(call)[0])
 
 
 @_register_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/assign_agent", AssignForm)
 def assign_agent(call: Call) -> View:
-    """Let an agent take a bundle that is Ready: it has started (post_status STARTED)."""
-    agent, (cell,) = _cells(call, call.body.bundle_id)
+    """Assign a Ready bundle to its agent, which has started on it (post_status STARTED)."""
+    agent, (cell,) = _agent_and_cells(call, call.body.bundle_id)
     if cell["bundle"] not in ACCESS_STATES or cell["agent"] not in ("Ready", "Executing"):
         raise TransitionError(f"The bundle is {cell['bundle']}; wait until it is Ready.")
     move_cell(call.connection, cell["id"], agent="Executing")
@@ -182,19 +182,19 @@ def assign_agent(call: Call) -> View:
 
 @_register_operation("PUT", AGENT_STATUS, PhaseForm)
 def post_status(call: Call) -> View:
-    """Hear STARTED, FINISH or a phase of the agent, about the bundle that it has taken (post_status)."""
+    """Record STARTED, FINISH or another phase of the agent on the bundle it works on (post_status)."""
     return _report_phase(call, call.body.phase)
 
 
 @_register_operation("POST", FINISH)
 def finish(call: Call) -> View:
-    """Hear that the agent of a benchmark has finished the bundle that it has taken (finish)."""
+    """Record that the benchmark's agent has finished the bundle it works on (finish)."""
     return _report_phase(call, "FINISH")
 
 
 def _report_phase(call: Call, phase: str) -> View:
-    """Record a *phase* of the agent on the bundle that it has taken."""
-    desired, (_, cells) = _PHASES.get(phase, phase), _cells(call)
+    """Record the agent's *phase* on the bundle it works on; return it as a status; raises UserError."""
+    desired, (_, cells) = _PHASES.get(phase, phase), _agent_and_cells(call)
     if desired in ENDED:
         for cell in cells:
             if cell["agent"] == "Executing":
@@ -205,7 +205,7 @@ def _report_phase(call: Call, phase: str) -> View:
 
 
 def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str) -> bool:
-    """Return whether *bundle* of *benchmark* belongs to the user with *token* and its agent works on it now."""
+    """Return whether the agent of the user with *token* works on *bundle* of *benchmark* now."""
     query = select(CELLS.c.agent, AGENTS.c.owner_id).select_from(CELLS.join(BENCHMARKS).join(AGENTS))
     row = connection.execute(query.where(CELLS.c.id == bundle, BENCHMARKS.c.id == benchmark)).first()
     user = user_of(connection, token)
@@ -213,7 +213,7 @@ def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str
 
 
 def ended_bundles(connection: Connection, benchmark: str) -> list[tuple[str, str]]:
-    """Return (id, end state) of bundles of *benchmark* whose agent has ended while a worker still has them."""
+    """Return (id, agent state) of bundles of *benchmark* that a worker holds although their agent has ended."""
     query = select(CELLS.c.id, CELLS.c.agent).where(CELLS.c.benchmark_id == benchmark, CELLS.c.worker.is_not(None))
     return [(row.id, row.agent) for row in connection.execute(query.where(CELLS.c.agent.in_(ENDED)))]
 
@@ -225,7 +225,7 @@ def uploaded(content: bytes, content_type: str) -> tuple[str, bytes] | None:
 
 
 def submission(answer: Any) -> list[View]:
-    """Return the MCP messages that submit *answer*."""
+    """Return the MCP messages that initialize a session and submit *answer* by the tool ``submit``."""
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "itbench", "version": "1"}}
     return [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
@@ -235,7 +235,7 @@ def submission(answer: Any) -> list[View]:
 
 
 def _require_cells(call: Call, *conditions: Any) -> list[View]:
-    """Return the cells that meet *conditions*, sorted by task and seed; raises ForbiddenError when there are none."""
+    """Return the rows of cells that meet the SQL *conditions*, by task and seed; raises ForbiddenError without any."""
     query = select(CELLS).where(*conditions).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
     rows = [dict(row) for row in call.connection.execute(query).mappings()]
     if not rows:
@@ -243,8 +243,8 @@ def _require_cells(call: Call, *conditions: Any) -> list[View]:
     return rows
 
 
-def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], list[View]]:
-    """Return the agent of the benchmark in the path and its cells, or the cell *bundle* alone; raises ForbiddenError."""
+def _agent_and_cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], list[View]]:
+    """Return (the agent of the benchmark in the path, its cells or only *bundle*); raises ForbiddenError."""
     of = call.path["benchmark"]
     cells = _require_cells(call, CELLS.c.benchmark_id == of, *(() if bundle is None else (CELLS.c.id == bundle,)))
     agent = call.connection.execute(select(BENCHMARKS.c.agent_id).where(BENCHMARKS.c.id == of)).scalar_one()
@@ -252,7 +252,7 @@ def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], li
 
 
 def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
-    """Note that *agent* is present; return its access info and its benchmarks with their bundles and states."""
+    """Record that *agent* is present; return its access data and its benchmarks with bundles and states."""
     note_presence(call.connection, agent["id"])
     query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"]).order_by(BENCHMARKS.c.created_ns)
     entries = []
@@ -275,7 +275,7 @@ def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
-    """Return the caller's token and where the manifest of *agent* is."""
+    """Return the caller's token and the path of the manifest of *agent*."""
     return {"token": call.token, "manifest_endpoint": f"/agents/{agent['id']}/manifest"}
 
 
@@ -293,7 +293,7 @@ def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> View:
-    """Return *cell* as an ITBench bundle; it is not Ready any more once its agent has ended."""
+    """Return the row *cell* as an ITBench bundle; a Ready one whose agent has ended is shown as Evaluating."""
     phase, data = cell["bundle"], None
     if phase == "Ready" and cell["agent"] in ENDED:
         phase = "Evaluating"
@@ -308,14 +308,15 @@ def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> Vi
 
 
 def _make_metadata(id_: str, kind: str, created_ns: int) -> View:
-    """Return the metadata that ITBench puts at the head of each resource."""
+    """Return the metadata that each ITBench resource begins with; *created_ns* is its time."""
     return {"id": id_, "resource_type": kind, "creation_timestamp": _iso_time(created_ns)}
 
 
 def _make_status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
-    """Return ITBench's form of a status; *at_ns* is when it began, None means now."""
+    """Return an ITBench status object; *at_ns* is when *phase* began, None means now."""
     return {"phase": phase, "message": message, "lastTransitionTime": _iso_time(at_ns)}
 
 
 def _iso_time(at_ns: int | None) -> str:
+    """Return *at_ns*, now for None, as ISO 8601 in UTC."""
     return (datetime.now(UTC) if at_ns is None else datetime.fromtimestamp(at_ns / 1e9, UTC)).isoformat()

@@ -27,7 +27,7 @@ class Restarter:
 
     @contextmanager
     def keeping(self, name: str, start: Start, end: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
-        """Keep the process *name* running for the block: *start* starts it, also again, and *end* ends it."""
+        """Run a process during the block: *start* starts it, again when it ends; *end* stops it after the block."""
         running, leaving = [start()], threading.Event()
 
         def keep() -> None:

@@ -38,7 +38,7 @@ _LIMIT = {"limit": "how many at most"}
 def _operation(
     method: str, path: str, roles: tuple[str, ...] | None = (), form: type[BaseModel] | None = None, **options: Any
 ) -> Callable[[Work], Work]:
-    """Return a decorator that adds a function to OPERATIONS."""
+    """Return a decorator that adds a function to OPERATIONS; its docstring becomes the OpenAPI summary."""
 
     def added(work: Work) -> Work:
         OPERATIONS.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))
@@ -49,13 +49,13 @@ def _operation(
 
 @_operation("GET", "/api/health", None)
 def health(call: Call) -> dict[str, Any]:
-    """Say that the platform and its database answer."""
+    """Return "ok" and the number of events: the platform and its database answer."""
     return {"status": "ok", "events": last_event(call.connection)}
 
 
 @_operation("POST", "/api/users", ("admin",), UserForm, status=201)
 def add_user_operation(call: Call) -> dict[str, Any]:
-    """Make a user; the answer holds the token, which is not kept."""
+    """Create a user; the response holds the token, which is not stored."""
     token = add_user(call.connection, call.platform.state, call.body.name, call.body.role, call.body.days)
     append(call.connection, "user", call.body.name, {"role": call.body.role})
     return {"name": call.body.name, "role": call.body.role, "token": token}
@@ -63,7 +63,7 @@ def add_user_operation(call: Call) -> dict[str, Any]:
 
 @_operation("POST", "/api/users/{name}/token", ("admin",))
 def renew(call: Call) -> dict[str, Any]:
-    """Give a user a new token; the former one ends."""
+    """Give a user a new token; the former one becomes invalid."""
     call.user.require()
     token = renew_token(call.connection, call.platform.state, call.path["name"])
     append(call.connection, "token renewed", call.path["name"], {})
@@ -72,13 +72,13 @@ def renew(call: Call) -> dict[str, Any]:
 
 @_operation("GET", "/api/task-sets")
 def list_task_sets(call: Call) -> dict[str, Any]:
-    """List the task sets that benchmarks can be asked for."""
+    """List the task sets on which benchmarks can be requested."""
     state = call.platform.state
     return {"items": [_task_set(name, load_task_set(state, name)) for name in task_set_names(state)]}
 
 
 def _task_set(name: str, tasks: TaskSet) -> dict[str, Any]:
-    """Return the public facts of a task set: for an upload its version and commitment."""
+    """Return the public facts of the task set *name*, for an uploaded one with version and commitment."""
     handed = None if tasks.handed_in is None else tasks.handed_in.model_dump(include={"version", "commitment"})
     about = tasks.model_dump(include={"domain", "description", "baselines", "attempts", "closed"})
     classes = list(tasks.choose.classes) if tasks.choose else []
@@ -87,7 +87,7 @@ def _task_set(name: str, tasks: TaskSet) -> dict[str, Any]:
 
 @_operation("GET", "/api/task-sets/{task_set}")
 def show_task_set(call: Call) -> dict[str, Any]:
-    """Show a task set with the metrics of its domain; what is asked stays with its author until it is closed."""
+    """Show a task set and the metrics of its domain; its tasks stay hidden until it is closed."""
     name = call.path["task_set"]
     tasks = load_task_set(call.platform.state, name)
     metrics = domain_named(tasks.domain).metrics()
@@ -97,19 +97,19 @@ def show_task_set(call: Call) -> dict[str, Any]:
 
 @_operation("POST", "/api/task-sets", ("author",), raw=True, status=201, query={"name": "its name"})
 def hand_in_task_set(call: Call) -> dict[str, Any]:
-    """Hand in a task set: a tar with task_set.yaml at its top; again, its next version."""
+    """Upload a task set, a tar with task_set.yaml at its top; a repeated upload is its next version."""
     return hand_in(call.platform, call.connection, call.user, call.query.get("name", ""), call.body)
 
 
 @_operation("POST", "/api/task-sets/{task_set}/close", ("author",))
 def close(call: Call) -> dict[str, Any]:
-    """End grading on a task set that you have handed in, and open it to everybody."""
+    """End grading on a task set that you uploaded, and publish it."""
     return close_task_set(call.platform, call.connection, call.user, call.path["task_set"])
 
 
 @_operation("GET", "/api/task-sets/{task_set}/upload")
 def get_upload(call: Call) -> Response:
-    """Give the tar that a task set was handed in as: to its author, and to everybody when it is closed."""
+    """Return the uploaded tar of a task set: to its author, and to everybody after it is closed."""
     content = opened_upload(call.platform, call.user, call.path["task_set"])
     return Response(content, media_type="application/x-tar")
 
@@ -130,7 +130,7 @@ def register_agent(call: Call) -> dict[str, Any]:
     query={"name": "its name", "level": "any, beginner, intermediate or expert", "domains": "with commas"},
 )
 def upload_agent(call: Call) -> dict[str, Any]:
-    """Register an agent by a tar with agent.yaml; what is said of it stands in the query."""
+    """Register an agent by a tar with agent.yaml; its name, domains and so on are in the query."""
     try:
         given = {name: call.query[name] for name in ("name", "level") if name in call.query}
         domains = tuple(filter(None, call.query.get("domains", "").split(",")))
@@ -144,7 +144,7 @@ def upload_agent(call: Call) -> dict[str, Any]:
 
 
 def _registration_answer(agent: str, form: AgentForm) -> dict[str, Any]:
-    """Return what the registration of *agent* answers; only self-hosted agents have a manifest."""
+    """Return the response to the registration of *agent*; only self-hosted agents have a manifest."""
     manifest = f"/api/agents/{agent}/manifest" if form.kind == "self_hosted" else None
     return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
 
@@ -159,7 +159,7 @@ def list_agents(call: Call) -> dict[str, Any]:
 
 @_operation("POST", "/api/benchmarks", ("owner",), BenchmarkForm, status=201)
 def ask_benchmark(call: Call) -> dict[str, Any]:
-    """Ask for a benchmark: its tasks are frozen and queued."""
+    """Request a benchmark: its tasks are frozen and queued."""
     form = call.body
     benchmark = request_benchmark(call.platform, call.connection, call.user, form.agent, form.task_set)
     return benchmark_of(call.platform, call.connection, call.user, benchmark)
@@ -167,7 +167,7 @@ def ask_benchmark(call: Call) -> dict[str, Any]:
 
 @_operation("GET", "/api/benchmarks", ("owner",), query={**_LIMIT, "state": "of this state alone"})
 def list_benchmarks(call: Call) -> dict[str, Any]:
-    """List your benchmarks, the latest first."""
+    """List your benchmarks, latest first."""
     most, state = call.number("limit", 100, 1, 10_000), call.query.get("state")
     query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
     query = query.order_by(BENCHMARKS.c.created_ns.desc()).limit(most)
@@ -183,13 +183,13 @@ def list_benchmarks(call: Call) -> dict[str, Any]:
 
 @_operation("GET", "/api/benchmarks/{benchmark}", ("owner",))
 def get_benchmark(call: Call) -> dict[str, Any]:
-    """Show a benchmark with its cells and results."""
+    """Show a benchmark with its cells (one task and seed each) and results."""
     return benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
 
 
 @_operation("GET", "/api/agents/{agent}/manifest", ("owner",), most_per_s=MANIFEST_PER_S)
 def manifest(call: Call) -> dict[str, Any]:
-    """Show what a self-hosted agent has to do: its open entries, each with a token of its own."""
+    """List the open entries (tasks to work on) of a self-hosted agent, ready ones with a token of their own."""
     agent = agent_of(call.connection, call.user, call.path["agent"])
     note_presence(call.connection, agent["id"])
     query = select(CELLS).join_from(CELLS, BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"])
@@ -209,7 +209,7 @@ def manifest(call: Call) -> dict[str, Any]:
 
 @_operation("PUT", "/api/entries/{entry}/status", None, StatusForm)
 def put_status(call: Call) -> dict[str, Any]:
-    """Take STARTED, FINISH or ERROR, with the entry's token; to say it twice changes nothing."""
+    """Record STARTED, FINISH or ERROR of the agent on an entry, by the entry's token; repeating it changes nothing."""
     entry = require_entry(call, "entry")
     present = entry["agent"]
     state = {"STARTED": "Executing", "FINISH": "Finished", "ERROR": "Error"}[call.body.status]
@@ -223,14 +223,14 @@ def put_status(call: Call) -> dict[str, Any]:
 
 @_operation("GET", "/api/entries/{entry}", None)
 def get_entry(call: Call) -> dict[str, Any]:
-    """Show the state of an entry, with the entry's token."""
+    """Show the state of an entry, by the entry's token."""
     entry = require_entry(call, "entry")
     return {"id": entry["id"], "status": entry["bundle"], "agent_status": entry["agent"], "task": entry["task"]}
 
 
 @_operation("POST", "/api/relay/{entry}/open", None, PromptForm)
 def open_entry(call: Call) -> dict[str, Any]:
-    """Make an entry ready for its agent, with the relay's token."""
+    """Make an entry ready for its agent with the prompt in the body, by the relay's token."""
     entry = require_entry(call, "relay")
     call.connection.execute(update(CELLS).where(CELLS.c.id == entry["id"]).values(access={"prompt": call.body.prompt}))
     move_cell(call.connection, entry["id"], bundle="Ready", agent="Ready")
@@ -238,7 +238,7 @@ def open_entry(call: Call) -> dict[str, Any]:
 
 
 def require_entry(call: Call, kind: str) -> dict[str, Any]:
-    """Return the row of the entry in the path if the caller has its token of *kind*; raises ForbiddenError."""
+    """Return the row of the entry in the path if the caller's token is its token of *kind*; raises ForbiddenError."""
     cell = call.path["entry"]
     row = call.connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().first()
     if row is None or not is_token(call.token, call.platform.signer, kind, cell):
@@ -248,7 +248,7 @@ def require_entry(call: Call, kind: str) -> dict[str, Any]:
 
 @_operation("POST", "/api/reports", ("owner",), ReportForm, status=201)
 def report(call: Call) -> dict[str, Any]:
-    """Take figures of one's own agent: shown, marked, never ranked."""
+    """Store results that you report for your own agent: they are shown, marked and never ranked."""
     form = call.body
     agent = agent_of(call.connection, call.user, form.agent)
     load_task_set(call.platform.state, form.task_set)
@@ -263,7 +263,7 @@ def report(call: Call) -> dict[str, Any]:
 
 @_operation("PUT", "/api/reports/{report}/artefact", ("owner",), raw=True)
 def upload(call: Call) -> dict[str, Any]:
-    """Keep a file beside a report; the same bytes are one artefact, however often they are sent."""
+    """Attach a file to a report; equal files are stored once."""
     row = call.connection.execute(select(REPORTS).where(REPORTS.c.id == call.path["report"])).mappings().first()
     if row is None:
         raise ForbiddenError("There is no such report, or it is not yours.")
@@ -278,14 +278,14 @@ def upload(call: Call) -> dict[str, Any]:
 
 @_operation("GET", "/api/events", ROLES, query={**_LIMIT, "after": "the last number that you have"})
 def list_events(call: Call) -> JSONResponse:
-    """Show the chain of events from a number on."""
+    """List the events after a given number, with the public key of their signatures."""
     after, most = call.number("after", 0, 0, 10**9 - 1), call.number("limit", 1000, 1, 10_000)
     return JSONResponse({"items": read_events(call.connection, after, most), "key": call.platform.signer.public_hex})
 
 
 @_operation("GET", "/api/events/key", None)
 def events_key(call: Call) -> dict[str, Any]:
-    """Show the public key that events are signed with."""
+    """Return the public key that events are signed with."""
     return {"key": call.platform.signer.public_hex, "algorithm": "ed25519"}
 
 

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
-    """Return the access of the pages to *platform*, with its leaderboards."""
+    """Return the object by which pages read and change *platform*, with its leaderboards *boards*."""
 
     @contextmanager
     def opened(connecting: AbstractContextManager[Connection]) -> Iterator[PageData]:
@@ -65,7 +65,7 @@ class PageData:
         self._platform, self._boards, self._connection = platform, boards, connection
 
     def visitor(self, token: str) -> User | None:
-        """Return the user with *token*, None without one."""
+        """Return the user with *token*, None for an unknown token."""
         return user_of(self._connection, token)
 
     def task_sets(self) -> Mapping[str, TaskSet]:
@@ -74,7 +74,7 @@ class PageData:
         return {name: load_task_set(state, name) for name in task_set_names(state)}
 
     def counts(self) -> Row:
-        """Return the numbers of results, and of running and waiting cells."""
+        """Return {"results", "running", "waiting"}: the numbers of results, running and waiting cells."""
         cells = select(func.count()).select_from(CELLS)
         queries = {
             "results": select(func.count()).select_from(RESULTS),
@@ -92,7 +92,7 @@ class PageData:
         return self_reported(self._connection, task_set)
 
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
-        """Return the run in *folder* of the run store, and the row of its result."""
+        """Return the run in *folder* of the task set's store, with its result's row; raises NotFoundError."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
         events = and_(EVENTS.c.kind == "result", EVENTS.c.subject == CELLS.c.id)
         query = select(RESULTS, CELLS.c.task, EVENTS.c.seq, EVENTS.c.hash.label("event")).select_from(
@@ -105,17 +105,17 @@ class PageData:
         return read_run(self._platform.store(task_set) / folder), without_reasons(self._platform, task_set, dict(row))
 
     def task(self, key: TaskKey) -> Task | None:
-        """Return the stored info of the task with *key*, None where it is missing."""
+        """Return the stored task with the id and digest *key*, None where it is missing."""
         return read_head(self._platform.state, key)
 
     def agents(self, visitor: User) -> Sequence[Row]:
-        """Return the rows of the agents of *visitor*."""
+        """Return the rows of the agents of *visitor*, by name; an admin gets all."""
         return [
             row for row in self._select_rows(select(AGENTS).order_by(AGENTS.c.name)) if visitor.owns(row["owner_id"])
         ]
 
     def agent(self, visitor: User, agent: str) -> Row:
-        """Return the row of *agent*, which must belong to *visitor*."""
+        """Return the row of *agent*; raises ForbiddenError unless *visitor* owns it."""
         return agent_of(self._connection, visitor, agent)
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
@@ -131,23 +131,23 @@ class PageData:
         return self._select_rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
 
     def benchmark(self, visitor: User, benchmark: str) -> Row:
-        """Return *benchmark* with its cells and results, for its owner."""
+        """Return *benchmark* with its cells and results; raises ForbiddenError unless *visitor* owns it."""
         found = benchmark_of(self._platform, self._connection, visitor, benchmark)
         return {**found, "ended": sum(cell["bundle"] in BUNDLE.ends for cell in found["cells"])}
 
     def users(self, visitor: User) -> Sequence[Row]:
-        """Return the rows of all users, for an admin."""
+        """Return the rows of all users; raises ForbiddenError unless *visitor* is an admin."""
         visitor.require()
         return self._select_rows(select(USERS).order_by(USERS.c.name))
 
     def register(self, visitor: User, form: Row, bundle: bytes | None) -> None:
-        """Register the agent that *visitor* described in *form*, one of files with its *bundle*."""
+        """Register the agent of *form* for *visitor*; *bundle* is the tar of an agent of files."""
         visitor.require("owner")
         agent = _as_form(AgentForm, form)
         register(self._connection, self._platform.state, self._platform.artefacts, visitor, agent, bundle)
 
     def hand_in(self, visitor: User, name: str, content: bytes) -> None:
-        """Take the task set *name* in the tar *content* for *visitor*."""
+        """Store the task set *name* in the tar *content* for *visitor*, who must be an author."""
         visitor.require("author")
         hand_in(self._platform, self._connection, visitor, name, content)
 
@@ -157,7 +157,7 @@ class PageData:
         return request_benchmark(self._platform, self._connection, visitor, agent, task_set)
 
     def add_user(self, visitor: User, form: Row) -> str:
-        """Add the user of *form*; return the new token; raises an error unless *visitor* may add users."""
+        """Create the user of *form* and return the token; raises ForbiddenError unless *visitor* is an admin."""
         visitor.require()
         given = _as_form(UserForm, form)
         token = access.add_user(self._connection, self._platform.state, given.name, given.role, given.days)
@@ -165,18 +165,19 @@ class PageData:
         return token
 
     def renew_token(self, visitor: User, name: str) -> str:
-        """Give the user *name* a new token and return it; raises an error unless *visitor* may do it."""
+        """Return a new token for the user *name*; raises ForbiddenError unless *visitor* is an admin."""
         visitor.require()
         token = access.renew_token(self._connection, self._platform.state, name)
         append(self._connection, "token renewed", name, {})
         return token
 
     def _select_rows(self, query: Select[Any]) -> list[Row]:
+        """Run *query* and return its rows as dicts."""
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
 
 def _as_form(model: type[W], fields: Row) -> W:
-    """Return *fields* as *model*, a form of the API; raises UserError."""
+    """Return *fields* validated as the API's form *model*; raises UserError."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -52,7 +52,7 @@ class PhaseReader:
         self._before = len(self.store.attempts_of(self.hash_))
 
     def read_phases(self) -> None:
-        """Read new phases that the run wrote, and move the cell's state; an ended or lost cell is left alone."""
+        """Read the phases that the run has newly recorded and move its cell to the matching state."""
         attempts = self.store.attempts_of(self.hash_)
         if len(attempts) <= self._before:
             return
@@ -66,7 +66,7 @@ class PhaseReader:
             self._seen = seen
 
     def _move_cell(self, phase: PhaseName, *, again: bool) -> None:
-        """Move the state of the cell to *phase*; *again* when a new attempt begins."""
+        """Move the cell, unless ended or lost, to the state of *phase*; *again* resets it for a new attempt."""
         desired = "FaultInjected" if self.hosted and phase == "agent_started" else STATE_AFTER[phase]
         with self.platform.writing() as connection:
             row = connection.execute(select(CELLS).where(CELLS.c.id == self.cell).with_for_update()).mappings().one()

@@ -29,14 +29,14 @@ NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteg
 
 
 def is_present() -> ColumnElement[bool]:
-    """Return the SQL condition that the agent of a cell can work: it runs here, or has asked for work lately."""
+    """Return the SQL condition that a cell's agent is hosted here or has requested work lately."""
     here = or_(AGENTS.c.kind != "self_hosted", AGENTS.c.polled_ns > NOW_NS - int(AWAY_S * 1e9))
     of_present = select(BENCHMARKS.c.id).join_from(BENCHMARKS, AGENTS).where(here)
     return CELLS.c.benchmark_id.in_(of_present)
 
 
 def note_presence(connection: Connection, agent: str) -> None:
-    """Note that *agent* has asked for work, unless that was noted in the last second: requests do not wait for others."""
+    """Record that *agent* requests work now, at most once a second."""
     earlier = or_(AGENTS.c.polled_ns.is_(None), AGENTS.c.polled_ns < NOW_NS - 1_000_000_000)
     connection.execute(update(AGENTS).where(AGENTS.c.id == agent, earlier).values(polled_ns=NOW_NS))
 
@@ -52,7 +52,7 @@ def is_free(cell: str) -> ColumnElement[bool]:
 
 
 def is_left(engine: Engine, cell: str) -> bool:
-    """Return whether the agent of *cell* went away, or let it wait for AWAY_S, before it started."""
+    """Return whether the agent of *cell* is absent, or has not started for AWAY_S since it could."""
     idle = and_(CELLS.c.agent == "Ready", CELLS.c.since_ns < NOW_NS - int(AWAY_S * 1e9))
     left = and_(CELLS.c.id == cell, CELLS.c.agent.in_(WAITED_FOR), or_(~is_present(), idle))
     with engine.connect() as connection:

@@ -38,7 +38,7 @@ def queue_name(domain: str) -> str:
 
 
 def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
-    """Put *cells*, (id, domain), into their queues; one that waits there already is not added twice."""
+    """Queue *cells*, (id, domain), each in the queue of its domain unless it is queued already."""
     with App(connector=SyncPsycopgConnector(conninfo=url)).open() as app:
         for domain in sorted({domain for _, domain in cells}):
             deferrer = app.configure_task(RUN_CELL, queue=queue_name(domain))
@@ -47,7 +47,7 @@ def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
 
 
 def defer_lost(url: str, connection: Connection) -> int:
-    """Queue cells that wait to be run but are in no queue, as after a crash; return how many."""
+    """Queue open cells that are in no queue, as after a crash; return how many."""
     waiting = text(
         "SELECT args->>'cell' FROM procrastinate_jobs WHERE task_name = :task AND status IN ('todo', 'doing')"
     )
@@ -70,7 +70,7 @@ class _Connector(PsycopgConnector):
     """A connector that says so when the connection that listens breaks, instead of making another."""
 
     async def _loop_notify(self, *arguments: Any, **keywords: Any) -> None:
-        """Listen for jobs as Procrastinate does, and raise ConnectorException when the listening ends."""
+        """Listen for new jobs; raise ConnectorException when the connection ends."""
         await super()._loop_notify(*arguments, **keywords)
         raise ConnectorException("The connection that listens for jobs broke.")
 
@@ -92,12 +92,12 @@ class QueueWorker(Worker):
     _lost: ConnectorException | None = None
 
     def _start_side_tasks(self) -> list[asyncio.Task[Any]]:
-        """Start Procrastinate's side tasks, with the sweep instead of its deferrer of periodic tasks."""
+        """Start Procrastinate's side tasks, with `_sweep` in place of the one for periodic jobs."""
         started = [task for task in super()._start_side_tasks() if task.get_name() != "deferrer"]
         return [*started, asyncio.create_task(self._sweep(), name="sweep")]
 
     async def _persist_job_status(self, *arguments: Any, **keywords: Any) -> None:
-        """Store a job's state; stop the worker and keep the error when the database is lost."""
+        """Store a job's status; when the database is lost, stop the worker and keep the error."""
         try:
             await super()._persist_job_status(*arguments, **keywords)
         except ConnectorException as error:
@@ -106,7 +106,7 @@ class QueueWorker(Worker):
             raise
 
     async def _shutdown(self, side_tasks: list[asyncio.Task[Any]]) -> None:
-        """End the worker, then raise the error that ended it, if any."""
+        """Shut the worker down, then raise the error that ended it, if any."""
         ended = [task.exception() for task in side_tasks if task.done() and not task.cancelled()]
         await super()._shutdown(side_tasks)
         for error in (*ended, self._lost):
@@ -114,7 +114,7 @@ class QueueWorker(Worker):
                 raise error
 
     async def _sweep(self) -> None:
-        """Give jobs whose worker is gone to the others, again and again."""
+        """Queue again, every SWEEP_S seconds, the jobs of workers without a heartbeat."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for job in await self.app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):

@@ -23,7 +23,7 @@ SILENT_S = 300.0
 
 
 def main(arguments: list[str]) -> int:
-    """Relay MCP messages until the agent has ended or is not awaited any longer."""
+    """Carry MCP messages between platform and tools until the agent ends; *arguments* are prompt file and socket."""
     prompt, tools = arguments
     entry = _entry_of(os.getppid())
     _ask_platform(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _entry_of(worker: int) -> dict[str, str]:
-    """Return the entry that the worker with pid *worker* holds ready."""
+    """Return server, entry id and token that the worker process *worker* (pid) provides in an open file."""
     for file in Path(f"/proc/{worker}/fd").iterdir():
         with suppress(OSError):  # closed in the meantime
             if str(file.readlink()).startswith(f"/memfd:{NOTE} "):
@@ -55,7 +55,7 @@ def _entry_of(worker: int) -> dict[str, str]:
 
 
 def _read_answer(stream: Any, request_id: Any) -> Any:
-    """Return the response to *request_id* from *stream*; None for a notification (no id)."""
+    """Return the response to *request_id* from the tools' *stream*; None when *request_id* is None."""
     if request_id is None:
         return None
     while line := stream.readline():
@@ -66,7 +66,7 @@ def _read_answer(stream: Any, request_id: Any) -> Any:
 
 
 def _ask_platform(entry: dict[str, str], method: str, path: str, body: dict[str, Any] | None) -> Any:
-    """Send a request for *entry* to the platform and return its answer; it is repeated while the server restarts."""
+    """Send a request about *entry* to the platform and return its response, retried while the server restarts."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {entry['token']}", "Content-Type": "application/json"}
     request = urllib.request.Request(

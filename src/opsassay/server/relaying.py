@@ -32,11 +32,11 @@ class Switchboard:
         self._lines: dict[str, _Line] = {}
 
     def _line_of_entry(self, entry: str) -> _Line:
-        """Return the queue of messages of *entry*, made on first use."""
+        """Return the message queue of *entry*, made at the first use."""
         return self._lines.setdefault(entry, _Line())
 
     async def ask(self, entry: str, message: Any) -> Any:
-        """Return the tools' response to *message* of the agent on *entry*; raises TimeoutError, QueueFull."""
+        """Send the agent's *message* on *entry* to its tools; return their response; raises TimeoutError, QueueFull."""
         line, key = self._line_of_entry(entry), secrets.token_hex(8)
         answer = line.answers[key] = asyncio.get_running_loop().create_future()
         try:
@@ -46,7 +46,7 @@ class Switchboard:
             del line.answers[key]
 
     async def next(self, entry: str, wait_s: float) -> dict[str, Any]:
-        """Return the next message for the relay of *entry*, the end of its agent, or {} after *wait_s*."""
+        """Return the next message for the relay of *entry*, that its agent has ended, or {} after *wait_s* seconds."""
         line = self._line_of_entry(entry)
         getting, ending = asyncio.ensure_future(line.messages.get()), asyncio.ensure_future(line.ended.wait())
         done, pending = await asyncio.wait({getting, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -58,17 +58,17 @@ class Switchboard:
         return {"finished": True, "status": line.status} if line.ended.is_set() else {}
 
     def deliver_answer(self, entry: str, key: str, message: Any) -> None:
-        """Give the response *message* to the caller that waits for *key*."""
+        """Pass the response *message* to the call of `ask` with the id *key*."""
         waiting = self._line_of_entry(entry).answers.get(key)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
     def end(self, entry: str, status: str) -> None:
-        """Tell the relay of *entry* that its agent has ended, with *status*."""
+        """Record for the relay of *entry* that its agent has ended with *status*."""
         line = self._line_of_entry(entry)
         line.status = status
         line.ended.set()
 
     def open(self, entry: str) -> None:
-        """Drop all messages of *entry* that wait from a former run."""
+        """Drop all messages of *entry* that a former run left."""
         self._lines[entry] = _Line()

@@ -81,7 +81,7 @@ class WorkSettings:
 
 
 def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
-    """Give *user* of the platform in *folder* a new token, whether it runs or not; raises UserError."""
+    """Return a new token for *user* of the platform in *folder*, which may be stopped; raises UserError."""
     if not (folder / KEY_FILE).is_file():
         raise UserError(f"{folder} holds no platform; give the folder of `opsassay server start --state`.")
     with ExitStack() as stack:
@@ -111,9 +111,9 @@ def require_address(bind: str) -> None:
 
 
 def serve(settings: ServeSettings) -> int:
-    """Run the platform until SIGINT or SIGTERM, or until the command of *settings* has ended; return its exit code.
+    """Run the platform until SIGINT, SIGTERM or the end of the command in *settings*; return the exit code.
 
-    What was started is ended then. Raises OpsAssayError.
+    All processes that it started are ended then. Raises OpsAssayError.
     """
     require_address(settings.bind)
     with ExitStack() as stack:
@@ -154,13 +154,15 @@ def serve(settings: ServeSettings) -> int:
             server.run(sockets=[listener])
             return int(restarter.has_given_up.is_set())
         variables = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
-        return _beside(
+        return _serve_during_command(
             server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in variables.items()}
         )
 
 
-def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run *server* in a thread while *command* runs with *variables* in its environment; return its exit code."""
+def _serve_during_command(
+    server: uvicorn.Server, listener: socket, command: Sequence[str], variables: Mapping[str, str]
+) -> int:
+    """Run *server* in a thread while *command* runs, *variables* in its environment; return the command's exit code."""
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
     thread.start()
     try:
@@ -175,7 +177,7 @@ def _beside(server: uvicorn.Server, listener: socket, command: Sequence[str], va
 
 
 def work(settings: WorkSettings) -> str:
-    """Run a worker until a signal, or until the queue is empty; return a sentence on it. Raises OpsAssayError."""
+    """Run a worker until a signal, or until the queue is empty if so set; return a sentence; raises OpsAssayError."""
     domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
     configure("worker")
     _end_with_server()
@@ -199,18 +201,18 @@ def work(settings: WorkSettings) -> str:
 
 
 def _make_state_folder(folder: Path) -> Path:
-    """Create the platform's folder *folder* if it is missing; return its absolute path."""
+    """Create the platform's state folder if missing; return its absolute path."""
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     return folder.absolute()
 
 
 def _open_artefacts(state: Path, url: str | None) -> Artefacts:
-    """Return the artefact store at *url*, or in the folder *state* for None."""
+    """Return the store of uploads at *url*, or in the folder *state* for None."""
     return Artefacts(url or state / "artefacts")
 
 
 def _create_first_admin(platform: Platform) -> str | None:
-    """Add the administrator if there is no user yet, and return the token; None when there are users."""
+    """Create the administrator if there are no users; return the token, else None."""
     with platform.asking() as connection:
         if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
             return None
@@ -222,7 +224,7 @@ def _create_first_admin(platform: Platform) -> str | None:
 
 
 def _rebuild_index(platform: Platform) -> dict[str, int]:
-    """Rebuild the database from the files of the platform; return the number of rows of each table."""
+    """Fill the database from the files of the platform; return the number of rows by table."""
     with platform.engine.begin() as connection:
         return rebuild(connection, platform.state)
 
@@ -230,7 +232,7 @@ def _rebuild_index(platform: Platform) -> dict[str, int]:
 def _keep_workers(
     stack: ExitStack, restarter: Restarter, settings: ServeSettings, state: Path, url: str, address: str
 ) -> None:
-    """Keep worker processes running until *stack* ends; their logs are in the state folder."""
+    """Run worker processes, restarted if they end, until *stack* closes; their logs are in *state*."""
     environment = {
         **os.environ,
         "OPSASSAY_DATABASE": url,
@@ -259,7 +261,7 @@ def _keep_workers(
 
 
 def _end_with_server() -> None:
-    """End this worker when the server that started it is gone."""
+    """Watch the server process that started this worker, and end this process when it is gone."""
     server = os.environ.get(ENDS_WITH)
     if server is None:
         return

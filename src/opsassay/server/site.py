@@ -52,7 +52,7 @@ class News:
         self._platform, self._changed, self.last = platform, asyncio.Condition(), 0
 
     async def follow(self) -> None:
-        """Look for new events until cancelled."""
+        """Poll for new events and wake the callers of `after`, until cancelled."""
         while True:
             with suppress(SQLAlchemyError):
                 last = await run_in_threadpool(self._read_last_event)
@@ -63,13 +63,14 @@ class News:
             await asyncio.sleep(LOOK_S)
 
     async def after(self, seq: int) -> int:
-        """Wait until there are events after *seq*, KEEP_ALIVE_S at most; return the number of the last event."""
+        """Wait for an event after number *seq*, at most KEEP_ALIVE_S seconds; return the last event's number."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KEEP_ALIVE_S), self._changed:
                 await self._changed.wait_for(lambda: self.last > seq)
         return self.last
 
     def _read_last_event(self) -> int:
+        """Return the number of the last event in the database."""
         with self._platform.engine.connect() as connection:
             return last_event(connection)
 
@@ -85,27 +86,27 @@ def platform_app(platform: Platform, url: str) -> Starlette:
     routes = [
         Route("/openapi.json", description),
         *_Relaying(platform, lines).routes(),
-        Route("/api/live", _live(platform, news)),
+        Route("/api/live", _make_event_stream(platform, news)),
         *_with_effects(platform, url, lines),
         *platform_routes(page_access(platform, boards)),
     ]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - starlette's signature
-        background = news.follow(), _tend(platform, url), prepare_boards(platform.state, boards, news)
+        background = news.follow(), _maintain_platform(platform, url), prepare_boards(platform.state, boards, news)
         tending = [asyncio.create_task(work) for work in background]
         yield
         for task in tending:
             task.cancel()
 
-    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, *NO_DATABASE, Exception), _refuse)
+    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, *NO_DATABASE, Exception), _answer_error)
     app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(SafeHeaders)], exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer where nothing is, or where something failed: as JSON to programs, as a page to people."""
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Return the response for an unknown path or an unexpected *error*: JSON below /api and /itbench, else a page."""
     status = error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, NO_DATABASE) else 500
     sentences = {
         404: f"There is no {plain(request.url.path, 200)!r} here.",
@@ -121,7 +122,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Route]:
-    """Return the routes of all operations; some also wake tasks or relays (*lines*) after the database changed."""
+    """Return the routes of all operations; some queue cells, or notify relays by *lines*, after success."""
 
     def queue(_path: dict[str, str], _status: int) -> None:
         with platform.engine.connect() as connection:
@@ -168,7 +169,7 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
 def _with_effect(
     endpoint: Callable[[Request], Any], effect: Callable[[dict[str, str], int], Any]
 ) -> Callable[[Request], Any]:
-    """Return *endpoint* followed by *effect*, called with path parameters and status."""
+    """Return *endpoint* with *effect* run after a successful POST or PUT; it gets path parameters and status."""
 
     async def followed(request: Request) -> Response:
         answer: Response = await endpoint(request)
@@ -180,7 +181,7 @@ def _with_effect(
 
 
 def _list_ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, str]]:
-    """Return (id, end state) of bundles of *benchmark* whose agent has ended while a worker still has them."""
+    """Return (id, agent state) of bundles of *benchmark* that a worker holds although the agent has ended."""
     with platform.engine.connect() as connection:
         return ended_bundles(connection, benchmark)
 
@@ -198,7 +199,7 @@ class _Relaying:
         self._platform, self._lines = platform, lines
 
     def routes(self) -> list[Route]:
-        """Return the routes of MCP calls: those for agents need an entry's token, those for relays a relay's."""
+        """Return the routes of MCP messages: agents need their entry's token, relays the relay's."""
         return [
             Route("/api/entries/{entry}/mcp", self._require_token("entry", self._relay_call), methods=["POST"]),
             Route("/api/relay/{entry}/next", self._require_token("relay", self._next_call)),
@@ -207,7 +208,7 @@ class _Relaying:
         ]
 
     async def _submit_file(self, request: Request) -> Response:
-        """Submit the answer in an uploaded JSON file, as ITBench's harness does."""
+        """Submit the answer in an uploaded JSON file named after its bundle, as ITBench's harness does."""
         try:
             content = await read_bounded(request, MESSAGE_BYTES)
         except BodyError as error:
@@ -232,7 +233,7 @@ class _Relaying:
             return taken_bundle(connection, token, benchmark, bundle)
 
     def _require_token(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
-        """Return an endpoint that calls *work* with the entry's id when the request carries that entry's token."""
+        """Return an endpoint that calls *work* with the entry's id; 403 without its token of *kind*."""
 
         async def endpoint(request: Request) -> Response:
             entry = request.path_params["entry"]
@@ -247,7 +248,7 @@ class _Relaying:
         return endpoint
 
     async def _relay_call(self, entry: str, request: Request) -> Response:
-        """Pass the agent's MCP message on *entry* to the relay and return the tools' response."""
+        """Pass the agent's MCP message on *entry* to its tools and return their response."""
         message = await _read_object(request)
         if message.get("jsonrpc") != "2.0":
             return refusal(400, "Send one message of MCP: a JSON object with jsonrpc 2.0.")
@@ -260,13 +261,13 @@ class _Relaying:
         return Response(status_code=202) if answer is None else JSONResponse(answer)
 
     async def _next_call(self, entry: str, request: Request) -> Response:
-        """Return the next MCP message to the relay of *entry*."""
+        """Return the next MCP message for the relay of *entry*; it waits for one."""
         given = request.query_params.get("wait", "20")
         wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
         return JSONResponse(await self._lines.next(entry, wait_s))
 
     async def _accept_answer(self, entry: str, request: Request) -> Response:
-        """Pass the tools' response on *entry* from the relay to the waiting agent."""
+        """Pass the tools' response, posted by the relay of *entry*, to the agent's waiting request."""
         given = await _read_object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")
@@ -285,8 +286,8 @@ async def _read_object(request: Request) -> dict[str, Any]:
     return found
 
 
-def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
-    """Return the endpoint of server-sent events: only that something changed, so that pages load again."""
+def _make_event_stream(platform: Platform, news: News) -> Callable[[Request], Any]:
+    """Return the endpoint that streams new events, without their content, so that open pages reload."""
 
     async def live(request: Request) -> Response:
         given = request.headers.get("last-event-id", "")
@@ -311,13 +312,13 @@ def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
 
 
 def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
-    """Return seq, time_ns and kind of the events after number *seq*."""
+    """Return seq, time_ns and kind of each event after number *seq*."""
     with platform.engine.connect() as connection:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 
 
 async def prepare_boards(state: Path, boards: LeaderboardCache, news: News, pause_s: float = PREPARE_S) -> None:
-    """Compute the leaderboards of all task sets one after the other, and again when something has happened.
+    """Compute the leaderboards of all task sets in advance, again after new events; runs until cancelled.
 
     So a visitor waits for one only within *pause_s* seconds of a new result.
     """
@@ -330,8 +331,8 @@ async def prepare_boards(state: Path, boards: LeaderboardCache, news: News, paus
         await asyncio.sleep(pause_s)
 
 
-async def _tend(platform: Platform, url: str) -> None:
-    """Repeatedly expire what has lasted too long, queue lost cells and note events in the folder."""
+async def _maintain_platform(platform: Platform, url: str) -> None:
+    """Every TEND_S seconds expire overdue states, queue lost cells and append new events to index.jsonl."""
     noted = await run_in_threadpool(last_noted, platform.state)
 
     def tend() -> None:

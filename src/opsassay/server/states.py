@@ -33,11 +33,11 @@ class StateMachine:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The states without a successor."""
+        """The states that no state follows."""
         return tuple(state for state, after in self.following.items() if not after)
 
     def check(self, present: str, desired: str) -> bool:
-        """Return whether *desired* is another state than *present*, and allowed; raises TransitionError otherwise."""
+        """Return True if *desired* may follow *present*, False if they are equal; raises TransitionError otherwise."""
         if desired not in self.following:
             known = ", ".join(self.following)
             raise TransitionError(f"No {self.subject} has a state {desired!r}; there are {known}.")
@@ -52,7 +52,7 @@ class StateMachine:
 
 
 def _machine(subject: str, expired: str = "Error") -> StateMachine:
-    """Return the state machine of *subject* in `states.yaml`; its first row is the initial state."""
+    """Return the state machine of *subject* in `states.yaml`; *expired* is its state after a timeout."""
     rows = _ROWS[subject]
     following = {state: tuple(row["after"]) for state, row in rows.items()}
     timeouts = {state: row["hours"] * HOUR_S if "hours" in row else None for state, row in rows.items()}
@@ -69,7 +69,7 @@ MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 
 
 def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
-    """Return the shortest allowed path from *present* to *desired*, without *present*; raises TransitionError if none."""
+    """Return the states from *present* (excluded) to *desired* by the shortest allowed path; raises TransitionError."""
     if present == desired:
         return ()
     routes: dict[str, tuple[str, ...]] = {present: ()}

@@ -19,7 +19,7 @@ LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "ex
 
 
 def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
-    """Store the task info of *tasks* in the folder *state*."""
+    """Store the task info (class, level, description) of *tasks* in the platform's folder *state*."""
     for task in tasks:
         path = _path_of(state, (task.id, task.commitment))
         if not path.exists():
@@ -29,17 +29,17 @@ def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
 
 
 def read_head(state: Path, key: TaskKey) -> Task | None:
-    """Return the stored info of the task with this id and digest; None where it is missing."""
+    """Return the stored task info with the id and digest *key*; None where it is missing."""
     with suppress(OSError, ValueError):
         return Task.model_validate_json(_path_of(state, key).read_bytes())
     return None
 
 
 def is_for(task: Task, level: str) -> bool:
-    """Return whether an agent of *level* gets *task*."""
+    """Return whether *task* suits an agent of *level*."""
     return level not in LEVEL_OF or task.level in (None, LEVEL_OF[level])
 
 
 def _path_of(state: Path, key: TaskKey) -> Path:
-    """Return the file in *state* that keeps what is known of the task *key*."""
+    """Return the file in *state* that holds the task info of *key*."""
     return state / FOLDER / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()}.json"

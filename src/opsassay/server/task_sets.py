@@ -47,7 +47,7 @@ class Choice(Written):
     seed: int = Field(default=0, ge=0, description="that these are drawn by")
 
     def chosen(self, jobs: Sequence[PlannedRun], where: str) -> list[PlannedRun]:
-        """Return those of *jobs* with a chosen task, the same tasks for every agent; raises UserError, naming *where*."""
+        """Return the *jobs* of the drawn tasks, the same tasks for every agent; raises UserError naming *where*."""
         tasks = {(job.cell.task.id, job.cell.task.commitment): job.cell.task for job in jobs}
         fitting = sorted(
             key
@@ -60,7 +60,7 @@ class Choice(Written):
         return [job for job in jobs if (job.cell.task.id, job.cell.task.commitment) in drawn]
 
     def _sort_key(self, task: tuple[str, str]) -> str:
-        """Return the hash of *task* and the seed, by which tasks are drawn in a random but fixed order."""
+        """Return a hash of *task* and the seed: tasks are drawn in its order, random but reproducible."""
         return hashlib.sha256("\0".join((str(self.seed), *task)).encode()).hexdigest()
 
 
@@ -95,14 +95,14 @@ class TaskSet(Written):
     handed_in: HandedIn | None = Field(default=None, description="written by the platform")
 
     def digest(self) -> str:
-        """Return a hash of what is asked; closing the set does not change it, nor a key that it does not use."""
+        """Return a SHA-256 of the set's tasks and settings; it is the same after the set is closed."""
         unused = {name for name in ("choose", "handed_in") if getattr(self, name) is None}
         payload = self.model_dump(mode="json", exclude=unused) | {"closed": False}
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def baselines_of(tasks: TaskSet) -> tuple[str, ...]:
-    """Return the names of the baselines on the leaderboards of *tasks*."""
+    """Return the names of the baselines that run on *tasks*."""
     return USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines
 
 
@@ -112,7 +112,7 @@ def task_set_names(state: Path) -> list[str]:
 
 
 def load_task_set(state: Path, name: str) -> TaskSet:
-    """Return the task set *name*; raises NotFoundError and ConfigError."""
+    """Return the task set *name* of the folder *state*; raises NotFoundError and ConfigError."""
     names = task_set_names(state)
     if name not in names:
         raise NotFoundError("task set", name, names)
@@ -122,7 +122,7 @@ def load_task_set(state: Path, name: str) -> TaskSet:
 def jobs_of(
     state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], settings: Mapping[str, Any]
 ) -> list[PlannedRun]:
-    """Return the planned runs of *agents* on *tasks*, with *settings* of the plan; raises what the domain raises."""
+    """Return the planned runs of *agents* on *tasks*; *settings* override the plan's; raises the domain's errors."""
     part, where = {**tasks.part, **settings, "agents": list(agents)}, f"task set {name}"
     folder = state / FOLDER / (tasks.handed_in.folder if tasks.handed_in else "")
     jobs = list(domain_named(tasks.domain).jobs(part, folder, where))

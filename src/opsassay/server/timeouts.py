@@ -12,7 +12,7 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 
 
 def expire(platform: Platform, now_ns: int | None = None) -> int:
-    """Expire benchmarks, bundles and agents whose state has lasted too long; return how many."""
+    """End all benchmarks, bundles and agents that exceed the timeout of their state; return how many."""
     now, count = now_ns or time.time_ns(), 0
     for state, longest_s in BENCHMARK.timeouts.items():
         if longest_s is not None:
@@ -30,13 +30,13 @@ def expire(platform: Platform, now_ns: int | None = None) -> int:
 
 
 def _select_ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> list[str]:
-    """Return the ids of the rows of *table* that meet *late*."""
+    """Return the ids of the rows of *table* that meet the SQL condition *late*."""
     with platform.engine.connect() as connection:
         return list(connection.execute(select(table.c.id).where(late)).scalars())
 
 
 def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bool], reason: str) -> bool:
-    """End *benchmark* for *reason* if it still meets the condition *late*; return whether it did."""
+    """End *benchmark* with *reason* if it still meets the SQL condition *late*; return whether it did."""
     with platform.writing() as connection:
         found = connection.execute(select(BENCHMARKS.c.id).where(BENCHMARKS.c.id == benchmark, late).with_for_update())
         if found.first() is None:
@@ -46,7 +46,7 @@ def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bo
 
 
 def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], reason: str) -> bool:
-    """End *cell* for *reason*, and its benchmark with the last one, if it meets *late*; return whether it did."""
+    """End *cell* with *reason* if it still meets *late*, and its benchmark after the last cell; return whether."""
     with platform.writing() as connection:
         values = {"error": reason, "worker": None, "heartbeat_ns": None}
         changed = update(CELLS).where(CELLS.c.id == cell, late).values(**values).returning(CELLS.c.benchmark_id)

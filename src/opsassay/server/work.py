@@ -98,23 +98,23 @@ class Worker:
     _asked: dict[str, FrozenBenchmark] = field(default_factory=dict)
 
     def run(self, cell: str) -> None:
-        """Run *cell* to its result, unless it has one or another worker runs it."""
-        row = self._patiently(lambda: claim_cell(self.platform, cell, self.name))
+        """Run *cell* and store its result or error; nothing if it has ended; raises HeldError if it must wait."""
+        row = self._retry(lambda: claim_cell(self.platform, cell, self.name))
         if row is None:
             return
         hold = _Hold()
-        with self._beating(cell, hold):
+        with self._sending_heartbeats(cell, hold):
             try:
                 self._run_cell(row, hold)
             except LostError as error:
                 _log.warning("cell lost", cell=cell, why=str(error))
             except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
-                self._patiently(lambda: give_back(self.platform, cell, self.name))
+                self._retry(lambda: give_back(self.platform, cell, self.name))
                 raise HeldError(str(error)) from error
             except OpsAssayError as error:
                 said = str(error)
                 with suppress(LostError):
-                    self._patiently(lambda: put_error(self.platform, cell, self.name, said))
+                    self._retry(lambda: put_error(self.platform, cell, self.name, said))
             except OSError as error:
                 full = error.errno in DISK_FULL  # which is nobody's fault, and lasts until somebody makes room
                 with suppress(SQLAlchemyError):
@@ -133,11 +133,11 @@ class Worker:
                 raise
 
     def _run_cell(self, row: Mapping[str, Any], hold: _Hold) -> None:
-        """Run the job of the cell *row* and store its result; give the cell back when this worker is stopping."""
+        """Run the planned run of the row *cell* and store its result; release the cell when the worker stops."""
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
-        asked = self._asked_by(row["benchmark_id"])
+        asked = self._frozen_benchmark(row["benchmark_id"])
         job = require_frozen(asked.jobs.get(row["hash"]), row)
         hold.jobs.append(job)
         store = RunStore(self.platform.store(asked.task_set))
@@ -146,22 +146,22 @@ class Worker:
                 reader = PhaseReader(self.platform, store, cell, job.cell.hash, self.name, asked.hosted)
                 stack.enter_context(PhaseFollower(reader))
             else:
-                self._patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
+                self._retry(lambda: self._make_ready(cell, hosted=asked.hosted))
             if asked.hosted:
-                stack.enter_context(self._relayed(cell))
+                stack.enter_context(self._providing_entry(cell))
             end = job.run(store, lambda: hold.ended.is_set() or self.stopping.is_set(), lambda _message: None)
         if end.run is None or end.run.status is RunStatus.ABORTED:
             if hold.left:
-                self._patiently(lambda: put_off(self.platform, cell, self.name))
+                self._retry(lambda: put_off(self.platform, cell, self.name))
                 return
             if self.stopping.is_set():
                 give_back(self.platform, cell, self.name)
                 return
-        result, agent = self._result(job, end, store), _agent_state_after(end)
-        self._patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
+        result, agent = self._result_columns(job, end, store), _agent_state_after(end)
+        self._retry(lambda: put_result(self.platform, cell, self.name, result, agent))
 
-    def _asked_by(self, benchmark: str) -> FrozenBenchmark:
-        """Return the frozen tasks and settings of a benchmark; the latest are cached, since jobs are made together."""
+    def _frozen_benchmark(self, benchmark: str) -> FrozenBenchmark:
+        """Return the frozen tasks and settings of *benchmark*, from a cache of the latest."""
         with self._asking:
             asked = self._asked.pop(benchmark, None) or asked_by(self.platform, benchmark)
             self._asked[benchmark] = asked
@@ -170,7 +170,7 @@ class Worker:
             return asked
 
     def _make_ready(self, cell: str, *, hosted: bool) -> None:
-        """Record that the agent of *cell* may start, as nothing is deployed for it.
+        """Move *cell*, for which nothing is deployed, to the state in which its agent may start.
 
         An agent of the platform starts at once; a *hosted* (self-hosted) one reports its start itself.
         """
@@ -180,8 +180,8 @@ class Worker:
             else:
                 move_cell(connection, cell, bundle="Ready", agent="Executing")
 
-    def _result(self, job: PlannedRun, end: RunEnd, store: RunStore) -> dict[str, Any]:
-        """Return the columns of a run's result for the database; its folder has the full result."""
+    def _result_columns(self, job: PlannedRun, end: RunEnd, store: RunStore) -> dict[str, Any]:
+        """Return the result's columns for the database, and write the verdict into the run's folder."""
         if end.run_dir is None or end.run is None or end.run.status is RunStatus.ABORTED:
             raise OpsAssayError(end.error or (end.run.error if end.run else None) or "The run came to no result.")
         row = row_of(end)
@@ -199,8 +199,8 @@ class Worker:
             "record": end.run.pretty_json(),
         }
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        """Return the result of *work*; repeat it while the database is away, for PATIENCE_S at most."""
+    def _retry(self, work: Callable[[], T]) -> T:
+        """Return the result of *work*, repeated while the database is unreachable, PATIENCE_S seconds at most."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -210,8 +210,8 @@ class Worker:
                     raise
 
     @contextmanager
-    def _beating(self, cell: str, hold: _Hold) -> Iterator[None]:
-        """Record at intervals that the cell is held; end its jobs when it is lost, its agent left, or the worker ends."""
+    def _sending_heartbeats(self, cell: str, hold: _Hold) -> Iterator[None]:
+        """Send heartbeats for *cell*; stop its jobs when it is lost, its agent left or the worker stops."""
         ended = threading.Event()
 
         def beating() -> None:
@@ -236,8 +236,8 @@ class Worker:
             thread.join()
 
     @contextmanager
-    def _relayed(self, cell: str) -> Iterator[None]:
-        """Write down the entry for the relay of this process while the block runs, one at a time."""
+    def _providing_entry(self, cell: str) -> Iterator[None]:
+        """Provide server, id and token of *cell* to the relay process during the block; one cell at a time."""
         with self._relaying, os.fdopen(os.memfd_create(NOTE), "w", encoding="utf-8") as note:
             token = relay_token(self.platform.signer, cell)
             note.write(json.dumps({"server": self.server, "entry": cell, "token": token}))
@@ -246,7 +246,7 @@ class Worker:
 
 
 def _agent_state_after(end: RunEnd) -> str:
-    """Return the final state of the agent of a run by how it ended."""
+    """Return the end state of the agent by how its run ended."""
     assert end.run is not None
     return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
 
@@ -254,15 +254,15 @@ def _agent_state_after(end: RunEnd) -> str:
 async def run_worker(
     worker: Worker, url: str, domains: Sequence[str], *, concurrency: int, until_empty: bool = False
 ) -> None:
-    """Run cells of the queues of *domains* until a signal, or, *until_empty*, until none is left."""
+    """Run cells of the queues of *domains*, *concurrency* at a time, until a signal or, *until_empty*, none is left."""
     runs = set[asyncio.Task[None]]()
-    working = asyncio.create_task(_work_patiently(worker, url, domains, runs, concurrency, until_empty=until_empty))
+    working = asyncio.create_task(_work_with_retries(worker, url, domains, runs, concurrency, until_empty=until_empty))
     _end_with_signals(worker, working, runs)
     with suppress(asyncio.CancelledError):
         await working
 
 
-async def _work_patiently(
+async def _work_with_retries(
     worker: Worker,
     url: str,
     domains: Sequence[str],
@@ -271,7 +271,7 @@ async def _work_patiently(
     *,
     until_empty: bool,
 ) -> None:
-    """Run `_work_through` again while the database is away, for PATIENCE_S at most."""
+    """Run `_work_through`, again while the database is unreachable, PATIENCE_S seconds at most."""
     while not worker.stopping.is_set():
         try:
             await _work_through(worker, url, domains, runs, concurrency, until_empty=until_empty)
@@ -295,7 +295,7 @@ async def _work_through(
     *,
     until_empty: bool,
 ) -> None:
-    """Run cells of the queues until a signal, or, *until_empty*, until none is left."""
+    """Run cells of the queues until a signal or, *until_empty*, until none is left; *runs* are the present ones."""
     app = app_of(url)
 
     @app.task(name=RUN_CELL, retry=RetryStrategy(wait=5, retry_exceptions=[HeldError]))
@@ -316,7 +316,7 @@ async def _work_through(
 
 
 def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
-    """On a signal end the running cells: they are given back, and then the queue is left."""
+    """On SIGINT or SIGTERM stop the running cells, which are released, then cancel *working*."""
     loop, leaving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     async def leave() -> None:

@@ -139,7 +139,7 @@ def _list_files(names: Sequence[str]) -> list[str]:
 
 
 @cache
-def _mark_address() -> str:
+def _logo_url() -> str:
     """Return OpsAssay's logo as a data URL."""
     return "data:image/svg+xml;base64," + base64.b64encode(asset("static/mark.svg").encode()).decode()
 
@@ -156,7 +156,7 @@ def _make_environment() -> Environment:
     )
     environment.filters.update(plain=plain, counted=plural, cell=_format_cell)
     environment.globals.update(
-        version=__version__, mark=_mark_address(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
+        version=__version__, mark=_logo_url(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
         user=None, sorry=False, home="",
     )  # fmt: skip
     return environment

@@ -30,7 +30,7 @@ def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
     put = {id_: f"group {n}" for n, group in enumerate(answer.groups, 1) for id_ in group}
     put |= dict.fromkeys(answer.noise, "noise")
     rows = tuple(
-        (a.id, a.time[11:19], a.service, a.signal, a.value, a.limit, _owners(storm, a.id), put.get(a.id, "–"))
+        (a.id, a.time[11:19], a.service, a.signal, a.value, a.limit, _describe_owners(storm, a.id), put.get(a.id, "–"))
         for a in storm.alerts
     )
     columns = ("alert", "time", "service", "signal", "value", "limit", "belongs to", "in the answer")
@@ -40,7 +40,7 @@ def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
     return ShownTask(storm.goal, tables=[ResultTable("The alerts", columns, rows), harm])
 
 
-def _owners(storm: Storm, id_: str) -> str:
+def _describe_owners(storm: Storm, id_: str) -> str:
     """Return the problems that caused alert *id_*, as text: "noise" for none."""
     if (owners := storm.owners.get(id_)) is None:
         return "unknown: not graded"

@@ -89,7 +89,7 @@ def headline(case: CaseReport) -> str:
 def _describe_fault(fault: Fault) -> str:
     """Return a clause on *fault*: type, target, parameters, start and duration."""
     target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
-    knobs = ", ".join(f"{plain(k, 60)} = {_format_knob(v)}" for k, v in fault.parameters.items())
+    knobs = ", ".join(f"{plain(k, 60)} = {_format_parameter(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
     return (
         f"{plain(fault.type, 80)} was injected into {target}"
@@ -99,7 +99,7 @@ def _describe_fault(fault: Fault) -> str:
     )
 
 
-def _format_knob(value: Any) -> str:
+def _format_parameter(value: Any) -> str:
     """Return the value of a fault's parameter as text."""
     return f"{value:g}" if isinstance(value, float) else plain(value, 120)
 

@@ -126,7 +126,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     if long.is_empty():
         raise UserError(f"{name} has no case with a score: none was run, or all are void and grade nobody.")
     _check_known("exclude", settings.exclude, long.get_column("method"))
-    kept = _one_protocol_a_case(long).filter(~pl.col("method").is_in(list(settings.exclude)))
+    kept = _fill_protocols(long).filter(~pl.col("method").is_in(list(settings.exclude)))
     if kept.is_empty():
         raise UserError(f"{name}: every method is excluded; take one out of the setting `exclude`.")
     cases = _case_table(kept)
@@ -158,7 +158,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     return Inclusion(matched, tuple(ledger), _remark_on_systems(matched))
 
 
-def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
+def _fill_protocols(long: pl.DataFrame) -> pl.DataFrame:
     """Return *long* with protocols filled: "mixed" for a method with several that share no case."""
     if "protocol" not in long.columns:
         return long.with_columns(protocol=pl.lit("", dtype=pl.String))

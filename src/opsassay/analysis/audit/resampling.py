@@ -28,7 +28,7 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
     """
     out = np.empty((resamples, len(matched.systems), len(matched.methods)))
     for s, (start, size) in enumerate(zip(matched.starts, matched.sizes, strict=True)):
-        draw = np.random.default_rng([seed, *_hash_to_words(matched.systems[s])])
+        draw = np.random.default_rng([seed, *_seed_from_name(matched.systems[s])])
         scores = np.ascontiguousarray(matched.values[start : start + size])
         patterns, counts = _distinct_rows(scores)
         if len(patterns) * _PATTERN_COST < size:
@@ -61,7 +61,7 @@ def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
     return out
 
 
-def _hash_to_words(name: str) -> list[int]:
+def _seed_from_name(name: str) -> list[int]:
     """Return four 32-bit integers from the SHA-256 of *name*, as a random seed."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]

@@ -72,7 +72,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
         find_patterns(trace, record.diagnosis, graph, case.datapack) if case and graph and record.diagnosis else []
     )
     broken = _find_break(trace, record)
-    found = [*([_break_found(broken)] if broken else []), *patterns]
+    found = [*([_break_finding(broken)] if broken else []), *patterns]
     return Joined(clock, tuple(sorted(found, key=lambda f: (f.step is None, f.step or 0))))
 
 
@@ -102,7 +102,7 @@ def _find_break(trace: Trace, record: RunRecord) -> Break | None:
     return first_break(record.timeline, record.actions, trace, floor=record.floor, started_ns=started, ended_ns=ended)
 
 
-def _break_found(broken: Break) -> PatternFinding:
+def _break_finding(broken: Break) -> PatternFinding:
     """Return *broken* as a finding: how far availability fell, and the action before it."""
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""

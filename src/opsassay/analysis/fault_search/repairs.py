@@ -170,7 +170,7 @@ class ModelledRepairs:
         self._scenario, self._right_s = scenario, 0.0
         if why := refusal(scenario):
             raise RefusedError(f"Repairs of {scenario.id} cannot be tried on the model: {why}; take another scenario.")
-        trials = {name: self._play(one) for name, one in scenario.oracles.items()}
+        trials = {name: self._simulate(one) for name, one in scenario.oracles.items()}
         self._right_s = max(lost_s(trials[name][0])[0] for name, one in scenario.oracles.items() if one.certified)
         for name, one in scenario.oracles.items():
             trial, certified, failed = trials[name]
@@ -182,7 +182,7 @@ class ModelledRepairs:
                     "which its file does not say; take another scenario."
                 )
 
-    def _play(self, oracle: Oracle) -> tuple[ModelledTrial, bool, tuple[str, ...]]:
+    def _simulate(self, oracle: Oracle) -> tuple[ModelledTrial, bool, tuple[str, ...]]:
         """Simulate *oracle*; return (trial, whether it is certified, failed predicates)."""
         trial = ModelledTrial(self._scenario)
         verdict = certify(trial.play(oracle), self._scenario)
@@ -195,7 +195,7 @@ class ModelledRepairs:
         payload = {"number": number, "composition": composition, "families": families}
         try:
             script = Oracle(fails=("v_outcome",), steps=steps_of(composition, self._scenario))
-            trial, certified, failed = self._play(script)
+            trial, certified, failed = self._simulate(script)
         except UserError as error:
             return Attempt(**payload, result="invalid", fitness=0.0, reason=str(error))
         harm = harms_of(trial, self._right_s)

@@ -57,19 +57,19 @@ class ClusterToolbox(TelemetryToolbox):
         if isinstance(request, SpecChanges):
             return self._changes(request.object), "ok"
         if isinstance(request, ObjectContext):
-            sections = self._about(request.object) if request.page == 1 else self._dependencies(request)
+            sections = self._sections_about(request.object) if request.page == 1 else self._dependencies(request)
             return "\n\n".join(f"{title}\n{text}" for title, text in sections), "ok"
         return super()._run_tool(request)
 
-    def _about(self, named: str) -> Iterator[tuple[str, str]]:
+    def _sections_about(self, named: str) -> Iterator[tuple[str, str]]:
         """Yield (title, text) on the object *named* NAME or KIND/NAME: spec, changes, events, alerts, calls ..."""
         name = named.rpartition("/")[2]
-        depended = self._depended_on(name)
+        depended = self._list_dependencies(name)
         alerts = [one for one in self._incident.description.removeprefix("Alerts: ").split(", ") if name in one]
         yield (
             "spec",
-            self._rows(
-                f"SELECT time, message FROM {self._both('logs')} WHERE message LIKE 'object %' AND {_is(named)}"
+            self._query_rows(
+                f"SELECT time, message FROM {self._periods('logs')} WHERE message LIKE 'object %' AND {_is_about(named)}"
             ),
         )
         yield "changes", self._changes(named)
@@ -81,7 +81,7 @@ class ClusterToolbox(TelemetryToolbox):
 
     def _dependencies(self, request: ObjectContext) -> Iterator[tuple[str, str]]:
         """Yield (title, text) on the services that the object calls, from page 2; raises UserError after the last."""
-        depended = self._depended_on(request.object.rpartition("/")[2])
+        depended = self._list_dependencies(request.object.rpartition("/")[2])
         begin = (request.page - 2) * A_PAGE
         if begin >= len(depended):
             raise UserError(f"{request.object!r} has {plural(1 + -(-len(depended) // A_PAGE), 'page')}")
@@ -91,27 +91,27 @@ class ClusterToolbox(TelemetryToolbox):
 
     def _changes(self, named: str) -> str:
         """Return the spec changes of the object *named* NAME or KIND/NAME as JSON lines; of all for ""."""
-        return self._rows(
+        return self._query_rows(
             f"SELECT period, time, {_OBJECT} AS object, substr(message, length({_OBJECT}) + 10) AS change "
-            f"FROM {self._both('logs')} WHERE message LIKE 'change %' AND {_is(named) if named else 'true'} "
+            f"FROM {self._periods('logs')} WHERE message LIKE 'change %' AND {_is_about(named) if named else 'true'} "
             "ORDER BY count(*) OVER (PARTITION BY object) DESC, object, time"
         )
 
     def _events(self, named: str) -> str:
         """Return the Kubernetes events of the object *named* NAME or KIND/NAME as JSON lines, by time."""
         name = _quoted(named.rpartition("/")[2])
-        return self._rows(
-            f"SELECT period, time, message FROM {self._both('logs')} "
-            f"WHERE message LIKE 'event %' AND ({_is(named)} OR service_name = {name}) ORDER BY time"
+        return self._query_rows(
+            f"SELECT period, time, message FROM {self._periods('logs')} "
+            f"WHERE message LIKE 'event %' AND ({_is_about(named)} OR service_name = {name}) ORDER BY time"
         )
 
     def _calls(self, name: str) -> str:
         """Return calls, error percentage and p99 of each edge at service *name* by period, as JSON lines."""
-        return self._rows(
+        return self._query_rows(
             "SELECT caller.service_name AS caller, called.service_name AS callee, period, count(*) AS calls, "
             "round(100 * avg((called.\"attr.status_code\" = 'Error')::INT), 1) AS errors_percent, "
             "round(quantile_cont(called.duration, 0.99) / 1e6, 1) AS p99_ms "
-            f"{self._pairs()} AND {_quoted(name)} IN (caller.service_name, called.service_name) "
+            f"{self._join_calls()} AND {_quoted(name)} IN (caller.service_name, called.service_name) "
             "GROUP BY ALL ORDER BY caller, callee, period DESC"
         )
 
@@ -119,33 +119,33 @@ class ClusterToolbox(TelemetryToolbox):
         """Return the metrics of service *name* as JSON lines, those that changed most (in sigmas) first."""
         means = "avg(value) FILTER (period = 'normal') AS normal, avg(value) FILTER (period = 'abnormal') AS abnormal"
         moved = "abs(abnormal - normal) / nullif(stddev_pop(value) FILTER (period = 'normal'), 0)"
-        return self._rows(
-            f"SELECT metric, {means}, round({moved}, 1) AS deviations FROM {self._both('metrics')} "
+        return self._query_rows(
+            f"SELECT metric, {means}, round({moved}, 1) AS deviations FROM {self._periods('metrics')} "
             f"WHERE service_name = {_quoted(name)} GROUP BY metric ORDER BY deviations DESC NULLS LAST, metric"
         )
 
-    def _depended_on(self, name: str) -> list[str]:
+    def _list_dependencies(self, name: str) -> list[str]:
         """Return the services that service *name* calls directly, then those that these call."""
-        asked = f"SELECT DISTINCT caller.service_name, called.service_name {self._pairs()} ORDER BY ALL"
+        asked = f"SELECT DISTINCT caller.service_name, called.service_name {self._join_calls()} ORDER BY ALL"
         pairs = self._sql.query(asked).rows
         direct = [str(callee) for caller, callee in pairs if caller == name]
         further = [str(callee) for caller, callee in pairs if caller in direct]
         return [one for one in dict.fromkeys([*direct, *further]) if one != name]
 
-    def _pairs(self) -> str:
+    def _join_calls(self) -> str:
         """Return the SQL FROM and WHERE that join a span ``called`` to its parent ``caller`` in another service."""
-        spans = self._both("traces")
+        spans = self._periods("traces")
         return (
             f"FROM {spans} AS called JOIN {spans} AS caller USING (period, trace_id) "
             "WHERE called.parent_span_id = caller.span_id AND caller.service_name <> called.service_name"
         )
 
-    def _both(self, table: str) -> str:
+    def _periods(self, table: str) -> str:
         """Return an SQL subquery over the normal and the abnormal rows of *table*, with a column ``period``."""
         parts = (f"SELECT '{period}' AS period, * FROM {period}_{table}" for period in ("normal", "abnormal"))
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
-    def _rows(self, sql: str) -> str:
+    def _query_rows(self, sql: str) -> str:
         """Return the first `MOST_ROWS` rows of *sql* as JSON lines, or "(none)"; raises UserError on failure."""
         found = self._sql.query(f"{sql} LIMIT {MOST_ROWS}")
         if found.status not in ("ok", "empty"):
@@ -158,7 +158,7 @@ def toolbox_of(sql: LockedSql, incident: Incident) -> TelemetryToolbox:
     return ClusterToolbox(sql, incident) if incident.system == SYSTEM else TelemetryToolbox(sql)
 
 
-def _is(named: str) -> str:
+def _is_about(named: str) -> str:
     """Return the SQL condition that a log row is about the object *named* NAME or KIND/NAME, ignoring case."""
     name = f"lower({_OBJECT})" if "/" in named else f"lower(split_part({_OBJECT}, '/', 2))"
     return f"{name} = lower({_quoted(named)})"

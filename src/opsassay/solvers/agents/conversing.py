@@ -23,7 +23,7 @@ TURNS, REFLECTIONS = 30, 3
 """Turns of each agent; times in a row that a call that failed is given back for reflection."""
 
 
-def _accept_anything(_: Mapping[str, Any]) -> str | None:
+def _accept_any_arguments(_: Mapping[str, Any]) -> str | None:
     """Accept any arguments of the final tool: return None, which means that nothing is wrong with them."""
     return None
 
@@ -40,7 +40,7 @@ class Conversation:
     offered: Sequence[ToolSpec]
     final: str
     names: Collection[str] = ()
-    problem_of: Callable[[Mapping[str, Any]], str | None] = _accept_anything
+    problem_of: Callable[[Mapping[str, Any]], str | None] = _accept_any_arguments
     messages: list[Message] = field(default_factory=list)
     handed_in: dict[str, Any] | None = None
     failures: int = 0

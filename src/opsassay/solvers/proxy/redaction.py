@@ -153,7 +153,7 @@ def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redac
     eraser = _Eraser(rules)
     steps = tuple(_edit_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
     clean = _edit_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
-    return _mapped_names(clean, eraser.edit_of_step(None)), eraser.report()
+    return _edit_names(clean, eraser.edit_of_step(None)), eraser.report()
 
 
 def hashed(trace: Trace) -> Trace:
@@ -265,7 +265,7 @@ def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
     return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})
 
 
-def _mapped_names(trace: Trace, edit: Callable[[str], str]) -> Trace:
+def _edit_names(trace: Trace, edit: Callable[[str], str]) -> Trace:
     """Return *trace* with *edit* applied to the names of its agents and tools."""
     steps = tuple(
         step.model_copy(

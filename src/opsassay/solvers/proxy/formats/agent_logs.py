@@ -178,7 +178,7 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
         if line["type"] == "LLMStreamStart":
             started[line.get("agent_id")] = line.get("messages")
         elif line["type"] == "ToolCall":
-            ran[_agent(line), str(line.get("tool_name"))].append(line)
+            ran[_agent_name(line), str(line.get("tool_name"))].append(line)
         elif line["type"] in _CALLS:
             shown = line.get("messages") or started.pop(line.get("agent_id"), None)
             events.append(line)
@@ -187,7 +187,7 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
             others[str(line["type"])] += 1
     later, ids, steps = LaterRequests(calls), AgentIds(), []
     for number, (event, call) in enumerate(zip(events, calls, strict=True), 1):
-        name = _agent(event)
+        name = _agent_name(event)
         logs = [_with_tool_event(log, ran[name, log.tool]) for log in call.tool_logs(later.results(number - 1))]
         step = _make_step(number, name, call.asked.messages, tuple(logs), ids.id_of(name))
         steps.append(step | _fields_of_answer(call.answer or ModelAnswer("")))
@@ -198,7 +198,7 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
     return trace.model_copy(update={"task_id": path.stem})
 
 
-def _agent(event: dict[str, Any]) -> str:
+def _agent_name(event: dict[str, Any]) -> str:
     """Return the agent's name without its instance id: ``planner`` for ``planner_6049aeae-…/6049aeae-…``."""
     return _INSTANCE.sub("", str(event.get("agent_id") or "agent").partition("/")[0])
 

@@ -197,7 +197,7 @@ def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
 
 def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
     """Return step *number* with *context* as its input; fields that OpsAssay wrote take precedence."""
-    logs = tuple(_calls(step))
+    logs = tuple(_read_tool_calls(step))
     name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {
         "step_id": number,
@@ -215,7 +215,7 @@ def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentId
     return TraceStep.model_validate(made)
 
 
-def _calls(step: AtifStep) -> Iterator[ToolCall]:
+def _read_tool_calls(step: AtifStep) -> Iterator[ToolCall]:
     """Yield the tool calls of *step* with their results, then other observations as calls of "observation"."""
     results = list(step.observation.results) if step.observation else []
     for call in step.tool_calls or ():

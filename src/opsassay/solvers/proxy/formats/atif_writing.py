@@ -30,7 +30,7 @@ def atif_of(trace: Trace) -> dict[str, Any]:
     steps = [{"step_id": number, **step} for number, step in enumerate(_write_steps(trace), 1)]
     models = {step.model for step in trace.steps}
     about = trace.model_dump(mode="json", exclude={"steps", "schema_version"}, exclude_defaults=True)
-    return _without_nothing(
+    return _without_none(
         {
             "schema_version": VERSION,
             "session_id": trace.task_id or None,
@@ -73,7 +73,7 @@ def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
                 if _SOURCE[role] != role:
                     ours["role"] = role
                 extra = {OURS: ours} if ours else None
-                yield _without_nothing({"source": _SOURCE[role], "message": text, "extra": extra})
+                yield _without_none({"source": _SOURCE[role], "message": text, "extra": extra})
         if spoken and (follows or new):
             yield _agent_step(step, context=None)
         else:
@@ -104,7 +104,7 @@ def _agent_step(step: TraceStep, context: str | None) -> dict[str, Any]:
     metrics: dict[str, Any] = {_USAGE[key]: value for key, value in step.usage.items() if key in _USAGE}
     if further:
         metrics["extra"] = further
-    return _without_nothing(
+    return _without_none(
         {
             "source": "agent",
             "timestamp": None if step.started_at is None else _format_instant(step.started_at),
@@ -121,7 +121,7 @@ def _agent_step(step: TraceStep, context: str | None) -> dict[str, Any]:
 def _write_call(call: ToolCall, id_: str) -> dict[str, Any]:
     """Return the tool call in ATIF's form; a status other than "ok" goes under `extra`."""
     status = None if call.status == "ok" else {OURS: {"status": call.status}}
-    return _without_nothing(
+    return _without_none(
         {"tool_call_id": id_, "function_name": call.tool, "arguments": call.arguments, "extra": status}
     )
 
@@ -146,8 +146,6 @@ def _format_instant(time_ns: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)).isoformat()
 
 
-def _without_nothing(value: dict[str, Any]) -> dict[str, Any]:
+def _without_none(value: dict[str, Any]) -> dict[str, Any]:
     """Return *value* without keys whose value is None, in its object ``agent`` too."""
-    return {
-        key: _without_nothing(inner) if key == "agent" else inner for key, inner in value.items() if inner is not None
-    }
+    return {key: _without_none(inner) if key == "agent" else inner for key, inner in value.items() if inner is not None}
