@@ -59,7 +59,7 @@ def evolve(
 ) -> list[Attempt]:
     """Let openevolve make *iterations* candidates, each tried by *attempt*; return the attempts.
 
-    *model* is served at OPENAI_BASE_URL and is told the results of the last candidates; None takes a random mutator
+    *model* is served at OPENAI_BASE_URL and receives the results of the last candidates; None takes a random mutator
     with *seed* instead. Raises as `require_evolution`, and OperationError when openevolve fails.
     """
     require_evolution(model)

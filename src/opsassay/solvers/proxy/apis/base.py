@@ -70,7 +70,7 @@ class ModelApi:
     read_path: Callable[[str], dict[str, Any]] = lambda _path: {}
 
     def asked(self, path: str, body: dict[str, Any]) -> Asked:
-        """Return the parsed request to *path*: messages, tools, model, and whether a stream is wanted."""
+        """Return the parsed request to *path*: messages, tools, model, and whether a stream is requested."""
         return self.read_request({**self.read_path(path), **body})
 
 
