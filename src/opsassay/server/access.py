@@ -75,7 +75,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
 
 
 def renew_token(connection: Connection, state: Path, name: str) -> str:
-    """Replace the token of the user *name* by a new one and return it; raises UserError."""
+    """Replace the token of the user *name* and return the new one; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
     changed = update(USERS).where(USERS.c.name == name).values(**_make_token_row(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()

@@ -111,7 +111,7 @@ def fold_lookalikes(name: str) -> str:
 
 
 def _require_own_name(connection: Connection, user: User, name: str) -> None:
-    """Raise UserError when *name* looks like another agent's, or, except for an admin, like a baseline's."""
+    """Raise UserError when *name* looks like another agent's or, unless *user* is an admin, a baseline's."""
     others = connection.execute(select(AGENTS.c.name)).scalars().all()
     if taken := next((one for one in others if fold_lookalikes(one) == fold_lookalikes(name)), None):
         raise UserError(f"There is an agent {taken!r} already, which {name!r} looks like; choose another name.")
@@ -123,7 +123,7 @@ def _require_own_name(connection: Connection, user: User, name: str) -> None:
 
 
 def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any]:
-    """Return the row of the agent with id *agent*; raises ForbiddenError when it is missing or another user's."""
+    """Return the row of the agent with the id *agent*; raises ForbiddenError unless *user* owns it."""
     row = connection.execute(select(AGENTS).where(AGENTS.c.id == agent)).mappings().first()
     if row is None or not user.owns(row["owner_id"]):
         raise ForbiddenError("There is no such agent, or it is not yours.")

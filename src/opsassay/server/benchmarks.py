@@ -65,7 +65,7 @@ class Platform:
             yield connection
 
     def hide_folders(self, error: object) -> str:
-        """Return the message of *error* without the paths of this machine."""
+        """Return the message of *error* with this machine's folders replaced."""
         text = str(error)
         for folder in (self.state, Path(__file__).parents[1], Path.home()):
             text = text.replace(f"{folder}{os.sep}", "").replace(str(folder), "the platform")
@@ -118,7 +118,7 @@ def _require_attempts_left(connection: Connection, user: User, task_set: str, ta
 def _queue_benchmark(
     platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet
 ) -> str:
-    """Store a benchmark of *agent* on *tasks* and its cells, queue it, and return its id; raises UserError."""
+    """Store a benchmark of *agent* on *tasks* with its cells, queue these, return its id; raises UserError."""
     every = _plan_jobs(platform, agent, task_set, tasks)
     jobs = [job for job in every if is_for(job.cell.task, agent["level"])]
     if every and not jobs:

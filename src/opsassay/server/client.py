@@ -108,7 +108,7 @@ class PlatformEntry:
         return found
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Call *tool* with *arguments* and return the text of its result."""
+        """Call the entry's MCP *tool* with *arguments* and return the text of its result."""
         found = self._call_method("tools/call", {"name": tool, "arguments": dict(arguments)})
         return "\n".join(part.get("text", "") for part in found.get("content", ()))
 
@@ -121,7 +121,7 @@ class PlatformEntry:
         return answer["result"]
 
     def _post_message(self, message: Mapping[str, Any]) -> Any:
-        """Send *message* to the entry's MCP endpoint and return the answer."""
+        """Send the JSON-RPC *message* to the entry's MCP endpoint and return the response."""
         return self._platform.ask("POST", self._mcp, message, token=self._token)
 
     def _report_status(self, status: str, message: str = "") -> None:

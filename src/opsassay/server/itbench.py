@@ -87,7 +87,7 @@ def _register_operation(
 
 @_register_operation("POST", f"{ROOT}/agents", RegistrationForm, status=201)
 def register_itbench_agent(call: Call) -> View:
-    """Register an agent by type, level and scenario_class; agent_manifest in the answer is the harness's input."""
+    """Register an agent by type, level and scenario_class; agent_manifest of the response is for the harness."""
     given, platform = call.body, call.platform
     classes = [given.scenario_class] if isinstance(given.scenario_class, str) else given.scenario_class
     said = {
@@ -280,7 +280,7 @@ def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
-    """Return *agent* as ITBench's agent resource."""
+    """Return the row *agent* as an ITBench agent resource."""
     return {
         "metadata": _make_metadata(agent["id"], "Agent", agent["created_ns"]),
         "spec": {

@@ -84,7 +84,7 @@ class PageData:
         return {name: self._connection.execute(query).scalar_one() for name, query in queries.items()}
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set*, of one *level* if given, of self-hosted agents if *hosted*."""
+        """Return the leaderboard of *task_set*, of its tasks of *level* if given, of self-hosted agents if *hosted*."""
         return self._boards.board(self._connection, task_set, level, hosted=hosted)
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
@@ -119,7 +119,7 @@ class PageData:
         return agent_of(self._connection, visitor, agent)
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
-        """Return the rows of all benchmarks of *agents*."""
+        """Return the rows of all benchmarks of *agents* (ids), latest first."""
         query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(agents)).order_by(BENCHMARKS.c.created_ns.desc())
         rows = self._select_rows(query)
         counts = cell_counts(self._connection, [row["id"] for row in rows])

@@ -89,7 +89,7 @@ class PhaseFollower(Background):
         self._reader = reader
 
     def work(self) -> None:
-        """Read phases every `LOOK_S` seconds until the block ends."""
+        """Call `PhaseReader.read_phases` every `LOOK_S` seconds until the block ends."""
         while self.pause(LOOK_S):
             with suppress(SQLAlchemyError, OSError):  # a database that is being started again, a folder that is going
                 self._reader.read_phases()

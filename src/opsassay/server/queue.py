@@ -76,7 +76,7 @@ class _Connector(PsycopgConnector):
 
 
 def app_of(url: str) -> App:
-    """Return the Procrastinate application for workers on the queue in the database at *url*."""
+    """Return the Procrastinate application by which workers use the queue in the database at *url*."""
     return App(connector=_Connector(conninfo=url, min_size=1, max_size=2))
 
 

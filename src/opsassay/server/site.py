@@ -76,7 +76,7 @@ class News:
 
 
 def platform_app(platform: Platform, url: str) -> Starlette:
-    """Return the application of *platform*, whose database is at *url*."""
+    """Return the web application of *platform*; *url* is that of its database."""
     lines, news, boards = Switchboard(), News(platform), LeaderboardCache(platform)
     described = openapi([*OPERATIONS, *ITBENCH])
 

@@ -214,7 +214,7 @@ def _draw_mark(kind: str, x: float, y: float) -> Markup:
 
 
 def pooled_against_systems(audit: AuditReport) -> Figure:
-    """Draw the mean score of the best methods on every system, under the pooled mean that hides them (Figure 1)."""
+    """Draw the mean score of the best methods per system, below their pooled mean (Figure 1)."""
     m = audit.matched
     macro = m.means.mean(axis=0)
     best = sorted(range(len(m.methods)), key=lambda j: (-macro[j], j))[:METHODS_SHOWN]

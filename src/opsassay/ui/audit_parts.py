@@ -71,7 +71,7 @@ def span(low: float | None, high: float | None) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Return a p-value as text with three digits, a small one as a power of ten."""
+    """Return *p* as text with three digits, a small one as a power of ten, a dash for None."""
     if p is None:
         return DASH
     return f"{p:.3f}" if p >= 0.001 else ("< 1e-16" if p < 1e-16 else f"{p:.1e}")
@@ -93,7 +93,7 @@ def yes_no(*, value: bool | None) -> str:
 
 
 def test_cells(test: Test) -> tuple[str, str, str]:
-    """Return the cells of a statistical test: statistic, degrees of freedom, p-value."""
+    """Return the table cells (statistic, degrees of freedom, p-value) of *test*."""
     return decimals(test.statistic), str(test.df), p_value(test.p)
 
 
@@ -103,5 +103,5 @@ def regret_cells(regret: Regret, whole: int) -> tuple[str, str, str]:
 
 
 def families_of(audit: AuditReport) -> list[str]:
-    """Return the families of systems in the audit, in order."""
+    """Return the families of systems in the audit, in table order."""
     return list(dict.fromkeys(audit.matched.families))

@@ -196,7 +196,7 @@ def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
 
 
 def _protocol_tables(audit: AuditReport) -> list[AuditTable]:
-    """Return the tables of protocols and of gaps between them; none without protocols."""
+    """Return the tables of scores by protocol and of their gaps; [] when no method has several protocols."""
     if not audit.protocols:
         return []
     rows = [

@@ -263,7 +263,7 @@ def _evidence_row(row: LabelEvidence) -> dict[str, Any]:
 
 
 def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28) -> str:
-    """Return the "x,y" points of an SVG line over the bins of *series*, scaled to *width* x *height*."""
+    """Return the points "x,y x,y ..." of an SVG line over *series*, scaled to *width* x *height* pixels."""
     known = [(i, v) for i, v in enumerate(series) if v is not None]
     if len(known) < 2:
         return ""

@@ -174,7 +174,7 @@ def _limit_body(receive: Receive, most: int) -> Receive:
 
 
 def with_safe_headers(send: Send) -> Send:
-    """Return *send* wrapped to add the security HEADERS to each response that does not set them."""
+    """Return the ASGI function *send*, extended to add the security HEADERS that a response lacks."""
 
     async def sending(message: Message) -> None:
         """Add the safe headers to the beginning of a response."""

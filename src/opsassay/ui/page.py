@@ -93,7 +93,7 @@ def content_security_policy(scripts: Sequence[str], *, served: bool = False, con
 
 
 def inert_json(value: Any) -> Markup:
-    """Return *value* as JSON that may stand inside a script element: nothing in it can close or open markup."""
+    """Return *value* as JSON for a script element, with all characters escaped that could end it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -110,7 +110,7 @@ def asset(name: str) -> str:
 
 
 def write_whole(out: Path, text: str) -> Path:
-    """Write *text* to *out*, which appears whole or not at all; raises OperationError."""
+    """Write *text* to *out* atomically; raises OperationError."""
     temporary: str | None = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

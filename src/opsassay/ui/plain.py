@@ -26,7 +26,7 @@ def plain(value: Any, longest: int = LONGEST_TEXT) -> str:
 
 
 def utc(time_ns: int | None) -> str:
-    """Return a time in ns since the epoch as UTC text to the second, or a dash."""
+    """Return *time_ns* (since the epoch) as UTC text to the second, a dash for None."""
     if time_ns is None:
         return "–"
     moment = dt.datetime.fromtimestamp(time_ns // 1_000_000_000, dt.UTC)

@@ -20,16 +20,16 @@ from opsassay.ui.view import page_view
 
 
 def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[SolverSummary] = ()) -> Path:
-    """Write the report of *cases* to the file *out* and return its path; the same cases give the same bytes.
+    """Write the HTML report of *cases* to the file *out* and return its path; the same cases give the same bytes.
 
-    *solvers* are the figures over all cases. The folder of *out* is made if need be; the file appears whole or not at all.
-    Raises OperationError when it cannot be written.
+    *solvers* are their figures over all cases. Missing folders are made; the write is atomic. Raises OperationError
+    when it fails.
     """
     return write_whole(Path(out), render_report(cases, title=title, solvers=solvers))
 
 
 def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
-    """Return the report of *cases* as HTML; its data is in an inert JSON block."""
+    """Return the HTML report of *cases*, its data as JSON inside; *solvers* are their figures over all cases."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
     return render("report.html", title, ("report",), payload=inert_json(payload))
 

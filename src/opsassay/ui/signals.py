@@ -87,7 +87,7 @@ def linked_spans(traces: pl.LazyFrame, services: Sequence[str]) -> pl.DataFrame:
 
 
 def topology(spans: pl.DataFrame, services: Sequence[str]) -> TopologyPayload:
-    """Return the call graph of *spans* (from `linked_spans`) over *services*."""
+    """Return the call graph over *services*: edges by parent and child spans of `linked_spans`."""
     calls = (
         spans.filter(pl.col("parent_service").is_not_null() & (pl.col("parent_service") != pl.col("service")))
         .group_by(caller="parent_service", callee="service")

@@ -50,7 +50,7 @@ def solvers_right(answers: Sequence[AnswerPayload]) -> str:
 
 
 def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
-    """Return *answers* best first, by the metrics in SORTED_BY; ungraded ones last, then by name."""
+    """Return *answers* sorted by the metrics in SORTED_BY, best first, then by name; ungraded ones last."""
     return sorted(answers, key=_sort_key)
 
 

@@ -126,7 +126,7 @@ def _step_content(step: TraceStep) -> dict[str, Any]:
 
 
 def _arguments_text(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments of a call as JSON; where there is SQL among them, each on lines of its own."""
+    """Return the arguments of a call as JSON; with SQL among them, one argument a line, the SQL formatted."""
     laid_out = arguments_text(arguments)
     return (
         plain(arguments) if laid_out is None else visible_text("\n".join(f"{name}:\n{text}" for name, text in laid_out))

@@ -239,7 +239,7 @@ def _first_fault_ns(case: CaseReport) -> int:
 
 
 def _format_onset(onset_ns: int | None, start_ns: int) -> str:
-    """Return the onset in seconds after *start_ns* with its sign, "" when it is not known."""
+    """Return the onset as seconds after *start_ns* with a sign, "" for None."""
     return "" if onset_ns is None else signed_seconds(onset_ns - start_ns)
 
 
@@ -278,10 +278,10 @@ def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
 
 
 def axis_seconds(incident: Incident, time_ns: int) -> float:
-    """Return the position of a time on the charts' axis, in seconds from the normal/abnormal boundary.
+    """Return the position of *time_ns* on the charts' axis: seconds from the boundary of the two windows.
 
-    The normal window always ends at zero and the abnormal one begins there: time between the two is cut out, and public
-    data that recorded its normal window after the failure is drawn like any other.
+    The normal window ends at zero and the abnormal one begins there: a gap between them is cut out, and a normal window
+    recorded after the abnormal one is drawn first.
     """
     normal, abnormal = incident.normal, incident.abnormal
     before = time_ns < abnormal.start_ns if _is_in_order(incident) else normal.start_ns <= time_ns < normal.end_ns
@@ -324,7 +324,7 @@ def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
 
 
 def _series_items(signals: Signals, index: dict[str, int]) -> list[View]:
-    """Return rate, error share in percent, and latencies in ms of each service."""
+    """Return per service its request rate, error share in percent and latencies in ms, over time."""
     return [
         {
             "service": index[s.service],

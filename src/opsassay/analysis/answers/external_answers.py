@@ -232,7 +232,7 @@ def require_text(value: Any, location: str, expected: str = "a name") -> str:
 
 
 def _describe_kind(value: Any) -> str:
-    """Return "missing", "empty", or the type and the beginning of *value*."""
+    """Return "missing", "empty", or the type and the beginning of *value*, for errors."""
     if value is None:
         return "missing"
     return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"

@@ -65,7 +65,7 @@ def _read_outcome(
 
 
 def _get_object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the value under *key* if it is an object, else an empty one."""
+    """Return the object under *key* of *value*, {} for anything else."""
     found = value.get(key)
     return found if isinstance(found, dict) else {}
 

@@ -37,7 +37,7 @@ class KeptAnswer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be converted exactly, in sentences."""
+        """Sentences on what could not be converted exactly."""
         return tuple(note for note in self.run.notes if not note.startswith(GIVEN_AS))
 
 

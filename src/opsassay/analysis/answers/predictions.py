@@ -88,10 +88,10 @@ def holds_predictions(source: Path) -> bool:
 def import_predictions(
     source: Path, cases: Sequence[LabelledTrace], out: Path, form: str | None = None, solver: str | None = None
 ) -> PredictionReport:
-    """Append the predictions in *source*, about the traces of *cases*, to ``answers.jsonl`` in the folder *out*.
+    """Append the predictions in *source*, on the traces of *cases*, to ``answers.jsonl`` in the folder *out*.
 
-    *form* says how steps are counted; a text is Who&When's unless it says otherwise. *solver* names the technique. What
-    cannot be read is a problem, and the rest goes on. Raises UserError where nothing could be read; then nothing is
+    *form* says whether steps count from 0 or 1; a text file is Who&When's by default. *solver* names the technique.
+    Predictions that cannot be read are listed as problems. Raises UserError where none could be read; then nothing is
     written.
     """
     if not source.exists():

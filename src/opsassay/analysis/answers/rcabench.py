@@ -142,7 +142,7 @@ def _finished_outcome(
 
 
 def convert_answer(payload: Mapping[str, Any], services: list[str], location: str) -> tuple[Diagnosis, tuple[str, ...]]:
-    """Return the diagnosis in *payload*, an AgentRCAOutput, with notes on inexact conversions; raises UserError."""
+    """Return (the diagnosis in *payload*, an AgentRCAOutput; notes on inexact conversions); raises UserError."""
     notes: list[str] = []
     if "propagation" not in payload:
         notes.append("the answer has no propagation: it is read as none")

@@ -45,7 +45,7 @@ def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
 
 
 def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the answer of a file called SERVICE_FAULT_RUN.json; one with an error is a failed run."""
+    """Return the answer of a file SERVICE_FAULT_RUN.json; one that has an error is a failed run."""
     found = _CASE.fullmatch(document.path.stem)
     if found is None:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
@@ -66,7 +66,7 @@ def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
 
 
 def _read_row(place: str, csv_row: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
-    """Return the answer of a CSV row, which names its case and the ranked columns."""
+    """Return the answer of a CSV row, which names its incident and the ranked columns."""
     row = {str(key).strip().lower(): value for key, value in csv_row.items()}
     said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
     *before, last = said.split("/")
@@ -92,7 +92,7 @@ def _find_case(name: str, folders: Sequence[str], cases: Cases) -> Case:
 
 
 def _parse_ranking(value: Any, location: str) -> list[str]:
-    """Return the names ranked in a list, a JSON list as text, or text separated by , ; or spaces."""
+    """Return the ranked names in *value*: a list, a JSON list as text, or text separated by , ; or spaces."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -118,10 +118,10 @@ def audit(
     name: str = "the table",
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit a long score table, whose columns *settings* name; return the report. *name* is used in errors.
+    """Audit the score table *table* (a row per score), whose columns *settings* name; return the report.
 
-    *on_step* is called with what is being computed. Raises UserError for a table that cannot be compared, NotFoundError
-    for a method or system that *settings* name and that is not in it.
+    *name* is for errors. *on_step* is called with a phrase for each computation. Raises UserError for a table that
+    cannot be compared, NotFoundError for a method or system that *settings* name and *table* lacks.
     """
     settings = settings or AuditSettings()
     on_step("matching cases")
@@ -136,7 +136,11 @@ def audit_matched(
     remarks: tuple[str, ...] = (),
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit a matched table; return the report. Raises NotFoundError for an unknown system in the setting `without`."""
+    """Audit a table in which every method has a score on every case; return the report.
+
+    *ledger* and *remarks* are reported, *on_step* is called with a phrase for each computation. Raises NotFoundError
+    for an unknown system in the setting `without`.
+    """
     on_step("resampling cases")
     with_labels = baselines.with_references(matched)
     drawn = bootstrap_means(matched, settings.resamples, settings.seed)

@@ -280,7 +280,7 @@ def fewest_cases(level: float) -> int:
 
 
 def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome:
-    """Return the outcome for the interval (*low*, *high*) of B - A; *margin* is the accepted loss."""
+    """Return the outcome for the interval (*low*, *high*) of B - A; *margin* is the accepted loss as a fraction."""
     if low > 0:
         return PairOutcome.BETTER
     if margin is not None:
@@ -291,7 +291,7 @@ def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome
 
 
 def sentence(difference: Difference) -> str:
-    """Return *difference* as one line of text, in percentage points."""
+    """Return *difference* as a sentence, in percentage points."""
     where = f" on {difference.system}" if difference.system else ""
     if difference.detectable is None:
         few = "is" if difference.cases == 1 else "are"

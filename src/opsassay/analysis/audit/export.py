@@ -180,7 +180,7 @@ def effect_rows(audit: AuditReport, pair: PairAudit) -> list[Row]:
 
 
 def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
-    """Return every table of the audit by file name; undefined values are null."""
+    """Return every table of the audit by file name without suffix; undefined values are null."""
     m = audit.matched
     pair_names = [(m.methods[p.a], m.methods[p.b]) for p in audit.pairs]
     rows: dict[str, list[Row]] = {

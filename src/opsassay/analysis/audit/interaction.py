@@ -111,12 +111,12 @@ def _informative_cells(means: Floats) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def log_likelihood(means: Floats, fitted: Floats, sizes: Floats | NDArray[np.int64]) -> float:
-    """Return the Bernoulli quasi log-likelihood of cells with *means* of *sizes* cases, at the *fitted* probabilities."""
+    """Return the Bernoulli quasi log-likelihood of mean scores *means* over *sizes* cases per cell, given *fitted*."""
     return float((sizes[:, None] * (xlogy(means, fitted) + xlogy(1 - means, 1 - fitted))).sum())
 
 
 def fit_additive(means: Floats, weights: Floats) -> Floats:
-    """Return the fitted means of the binomial GLM logit p = group + method on cells (groups x methods)."""
+    """Return the fitted means (groups x methods) of the logit model group + method; *weights* are cases per cell."""
     groups, methods = means.shape
     if methods == 1 or groups == 1:
         return means

@@ -49,7 +49,7 @@ class Matched:
 
     @cached_property
     def means(self) -> Floats:
-        """The mean score by system and method, S x M."""
+        """The mean score, systems x methods."""
         return self.by_system(self.values)
 
     @property
@@ -58,17 +58,17 @@ class Matched:
         return int(self.sizes.sum())
 
     def by_system(self, values: Floats) -> Floats:
-        """Return the mean of *values* (first axis: cases) by system."""
+        """Return the mean per system of *values*, whose first axis is cases."""
         sums: Floats = np.add.reduceat(values, self.starts, axis=0)
         return sums / (self.sizes if values.ndim == 1 else self.sizes[:, None])
 
     def difference(self, a: int, b: int) -> Floats:
-        """Return score of method *a* minus score of method *b*, by case."""
+        """Return per case the score of method *a* minus that of method *b* (indices)."""
         out: Floats = self.values[:, a] - self.values[:, b]
         return out
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return all pairs of methods by index, in the order of the table."""
+        """Return all pairs (a, b) of method indices with a < b, in table order."""
         return [(a, b) for a in range(len(self.methods)) for b in range(a + 1, len(self.methods))]
 
     def rows_of(self, systems: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -254,7 +254,7 @@ def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) 
 
 
 def _label_systems(systems: pl.DataFrame) -> tuple[str, ...]:
-    """Return the names of systems, as "family/system" where a name occurs twice."""
+    """Return the names of *systems*, as "family/system" where two families have one of that name."""
     names = systems.get_column("system")
     doubled = names.is_duplicated()
     return tuple(
@@ -265,7 +265,7 @@ def _label_systems(systems: pl.DataFrame) -> tuple[str, ...]:
 def _covariate_means(
     long: pl.DataFrame, cases: pl.DataFrame, covariates: tuple[str, ...], name: str
 ) -> dict[str, Floats]:
-    """Return the mean of each covariate per system; raises UserError for a missing or non-finite one."""
+    """Return by covariate its mean per system; raises UserError for a missing or non-finite one."""
     found = {}
     for column in covariates:
         if column not in long.columns:
@@ -284,7 +284,7 @@ def _covariate_means(
 
 
 def _read_labels(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str) -> Labels | None:
-    """Return predicted and expected labels, None unless every case has one expected label."""
+    """Return predicted and expected labels; None unless every case has exactly one expected label."""
     if not {"predicted", "expected"} <= set(long.columns):
         return None
     keys = ["family", "system", "case"]

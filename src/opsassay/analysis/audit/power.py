@@ -78,7 +78,7 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    """Return how often the audit, at *level*, finds *gap*; *deviations* (draws, systems), *share*: between families."""
+    """Return how often an audit detects *gap*; *deviations* are draws x systems, *share* is between families."""
     effect = gap + deviations
     found = random_effects(effect, variance, level)
     regret = leave_one_system_out(effect, sizes).reversed.sum(axis=1) if len(sizes) > 1 else np.zeros(len(effect))

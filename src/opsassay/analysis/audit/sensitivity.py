@@ -145,7 +145,7 @@ def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> li
 
 
 def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> ProtocolGap:
-    """Return how the gap of *a* and *b* varies over all combinations of their protocols."""
+    """Return the range of the score difference of *a* and *b* over all combinations of their protocols."""
     first, second = matched.methods[a], matched.methods[b]
     found = []
     for one, other in product(

@@ -151,5 +151,5 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
 
 
 def _cell_log_likelihood(means: Floats, fitted: Floats, weights: Floats) -> float:
-    """Return the binomial log likelihood of the cell means under the fitted ones."""
+    """Return the binomial log likelihood of the cells' *means* at the *fitted* ones."""
     return float((weights * (means * np.log(fitted) + (1 - means) * np.log1p(-fitted))).sum())

@@ -123,7 +123,7 @@ def _pivot_means(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _split_pair(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
-    """Return the two methods that a column such as "delta_A_B_pp" names; raises UserError."""
+    """Return the two of *methods* in a column name such as "delta_A_B_pp"; raises UserError."""
     pair = re.sub(r"^delta_(pp:)?|_pp$", "", column)
     for a in methods:
         for b in methods:
@@ -235,7 +235,7 @@ def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool
 
 
 def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> list[Checked]:
-    """Return each printed figure in *table* compared with *figures*; raises NotFoundError, UserError."""
+    """Return each printed figure in *table* compared with *figures*; raises NotFoundError, UserError naming *name*."""
     known = {key[0] for key in figures}
     table = table.with_columns(pl.lit("").alias(c) for c in PRINTED_COLUMNS[:-1] if c not in table.columns)
     printed = _read_numbers(table, "printed", name)

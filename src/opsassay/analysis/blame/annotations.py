@@ -89,7 +89,7 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotations]:
 
 
 def read_resolutions(path: Path) -> Resolutions:
-    """Return the YAML file *path* of rounds 2 and 3 (resolved and contested labels); raises ConfigError."""
+    """Return the resolved and contested labels in the YAML file *path* (rounds 2 and 3); raises ConfigError."""
     return load_yaml(path, Resolutions)
 
 

@@ -150,7 +150,7 @@ class Combined:
     weights: dict[str, float]
 
     def attribute(self, trace: Trace) -> Attribution:
-        """Return the most probable step and its agent; the reason names the strongest evidence."""
+        """Return the most probable step to blame and its agent; the reason names the strongest features."""
         if not trace.steps:
             return Attribution(reason="there are no steps")
         rows = np.array(features(trace))

@@ -117,7 +117,7 @@ class _Budget:
 
 
 def continue_and_measure(trace: Trace, rerun: Rerun, options: Continuing) -> Inevitability:
-    """Return from which step of *trace* on its failure was inevitable; raises UserError, OperationError."""
+    """Return the first step of *trace* after which failure was inevitable; raises UserError, OperationError."""
     reference = (trace.reference_answer or "").strip()
     if options.judge is None and not reference:
         raise UserError("Nothing says which runs succeed; give --judge answer:TEXT or --judge COMMAND.")
@@ -126,10 +126,10 @@ def continue_and_measure(trace: Trace, rerun: Rerun, options: Continuing) -> Ine
 
 
 def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -> Inevitability:
-    """Return the first step from which a failed trace of *steps* steps was bound to fail, within *budget* runs.
+    """Return the first step after which a failed trace of *steps* steps nearly always fails, in at most *budget* runs.
 
-    Bisection finds the boundary by *runs* runs a prefix, beginning with the run from nothing. The prefix above it is then
-    confirmed by fresh runs; where they do not confirm it the next one is, up to the whole trace, which did fail.
+    Bisection with *runs* runs per step finds a candidate, beginning with runs from the start. Fresh runs must confirm
+    it; otherwise the next step is tested, up to the whole trace, which did fail.
     """
     trial, confirming = _Budget(fails, budget), fewest_to_confirm()
 
@@ -211,7 +211,7 @@ def judge_by_reference(reference: str) -> Judge:
 
 
 def judge_by_command(arguments: Sequence[str]) -> Judge:
-    """Return a judge that passes the trace as JSON to a command, whose status is 0 for success and 1 for failure.
+    """Return a judge that passes the trace as JSON to a command's standard input; status 0 is success, 1 failure.
 
     The judge raises UserError when the command cannot be started, takes more than a minute, or ends with another status.
     """

@@ -48,7 +48,7 @@ def busiest_agent(trace: Trace) -> Attribution:
 
 
 def chance(trace: Trace) -> Attribution:
-    """Blame a pseudo-random step, the same for the same trace."""
+    """Blame a pseudo-random step, which depends on the trace alone."""
     digest = hashlib.sha256(trace.canonical_json().encode()).digest()
     return _blame_step(trace, int.from_bytes(digest[:8], "big") % max(1, len(trace.steps)) + 1, "picked by a hash")
 

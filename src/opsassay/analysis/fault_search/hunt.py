@@ -146,9 +146,9 @@ def summary(attempts: list[Attempt]) -> dict[str, Any]:
 
 
 def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
-    """Return counts by result, and the share of candidates, and of harmful ones, that are certified and harmful.
+    """Return counts by result, and the shares of tried and of harmful repairs that are certified and harmful.
 
-    Each is counted once; those that cannot be carried out are in no share. Intervals are Wilson's, 95%.
+    Equal repairs are counted once and invalid ones in no share. Intervals are Wilson's, 95%.
     """
     distinct = unlike(attempts)
     counts = Counter(one.result for one in distinct)
@@ -181,5 +181,5 @@ def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
 
 
 def _share_with_interval(count: int, n: int) -> dict[str, Any]:
-    """Return count, n, share (None without n) and its Wilson interval."""
+    """Return {count, n, share and its Wilson interval}; the share is None for n = 0."""
     return {"count": count, "n": n, "share": count / n if n else None, "interval": list(wilson(count, n))}

@@ -28,14 +28,14 @@ def compose(blocks: Sequence[Block]) -> FaultCandidate:
 
 
 def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
-    """Yield *count* candidates of one to three parts of *library*, drawn uniformly by *seed*, repeats allowed."""
+    """Yield *count* candidates of one to three blocks of *library*, drawn uniformly by *seed* with repeats."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
     for _ in range(count):
         yield compose(chance.choices(library, k=chance.randint(1, MOST_BLOCKS)))
 
 
 def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
-    """Yield the first *count* candidates drawn by *seed* with different changes."""
+    """Yield the first *count* candidates with different changes that *seed* draws from *library*."""
     seen = set[str]()
     for one in random_candidates(library, DRAWS * count, seed):
         if len(seen) < count and (content := one.composition.digest()) not in seen:

@@ -97,12 +97,12 @@ class CommandAgent:
 
     @cached_property
     def image(self) -> ContainerImage | None:
-        """The container image that it runs in, None for none; raises UserError when it is not on this machine."""
+        """The container image in which the agent runs, None without one; raises UserError when it is not here."""
         return find_image(self.file.image) if self.file.image else None
 
     @cached_property
     def source_hash(self) -> str:
-        """The SHA-256 of the description, of every file and of the image."""
+        """The SHA-256 over the agent's YAML file, its files and its container image."""
         total = hashlib.sha256(self.file.digest().encode())
         if self.image is not None:
             total.update(f"\0image\0{self.image.id}".encode())

@@ -40,7 +40,7 @@ class Answer:
 
 
 def contract() -> str:
-    """Return the text of the answer contract, as used in prompts."""
+    """Return the text for prompts that says which JSON answer an agent must give."""
     kinds = "\n".join(f"- {kind.value}: {OBSERVATION[kind]}" for kind in FaultKind)
     return (
         files(__package__)
@@ -79,10 +79,10 @@ def answer_schema() -> dict[str, Any]:
 
 
 def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
-    """Return the answer in *text*, what an agent wrote; *services* are those of the incident.
+    """Return the answer that an agent wrote as *text*; *services* are the names of the incident's services.
 
-    Prose around the one JSON object is passed over with a note, and so are unknown services and a cyclic propagation: such
-    an answer is wrong at most. Raises AnswerError for everything else that breaks the contract.
+    Prose around the one JSON object, unknown services and a cyclic propagation only add notes. Raises AnswerError for
+    everything else that breaks the contract.
     """
     payload, prose = object_in(text)
     _require_shape(payload)
@@ -105,7 +105,7 @@ def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
 
 
 def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
-    """Return the JSON object in *text* and whether there was prose around it; raises AnswerError."""
+    """Return (the JSON object in *text*, whether there is prose around it); raises AnswerError without exactly one."""
     if len(text) > MAX_BYTES:
         raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
     if isinstance(text, bytes):
@@ -184,7 +184,7 @@ def _require_entry(at: str, key: str, entry: object) -> None:
 
 
 def _describe_first_problem(error: Exception) -> str:
-    """Return the first problem of a validation error in words, and how many more there are."""
+    """Return the first problem of a validation *error* as text, and how many more there are."""
     if not isinstance(error, ValidationError):
         return "the answer is nested too deeply"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -233,12 +233,12 @@ def _describe_kind(value: object) -> str:
 
 
 def _join_allowed_values(model: Any, field: str) -> str:
-    """Return the values of a Literal *field* of *model*, as "a | b | c"."""
+    """Return the allowed values of the Literal *field* of *model* as "a | b | c"."""
     return " | ".join(get_args(model.model_fields[field].annotation))
 
 
 def _answer_example() -> dict[str, Any]:
-    """Return an example of an answer with the models' keys."""
+    """Return an example of an answer, with every key of the models."""
     said = {
         "kind": _join_allowed_values(Evidence, "kind"),
         "sql": "SELECT ...",

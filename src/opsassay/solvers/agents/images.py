@@ -39,10 +39,10 @@ class ContainerImage:
     environment: Mapping[str, str]
 
     def unpacked(self, cache: Path) -> Path:
-        """Return the folder below *cache* with the files of the image, unpacked when it is not there yet.
+        """Return the folder below *cache* with the image's files; they are unpacked at the first call.
 
-        Every file can be read by every user, none is a device or runs as its owner. Raises OperationError when the engine
-        fails, UserError for an image that is too large.
+        Files are readable by all users, without devices and set-user-id bits. Raises OperationError when the container
+        engine fails, UserError for an image that is too large.
         """
         folder = cache / "images" / self.id
         if folder.is_dir():

@@ -48,7 +48,7 @@ class ToolServer:
             raise StartError(f"The MCP server {name} has a tool that no model can call: {wrong[:100]!r}.")
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the server's tools under the names that the agent sees."""
+        """Return the specifications of the server's tools under their names for the agent, SERVER_TOOL."""
         return tuple(
             ToolSpec(name=name, description=tool.description or "", parameters=tool.input_schema)
             for name, tool in self._tools.items()
@@ -146,5 +146,5 @@ class JoinedToolbox:
         return (*tool_specs(own), *(spec for server in self._servers for spec in server.specs()))
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with its output; an error is reported and never raised."""
+        """Call *tool*, of the incident or of an MCP server; return the call; a failure has the status "error"."""
         return self._of[tool].call(tool, arguments) if tool in self._of else self._own.call(tool, arguments)

@@ -36,7 +36,7 @@ def describe(incident: Incident) -> str:
 
 
 def investigation_prompt(incident: Incident, limits: Limits) -> str:
-    """Return the system prompt of the investigation, which withholds the form of the answer."""
+    """Return the system prompt of the investigation, which does not mention the answer's format."""
     return _PROMPTS["investigate"].format(
         date=_incident_date(incident),
         tables=_list_tables(),
@@ -47,17 +47,17 @@ def investigation_prompt(incident: Incident, limits: Limits) -> str:
 
 
 def synthesis_prompt(incident: Incident) -> str:
-    """Return the system prompt of the synthesis, with the contract."""
+    """Return the system prompt for writing the answer, with the answer contract."""
     return _PROMPTS["synthesise"].format(date=_incident_date(incident), contract=contract())
 
 
 def synthesis_request(incident: Incident, investigation: str) -> str:
-    """Return the user message of the synthesis: the incident and the transcript of the *investigation*."""
+    """Return the user message for writing the answer: the incident and the *investigation* as text."""
     return _PROMPTS["begin"].format(incident=describe(incident), investigation=investigation)
 
 
 def repair_request(problem: str) -> str:
-    """Return the message that asks the model to correct an answer with this *problem*."""
+    """Return the message that asks the model to correct an invalid answer; *problem* says what is wrong."""
     return (
         f"That is not an answer by the contract: {problem}. Give the whole answer again, corrected: one strict JSON "
         "object, nothing before or after it."

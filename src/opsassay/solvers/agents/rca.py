@@ -33,7 +33,7 @@ class RcaAgent:
     configuration: Mapping[str, Any] = {"prompts": PROMPTS_VERSION, "phases": "investigate, synthesise"}
 
     def solve(self, exam: Exam) -> Answer:
-        """Return the answer; raises AnswerError for none by the contract, LimitError, OperationError."""
+        """Investigate the incident of *exam* and return the answer; raises AnswerError, LimitError, OperationError."""
         return _synthesise(exam, _investigate(exam))
 
 

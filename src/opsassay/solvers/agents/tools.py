@@ -55,7 +55,7 @@ TOOLS: Mapping[str, type[Written]] = {
 
 
 def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ...]:
-    """Return the specifications of *tools* for a model."""
+    """Return the specifications for a model of *tools*, by name the pydantic model of the arguments."""
     return tuple(
         ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema_of_arguments(model))
         for n, model in tools.items()
@@ -148,7 +148,7 @@ def _make_tool_call(tool: str, arguments: dict[str, Any], output: str, status: S
 
 
 def _schema_of_arguments(model: type[Written]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments, without titles and closed to other keys."""
+    """Return the JSON schema of a tool's arguments, without titles; it forbids unknown keys."""
     schema = model.model_json_schema()
     properties = {n: {k: v for k, v in p.items() if k != "title"} for n, p in schema.get("properties", {}).items()}
     required = schema.get("required", [])

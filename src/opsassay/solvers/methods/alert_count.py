@@ -53,7 +53,7 @@ class AlertCount:
         return {"flag_at_z" if name == "z" else name: value for name, value in numbers_of(self).items()}
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service with the largest number of flagged columns."""
+        """Blame the service with most signals that left their normal range."""
         table = readings(view, window_s=self.window)
         z = z_scores(table.normal, table.abnormal)
         extreme = np.abs(z).max(axis=0, initial=0.0)

@@ -44,7 +44,7 @@ class Baro:
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service of the column with the largest robust score."""
+        """Blame the service of the metric with the largest robust score (`robust_scores`)."""
         table = readings(view, window_s=self.window)
         memory = np.array([signal == METRIC + MEMORY for signal in table.signals], dtype=bool)
         scores = robust_scores(table.normal, table.abnormal, memory)

@@ -44,7 +44,7 @@ class Method(Protocol):
         """
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return root causes (none when nothing is wrong), the ranking of all services, and the stated protocol."""
+        """Return root causes (none when nothing is wrong), a ranking of all services, and the protocol used."""
 
 
 METHODS = Registry(
@@ -118,7 +118,7 @@ def numbers_of(method: Any) -> dict[str, Any]:
 
 
 def ranked(scores: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[RankedService, ...]:
-    """Return *scores* as a ranking: highest first, equal scores by name."""
+    """Return *scores* (service to score) as a ranking: highest first, equal scores by name."""
     pairs = scores.items() if isinstance(scores, Mapping) else scores
     return tuple(RankedService(service=s, score=x) for s, x in sorted(pairs, key=lambda p: (-p[1], p[0])))
 

@@ -47,7 +47,7 @@ class Cd1Min:
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service of the column with the largest percentage change among those that pass."""
+        """Blame the service of the metric with the largest percentage change that passes both thresholds."""
         shortest = bin_width_ns(view, at_most_s=self.step_s, at_least_bins=self.window_steps)
         table = readings(view, max(shortest, own_step_ns(view)))
         change, passes = self._changes(table.normal, table.abnormal)

@@ -31,7 +31,7 @@ class Chance:
         return asdict(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return a service and a kind, each drawn uniformly; no edges."""
+        """Blame a service for a fault kind, each drawn uniformly; claims no propagation."""
         seed = hashlib.sha256(f"chance\0{self.salt}\0{view.incident.id}".encode()).digest()
         draw = random.Random(seed)  # noqa: S311 - a reproducible draw, no secret
         services = view.candidates()

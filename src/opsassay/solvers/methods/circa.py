@@ -65,7 +65,7 @@ class Circa:
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service of the column with the largest adjusted residual."""
+        """Blame the service of the column with the largest adjusted residual (`_adjusted`)."""
         table = readings(view, window_s=self.window)
         calls = [(caller, callee) for caller, callee, _ in service_calls(view).iter_rows()]
         groups = [(s, signal_of(name)) for s, name in zip(table.services, table.signals, strict=True)]
@@ -141,7 +141,7 @@ class Circa:
 
 
 def signal_of(name: str) -> str:
-    """Return the golden signal that the column *name* measures, saturation by default."""
+    """Return the golden signal that the column *name* measures: "saturation" unless the name says otherwise."""
     lower = name.lower()
     if name.startswith(METRIC) and not any(word in lower for word in ("latency", "error", "fault", "request")):
         return SATURATION
@@ -151,7 +151,7 @@ def signal_of(name: str) -> str:
 
 
 def structural_parents(groups: Iterable[Group], calls: Iterable[tuple[str, str]]) -> dict[Group, set[Group]]:
-    """Return the causes of each group of columns: within its service, and along (caller, callee) *calls*."""
+    """Return the cause groups of each group of columns: in the same service, and in callees of *calls*."""
     known = set(groups)
     parents: dict[Group, set[Group]] = {group: set() for group in known}
     edges = [((s, cause), (s, effect)) for s, _ in known for cause, effect in _WITHIN]

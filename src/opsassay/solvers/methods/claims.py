@@ -35,7 +35,7 @@ KIND_PROTOCOL = (
 
 
 def kind_of(signal: str, direction: float) -> FaultKind | None:
-    """Return the fault kind that a reading of *signal* stands for, None where it stands for none.
+    """Return the fault kind that a rise or fall of *signal* indicates, None if it indicates none.
 
     *direction* is below 0 when the reading fell.
     """

@@ -31,7 +31,7 @@ class Constant:
         return {"fault_kind": self.fault_kind.value}
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the alphabetically first service with a fixed kind, always; no edges."""
+        """Blame the alphabetically first service for the configured fault kind; claims no propagation."""
         names = _service_names(view, "traces") or _service_names(view, "metrics") | _service_names(view, "logs")
         services = sorted(names - view.load_generators() - {""})
         ranking = ranked((service, float(len(services) - place)) for place, service in enumerate(services))
@@ -52,6 +52,6 @@ class Constant:
 
 
 def _service_names(view: Datapack, modality: str) -> set[str]:
-    """Return the services in the normal window of *modality* (traces, logs, metrics)."""
+    """Return the names of services with rows in the normal period of *modality* (traces, logs, metrics)."""
     column = view.scan("normal", modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
     return set(column.drop_nulls())

@@ -14,35 +14,35 @@ def literal(text: str) -> str:
 
 
 def latency(service: str) -> Evidence:
-    """Return the mean span duration of *service*, normal against abnormal."""
+    """Return SQL evidence: the mean span duration of *service*, normal against abnormal period."""
     return _compare_periods("traces", "avg(duration) / 1e6", "mean_ms", service, f"spans of {service} changed speed")
 
 
 def error_spans(service: str) -> Evidence:
-    """Return the number of failed spans of *service*, normal against abnormal."""
+    """Return SQL evidence: the number of failed spans of *service*, normal against abnormal period."""
     expression = f"count(*) FILTER (WHERE {_ERROR})"
     return _compare_periods("traces", expression, "failed_spans", service, f"spans of {service} fail")
 
 
 def error_logs(service: str) -> Evidence:
-    """Return the number of error lines of *service*, normal against abnormal."""
+    """Return SQL evidence: the number of error log lines of *service*, normal against abnormal period."""
     expression = f"count(*) FILTER (WHERE level IN {ERROR_LEVELS})"
     return _compare_periods("logs", expression, "error_lines", service, f"{service} logs errors")
 
 
 def span_count(service: str) -> Evidence:
-    """Return the number of spans of *service*, normal against abnormal."""
+    """Return SQL evidence: the number of spans of *service*, normal against abnormal period."""
     return _compare_periods("traces", "count(*)", "spans", service, f"{service} emits another number of spans")
 
 
 def normal_span_count(service: str) -> Evidence:
-    """Return the number of spans of *service* in the normal period alone, for methods that look no further."""
+    """Return SQL evidence: the number of spans of *service* in the normal period alone."""
     sql = f"SELECT count(*) AS normal_spans FROM normal_traces WHERE service_name = {literal(service)}"  # noqa: S608
     return Evidence(kind="trace", sql=sql, claim=f"{service} is part of the system")
 
 
 def gauge(service: str, metric: str) -> Evidence:
-    """Return mean and extremes of *metric* of *service*, normal against abnormal."""
+    """Return SQL evidence: mean, minimum and maximum of *metric* of *service*, normal against abnormal period."""
     where = f"WHERE service_name = {literal(service)} AND metric = {literal(metric)}"
     columns = "avg(value) AS mean, min(value) AS lowest, max(value) AS highest"
     sql = " UNION ALL ".join(
@@ -53,7 +53,7 @@ def gauge(service: str, metric: str) -> Evidence:
 
 
 def calls(caller: str, callee: str, period: str) -> Evidence:
-    """Return the calls from *caller* to *callee* in *period* with their mean duration."""
+    """Return SQL evidence: number and mean duration of calls from *caller* to *callee* in *period*."""
     sql = (
         "SELECT count(*) AS calls, avg(callee.duration) / 1e6 AS mean_ms "  # noqa: S608 - names are quoted
         f"FROM {period}_traces AS callee JOIN {period}_traces AS caller "

@@ -83,12 +83,12 @@ def readings(view: Datapack, step_ns: int | None = None, window_s: float | None 
 
 
 def baseline_words(window_s: float | None) -> str:
-    """Return the protocol's text on a baseline of *window_s* seconds, the whole normal period for None."""
+    """Return the protocol's phrase for a baseline of *window_s* seconds; None is the whole normal period."""
     return "the whole normal period" if window_s is None else f"the last {window_s:g} s of the normal period"
 
 
 def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
-    """Return how many of the normal *rows* lie within *window_s*."""
+    """Return how many of the normal *rows*, bins of *width_ns*, fit *window_s* (None: all); raises UserError."""
     if window_s is None:
         return rows
     if round(window_s * NANO) < width_ns:
@@ -97,7 +97,7 @@ def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
 
 
 def own_step_ns(view: Datapack) -> int:
-    """Return the bin width of a recording, ns: that of its spans, else the median step of its gauges."""
+    """Return the natural bin width of a recording in ns: for spans `bin_width_ns`, else the median gauge interval."""
     if _has_rows(view, "traces"):
         return bin_width_ns(view)
     gauge = ["service_name", "metric"]
@@ -147,7 +147,7 @@ def _as_dense_matrix(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
 
 
 def _fill_missing(matrix: Matrix) -> Matrix:
-    """Return *matrix* with every missing reading replaced by the last one above it, 0 where there is none."""
+    """Return *matrix* with each NaN replaced by the last value above it in its column, 0 without one."""
     known = np.isfinite(matrix)
     last = np.maximum.accumulate(np.where(known, np.arange(len(matrix))[:, None], -1), axis=0)
     taken = np.take_along_axis(matrix, np.maximum(last, 0), axis=0)

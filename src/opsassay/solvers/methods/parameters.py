@@ -43,7 +43,7 @@ class DeclaredParameter:
         return self._make_type_adapter().dump_python(value, mode="json")
 
     def _make_type_adapter(self) -> TypeAdapter[Any]:
-        """Return the strict check for values of the parameter's type."""
+        """Return the strict pydantic validator for the parameter's type."""
         return TypeAdapter(self.annotation, config=_STRICT)
 
 

@@ -190,7 +190,7 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
 
 
 def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
-    """Return the spans of *period* with service (that its time is charged to), self_ms, failed and failed_child."""
+    """Return the spans of *period* with the service that their time belongs to, self_ms, failed and failed_child."""
     spans = _spans_with_times(view, period)
     inside = (
         _join_parents(spans)

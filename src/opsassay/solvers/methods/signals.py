@@ -36,13 +36,13 @@ def seconds(view: Datapack, period: str) -> float:
 
 
 def bin_width_ns(view: Datapack, at_most_s: float = 5.0, at_least_bins: int = 10) -> int:
-    """Return the width of a time bin, ns: *at_most_s*, or less so that the normal period has *at_least_bins*."""
+    """Return the width of a time bin in ns: *at_most_s*, or less so that the normal period has *at_least_bins*."""
     normal = view.incident.normal
     return max(1, min(round(at_most_s * NANO), (normal.end_ns - normal.start_ns) // at_least_bins))
 
 
 def bins_of(window: Window, width_ns: int, *, partial: bool = False) -> int:
-    """Return how many bins of *width_ns* fit into *window*, at least one; with *partial* a last one may reach beyond it."""
+    """Return how many bins of *width_ns* fit *window*, at least 1; *partial* counts a last one that exceeds it."""
     length_ns = window.end_ns - window.start_ns
     return max(1, -(-length_ns // width_ns) if partial else length_ns // width_ns)
 
@@ -60,7 +60,7 @@ def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.
 
 
 def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> pl.DataFrame:
-    """Return (period, service, signal, bin, value) rows of metrics, with *golden* those of traces and logs too."""
+    """Return rows (period, service, signal, bin, value) of gauges, with *golden* also of traces and logs."""
     window = view.incident.normal if period == "normal" else view.incident.abnormal
     bins = bins_of(window, width_ns, partial=not golden)
     place = (pl.col("time").dt.epoch("ns") - window.start_ns) // width_ns

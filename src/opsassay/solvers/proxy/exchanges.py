@@ -63,7 +63,7 @@ class Exchange:
         return _find_header(self.headers, name)
 
     def asked(self) -> Asked | None:
-        """Return the parsed request, None when it is no readable LLM request."""
+        """Return the parsed request, None when it is no LLM request or cannot be parsed."""
         plain = decoded(self.request_body, _find_header(self.request_headers, "content-encoding"))
         body = json_object(plain if self.sent_body is None else self.sent_body)
         return self.api.asked(self.path, body) if self.api and body is not None else None
@@ -164,7 +164,7 @@ class SessionTail:
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in *body*, None when it holds anything else."""
+    """Return the JSON object in *body*, None for anything else."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -48,9 +48,9 @@ def session_folder(directory: Path, session: str) -> Path:
 
 
 def new_session(directory: Path, name: str | None) -> str:
-    """Return the name of a session of which nothing is recorded yet: *name*, or the first free one of run, run-2, run-3.
+    """Return *name*, or the first unused name of run, run-2, run-3, for a session without a record.
 
-    Raises UserError when *name* is no file name, or when there is a record of it: two runs in one would look like one.
+    Raises UserError when *name* is no file name, or has a record already.
     """
     if name is None:
         names = chain([FIRST_SESSION], (f"{FIRST_SESSION}-{number}" for number in count(2)))

@@ -183,7 +183,7 @@ class ProxyServer:
             session.log.write("end", id=call.id, outcome=call.outcome, error=reason)
 
     def _open_session(self, name: str) -> _Session:
-        """Return the session *name*, made with its folder, log and policy at its first request."""
+        """Return the session *name*; at its first request its folder, log and policy are made."""
         if name not in self._sessions:
             folder = session_folder(self._settings.directory, name)
             log = SessionLog(folder, self._settings.wall_ns, self._settings.monotonic_ns)
@@ -231,7 +231,7 @@ class ProxyServer:
         return await self._forward_call(call, call.body if unchanged else decision.body)
 
     async def _forward_call(self, call: _Call, body: bytes) -> web.StreamResponse:
-        """Send *body* upstream and relay the answer; 504 on a timeout, 502 when it cannot be reached."""
+        """Send *body* to the upstream and relay the answer; 504 on a timeout, 502 when it is unreachable."""
         assert self._client is not None
         try:
             upstream = await self._client.request(

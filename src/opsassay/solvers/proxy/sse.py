@@ -17,10 +17,10 @@ def is_sse(data: bytes) -> bool:
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects of all whole events in *stream*; some servers leave out the empty lines between events.
+    """Return the JSON objects of all complete events in *stream*; empty lines between events may be missing.
 
-    An event that is torn, no JSON object, or the closing ``[DONE]`` is left out; bytes that are no UTF-8 become
-    replacement characters, the recorded bytes stay as they were.
+    Incomplete events, those without a JSON object and the closing ``[DONE]`` are left out; bytes that are not UTF-8
+    become replacement characters.
     """
     text = stream.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return [value for block in text.split("\n\n") for value in _read_data(block)]

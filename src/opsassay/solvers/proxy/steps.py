@@ -79,7 +79,7 @@ def split_messages(context: str) -> list[tuple[str, str]]:
 
 
 def plain_text(content: Any) -> str:
-    """Return the text of a message's content: a string as it is, the text of its parts otherwise."""
+    """Return the text of a message's *content*: a string itself, or the texts of its list of parts."""
     if content is None:
         return ""
     if isinstance(content, str):

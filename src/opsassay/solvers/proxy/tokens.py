@@ -36,7 +36,7 @@ class Tokens:
         self._read_ns = -1
 
     def session_of(self, token: str) -> str | None:
-        """Return the session that *token* was issued for, None for any other text."""
+        """Return the session that *token* was issued for, None for an unknown token."""
         if token in self._by_token:
             return self._by_token[token]
         self._read_when_changed()

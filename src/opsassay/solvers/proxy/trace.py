@@ -70,7 +70,7 @@ class _RecordedCall(ModelCall):
         )
 
     def _describe_error(self) -> str | None:
-        """Return why the call failed: status, stated error, broken or empty answer; None when it did not."""
+        """Return why the call failed (status, error, broken or empty answer), None if it did not."""
         said = self.answer.error if self.answer else None
         if self.exchange.status is not None and self.exchange.status >= 400:
             return f"HTTP {self.exchange.status}" + (f": {said}" if said else "")

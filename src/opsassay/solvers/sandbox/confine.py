@@ -59,7 +59,7 @@ def enter_user_namespace(kinds: int) -> None:
 
 
 def _set_limits(limits: dict[str, Any]) -> None:
-    """Set the resource limits of this process, none above the hard limits that it has."""
+    """Set the resource limits of this process, each at most its present hard limit."""
     requested = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: limits["file_bytes"],

@@ -125,7 +125,7 @@ def _run_as_init(plan: dict[str, Any], channel: socket.socket) -> None:
 
 
 def _run_agent(plan: dict[str, Any]) -> dict[str, Any]:
-    """Start the agent's process; return how it ended: wait status, or why it did not start."""
+    """Start the agent's process and wait for it; return its wait status, or why it did not start."""
     outer_uid = plan["outer_uid"]
     reader, writer = os.pipe()
     agent = os.fork()

@@ -65,7 +65,7 @@ def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]
 
 
 def _choose_metric(standing: DomainStanding) -> str:
-    """Return the first metric of the leaderboard that every graded run has, else the first."""
+    """Return the first leaderboard metric that every graded run has, else the first of all."""
     from opsassay.evals.diagnosis.report import defined_metric
 
     if standing.board.domain == "diagnosis":

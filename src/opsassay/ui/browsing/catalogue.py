@@ -94,7 +94,7 @@ class Catalogue:
         return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
 
     def solver_of(self, stored: StoredRun) -> str:
-        """Return the display name of the run's solver; solvers with different hashes get different names."""
+        """Return the display name of the run's solver; solvers that differ in settings get different names."""
         return self._namers_by_domain[stored.domain](stored.run)
 
     def names_of(self, domain: str) -> Callable[[Run], str]:

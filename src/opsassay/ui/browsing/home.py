@@ -75,7 +75,7 @@ def _text_of_task(state: Shown, stored: StoredRun) -> str:
 
 
 def _home_sentence(state: Shown, running: Sequence[View], results: Sequence[View]) -> str:
-    """Return the opening sentence of the first page: what runs now and what ended last."""
+    """Return the first page's opening sentence: the runs in progress and the last results."""
     count = len(state.catalogue.running)
     if not state.catalogue.runs:
         return "There are no runs yet; they appear here when they begin."

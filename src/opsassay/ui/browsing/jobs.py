@@ -98,7 +98,7 @@ def _largest_limits(begun: Sequence[StoredRun]) -> dict[str, float]:
 
 
 def _format_duration(seconds: float) -> str:
-    """Return seconds as s, min or h."""
+    """Return *seconds* as text in s, min or h."""
     return (
         f"{seconds:.0f} s"
         if seconds < 120

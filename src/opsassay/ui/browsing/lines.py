@@ -47,7 +47,7 @@ def _seek_line(stream: BinaryIO, counts: list[int], start: int) -> None:
 
 
 def _read_object(stream: BinaryIO) -> dict[str, Any] | None:
-    """Return the next line's JSON object, None when it is none; a line that is too long gives an error entry."""
+    """Return the next line's JSON object, None when it is no object; a line that is too long gives an error object."""
     line = stream.readline(LONGEST_LINE)
     if not line.endswith(b"\n"):
         size = len(line)

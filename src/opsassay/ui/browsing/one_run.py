@@ -175,7 +175,7 @@ def _last_lines_of(path: Path) -> str:
 
 
 def _related_pages(state: Shown, stored: StoredRun) -> View:
-    """Return links to the task, the solver, other solvers on the task, and the solver's earlier and later runs."""
+    """Return the URLs of the task, the solver, other solvers' runs, and the solver's run before and after."""
     catalogue, solver = state.catalogue, state.catalogue.solver_of(stored)
     of_task = catalogue.by_task[stored.domain, stored.run.item]
     others = list(islice((other for other in of_task if other.key != stored.key), NEIGHBOURS))

@@ -219,7 +219,7 @@ def _page_as_json(page: Made) -> Answered:
 
 
 def _trace_page(shown: Shown, stored: StoredRun) -> str:
-    """Return the page of the run's trace; raises UserError when it is too large or cannot be read."""
+    """Return the HTML page of the run's trace; raises UserError when it is too large or unreadable."""
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.ui.trace_view import TracePage, render_trace_page
 

@@ -219,7 +219,7 @@ def _render_compliance(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _with_verdict(stored: StoredRun) -> GradedRun:
-    """Return the run with its verdict; raises UserError when it has none."""
+    """Return the run with its verdict; raises UserError when it has not been graded."""
     from opsassay.evals.runner.grading import GradedRun
     from opsassay.ui.browsing.verdicts import StoredVerdicts
 

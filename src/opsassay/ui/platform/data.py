@@ -65,22 +65,22 @@ class PlatformData(Protocol):
         """Return the run in *folder* of the store of *task_set*, with its database rows of result and events."""
 
     def task(self, key: TaskKey) -> Task | None:
-        """Return the task *key*, None when it is not stored."""
+        """Return the task with the id and digest *key*, None when it is not stored."""
 
     def agents(self, visitor: Any) -> Sequence[Row]:
-        """Return the agents of *visitor*."""
+        """Return the agents that *visitor* owns, as rows."""
 
     def agent(self, visitor: Any, agent: str) -> Row:
-        """Return the agent *agent* of *visitor*."""
+        """Return the row of the agent with the id *agent*, which *visitor* must own."""
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
-        """Return the benchmarks of *agents*, latest first, with their numbers of *cells* and of cells *ended*."""
+        """Return the benchmarks of *agents* (ids), latest first, each with the numbers *cells* and *ended*."""
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
         """Return the *count* latest benchmarks of all users."""
 
     def benchmark(self, visitor: Any, benchmark: str) -> Row:
-        """Return the benchmark with this id, owned by *visitor*, with its cells."""
+        """Return the benchmark with the id *benchmark*, which *visitor* must own, with its cells."""
 
     def users(self, visitor: Any) -> Sequence[Row]:
         """Return all users; *visitor* must be an admin."""

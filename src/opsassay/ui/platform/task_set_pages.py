@@ -154,7 +154,7 @@ def runs_view(request: PlatformRequest) -> View:
 
 
 def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
-    """Return (solver, run) of all runs on the board."""
+    """Yield (solver, run) for each run on the leaderboard."""
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
@@ -165,7 +165,7 @@ def _is_chosen(name: str, run: LeaderboardRun, filters: Mapping[str, str]) -> bo
 
 
 def _outcome_of_run(run: LeaderboardRun) -> str:
-    """Return "failed" (no result), "succeeded" or "not"."""
+    """Return "failed" without a result, "succeeded", or "not" for a wrong result."""
     return "failed" if run.failed else "succeeded" if run.succeeded else "not"
 
 

@@ -19,7 +19,7 @@ def _moment(name: str, *, nullable: bool = False) -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create all tables of the platform."""
     op.create_table(
         "users", _identity(), sa.Column("name", sa.String(100), nullable=False, unique=True),
         sa.Column("role", sa.String(20), nullable=False),
@@ -71,6 +71,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables."""
+    """Drop all tables of the platform."""
     for name in ("events", "reports", "results", "cells", "benchmarks", "agents", "users"):
         op.drop_table(name)

@@ -9,5 +9,5 @@ revision, down_revision, branch_labels, depends_on = "0003", "0002", None, None
 
 
 def upgrade() -> None:
-    """Add the column agents.polled_ns, when an agent last asked for work; one that has not asked since is away."""
+    """Add the column agents.polled_ns: when the agent last requested work."""
     op.add_column("agents", sa.Column("polled_ns", sa.BigInteger))

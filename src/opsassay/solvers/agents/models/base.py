@@ -24,7 +24,7 @@ class ModelError(OperationError):
 
     @property
     def passing(self) -> bool:
-        """Whether a later try may succeed: rate limit, server error or broken connection."""
+        """Whether the call may succeed when repeated: after a rate limit, server error or broken connection."""
         return self.status is None or self.status in {408, 409, 429} or self.status >= 500
 
 
@@ -67,7 +67,7 @@ class Reply(Noun):
 
     @property
     def usage(self) -> dict[str, int]:
-        """The token counts by the names of COUNTED; counts of caches only if above 0."""
+        """The token counts by names of `COUNTED`; those of caches only if above 0."""
         counts = {name: int(getattr(self, name)) for name in COUNTED}
         return {name: count for name, count in counts.items() if count or name in COUNTED[:2]}
 

@@ -19,7 +19,7 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
 def base_url_set() -> str:
-    """Return the base URL of models: OPENAI_BASE_URL, or the public endpoint."""
+    """Return the base URL in the environment variable OPENAI_BASE_URL, else OpenAI's public one."""
     return os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
 
 
@@ -66,7 +66,7 @@ class EndpointModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the answer; raises ModelError when the endpoint gives none, or something that is no answer."""
+        """Return the model's reply to *messages*, given *tools*; raises ModelError without a valid response."""
         import openai
 
         further: dict[str, Any] = {"temperature": temperature} if temperature is not None else {}
@@ -95,7 +95,7 @@ class EndpointModel:
 
 
 def _retry_after(headers: Any) -> float | None:
-    """Return the pause, s, that an endpoint's *headers* request, at most 60; None without one."""
+    """Return the pause that the header Retry-After requests, in seconds, at most 60; None without one."""
     try:
         return min(max(float(headers.get("retry-after")), 0.0), 60.0)
     except (TypeError, ValueError):
@@ -103,7 +103,7 @@ def _retry_after(headers: Any) -> float | None:
 
 
 def _message_as_chat(message: Message) -> Any:
-    """Return the message in the form of OpenAI's chat completions."""
+    """Return *message* as a message of OpenAI's chat completions."""
     payload: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_call_id is not None:
         payload["tool_call_id"] = message.tool_call_id

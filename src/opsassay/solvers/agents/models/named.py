@@ -15,10 +15,10 @@ FREE = frozenset({"scripted", "replayed"})
 
 
 def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0, answer_tokens: int | None = None) -> Model:
-    """Return the model called *name*: ``scripted:FILE.yaml``, ``replayed:SESSION`` or a model of OPENAI_BASE_URL.
+    """Return the model *name*: ``scripted:FILE.yaml``, ``replayed:SESSION``, or one served at OPENAI_BASE_URL.
 
-    *retries*, *timeout_s* and the most tokens of an answer are those of an endpoint. Raises UserError when the file or
-    session cannot be read, or the key is missing.
+    *retries*, *timeout_s* (per request) and *answer_tokens* (most tokens of a reply) apply to a served one. Raises
+    UserError when the file or session cannot be read, or the API key is missing.
     """
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:

@@ -27,13 +27,13 @@ class ReplayedModel:
 
     @classmethod
     def from_session(cls, folder: Path) -> ReplayedModel:
-        """Return the model that answers as in the recorded session; raises UserError, DatapackError."""
+        """Return the model that gives the replies recorded in the session *folder*; raises UserError, DatapackError."""
         return cls(read_session(folder), f"replayed:{folder.name}")
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the recorded answer; raises OperationError when there is none left."""
+        """Return the recorded reply to equal *messages*; raises OperationError when none is left."""
         del tools, temperature
         waiting = self._waiting.get(json.dumps([(message.role, text_of(message)) for message in messages]))
         if not waiting:
@@ -44,6 +44,6 @@ class ReplayedModel:
 
 
 def text_of(message: Message) -> str:
-    """Return the text of a message with its tool calls, as a recorded request shows it."""
+    """Return the text of *message* followed by its tool calls, as recorded requests contain it."""
     called = [f"[calls {request.tool} {request.arguments}]" for request in message.tool_requests]
     return "\n".join(filter(None, [message.content, *called]))

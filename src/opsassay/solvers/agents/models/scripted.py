@@ -67,7 +67,7 @@ class Script(Written):
     _used: Counter[int] = PrivateAttr(default_factory=Counter)
 
     def respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
-        """Return the answer of the first rule that fits; raises OperationError when none does."""
+        """Return the reply of the first rule that matches *messages*; raises OperationError without one."""
         del tools
         fitting = ((n, rule) for n, rule in enumerate(self.rules) if rule.fits(messages))
         number, rule = next(((n, r) for n, r in fitting if r.times is None or self._used[n] < r.times), (-1, None))

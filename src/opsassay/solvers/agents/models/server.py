@@ -70,7 +70,7 @@ class ScriptedServer:
     async def _send_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Answer in the form of *api*, as a stream of events or as one JSON object."""
+        """Send *reply* in the form of *api*, as server-sent events if *streamed*, else as a JSON object."""
         if not streamed:
             return self._json_response(response_body(api.name, reply, model, id_))
         return await self._stream_reply(request, api, reply, model, id_)
@@ -101,7 +101,7 @@ class ScriptedServer:
     async def _stream_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str
     ) -> web.StreamResponse:
-        """Answer with server-sent events in the form of *api*."""
+        """Send *reply* as server-sent events in the form of *api*."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         for event in stream(api.name, reply, model, id_):
@@ -111,7 +111,7 @@ class ScriptedServer:
 
 
 async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None], until: asyncio.Event) -> None:
-    """Serve on 127.0.0.1 and *port* (0 takes a free one), call *ready* with the port, end when *until* is set."""
+    """Serve on 127.0.0.1 until *until* is set; *port* 0 is any free one; *ready* is called with the port first."""
     runner = web.ServerRunner(web.Server(server.handle, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -124,7 +124,7 @@ async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None],
 
 @contextmanager
 def running_server(respond: Respond) -> Iterator[str]:
-    """Yield the base URL of a scripted server that runs in a thread while the block does."""
+    """Yield the base URL of a scripted server that runs in a thread during the block."""
     loop, started, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
     until = asyncio.Event()
 

@@ -104,7 +104,7 @@ def named_path(name: str) -> str:
 
 
 def resolve_ready_agent(entry: Any) -> Any:
-    """Return a plan's agent *entry*, a name or a mapping, as a mapping with a ready-made agent's path as name."""
+    """Return *entry*, a ready-made agent's name or a mapping with it, as a mapping with its file's path as name."""
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and not entry.get("command"):
         return {**entry, "name": named_path(entry["name"])}
     return {"name": named_path(entry)} if isinstance(entry, str) else entry
@@ -118,7 +118,7 @@ def or_a_name(schema: dict[str, Any]) -> None:
 
 
 def external_agent(path: Path) -> CommandAgent:
-    """Return the external agent that the file at *path* describes; raises ConfigError, UserError, ModuleNotFoundError."""
+    """Return the agent described by the YAML file *path*; raises ConfigError, UserError, ModuleNotFoundError."""
     require("mcp")
     return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)
 

@@ -22,7 +22,7 @@ _WORKING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING, TaskSt
 
 
 def main() -> None:
-    """Ask the agent at the URL of the first argument, and print what it answered."""
+    """Send the prompt file (second argument) to the agent at the URL (first argument), and print its answer."""
     url, prompt = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     try:
         print(asyncio.run(ask_agent(url, prompt)))
@@ -45,7 +45,7 @@ async def ask_agent(url: str, prompt: str) -> str:
 
 
 async def _wait_until_done(client: Client, task: Task) -> Task:
-    """Ask for the task every `PAUSE_S` seconds until it works no more, and return it."""
+    """Poll *task* every `PAUSE_S` seconds until it has ended, and return it."""
     while task.status.state in _WORKING:
         await asyncio.sleep(PAUSE_S)
         task = await client.get_task(GetTaskRequest(id=task.id))
@@ -53,7 +53,7 @@ async def _wait_until_done(client: Client, task: Task) -> Task:
 
 
 def _task_text(task: Task) -> str:
-    """Return the text of the artifacts of *task*, that of its last message without any."""
+    """Return the text of the artifacts of *task*; without any, that of its last message."""
     said = "\n".join(get_artifact_text(artifact) for artifact in task.artifacts)
     message = get_message_text(task.status.message) if task.status.HasField("message") else ""
     if task.status.state != TaskState.TASK_STATE_COMPLETED:

@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 60.0
 
 
 def main() -> None:
-    """Ask the agent at the URL of the first argument, and print what it answered."""
+    """Send the prompt file (second argument) to the agent at the URL (first argument), and print its answer."""
     url, prompt = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     request = urllib.request.Request(  # noqa: S310
         url, data=json.dumps({"task": prompt}).encode(), headers={"Content-Type": "application/json"}
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def answer_in(body: bytes) -> str:
-    """Return the answer in a reply's *body*: its member ``answer``, else all of it."""
+    """Return the member ``answer`` of the JSON *body*, else the whole body as text."""
     text = body.decode("utf-8", "replace")
     try:
         read = json.loads(text)
@@ -46,7 +46,7 @@ def answer_in(body: bytes) -> str:
 
 
 def _ask_until_answered(request: urllib.request.Request) -> bytes:
-    """Send the request, follow each 202 to its Location, and return at most `MOST_BYTES` of the answer."""
+    """Send the request, poll at Location after each 202, and return the response, at most `MOST_BYTES`."""
     while True:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
             if reply.status != 202:

@@ -14,7 +14,7 @@ APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
 
 def api_of(method: str, path: str) -> ModelApi | None:
-    """Return the LLM API of a request, by method and path; None when it is none."""
+    """Return the LLM API that a request with *method* and *path* uses, None for another path."""
     if method != "POST":
         return None
     bare = path.partition("?")[0].rstrip("/")

@@ -104,7 +104,7 @@ def index_of(value: Any, default: int = 0) -> int:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return *value* as text, None when there is none."""
+    """Return *value* as text, None for None."""
     return None if value is None else str(value)
 
 

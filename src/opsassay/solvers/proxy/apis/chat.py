@@ -100,7 +100,7 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Add a piece of a streamed answer to *message*: texts are joined, tool calls are found by index or id."""
+    """Add the streamed *delta* to *message*: texts are joined, tool calls are matched by index or id."""
     for key in ("content", "refusal", "reasoning_content", "reasoning"):
         if isinstance(given := delta.get(key), list):  # Mistral: thoughts and texts as parts
             given = "".join(map(plain_text, _without_thoughts(given)))
@@ -122,7 +122,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _without_thoughts(content: Any) -> Any:
-    """Return *content* without parts of type "thinking", when it is a list of parts."""
+    """Return *content* without the parts of type "thinking" if it is a list."""
     if not isinstance(content, list):
         return content
     return [part for part in content if fields(part).get("type") != "thinking"]
@@ -152,7 +152,7 @@ def _find_continued_call(
 
 
 def _index_of_part(part: dict[str, Any]) -> int | None:
-    """Return the `index` of a piece of a tool call, None when it has none."""
+    """Return the field ``index`` of a streamed tool call, None without one."""
     return None if part.get("index") is None else index_of(part["index"])
 
 

@@ -55,7 +55,7 @@ def messages_usage(counts: Any) -> dict[str, int]:
 
 
 def _with_cache_writes(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *counts* with the tokens written to all caches summed, where only parts are given."""
+    """Return *counts* with the cache writes summed where only counts per cache are given."""
     name, each = "cache_creation", fields(counts.get("cache_creation"))
     if _count_at(counts, [f"{name}_input_tokens"]) is not None or not each:
         return counts

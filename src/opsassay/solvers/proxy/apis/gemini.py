@@ -66,7 +66,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return the parsed answer without thoughts, the first candidate of several."""
+    """Return the parsed answer: the first candidate, without reasoning."""
     body = _unwrap_body(body, "response")
     candidate = next(iter(list_objects(body.get("candidates"))), {})
     content = fields(candidate.get("content"))
@@ -89,7 +89,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer that a stream's events add up to."""
+    """Return the response that the events of a stream make together."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
     for event in (_unwrap_body(one, "response") for one in events):
@@ -201,7 +201,7 @@ def _nest_by_path(values: dict[tuple[str | int, ...], Any]) -> Any:
 
 
 def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
-    """Return the result of a function call: its output, result or error, else all of its response as JSON."""
+    """Return the result in a function response: its output, result or error, else all of it as JSON."""
     response = fields(answer.get("response"))
     found = next((response[key] for key in ("output", "result", "error") if key in response), response)
     output = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
@@ -218,7 +218,7 @@ def _text_of_content(content: dict[str, Any]) -> str:
 
 
 def _role_of_content(content: dict[str, Any]) -> str:
-    """Return "assistant", "tool" (when it has results of functions) or "user"."""
+    """Return "assistant", "tool" (when it has function responses) or "user"."""
     if content.get("role") == "model":
         return "assistant"
     return "tool" if _list_parts_of_kind(content, "functionResponse") else "user"
@@ -235,7 +235,7 @@ def _list_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _list_parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Return the objects under the key *kind* of the content's parts."""
+    """Return the objects under the key *kind* in the parts of *content*."""
     return [part[kind] for part in _list_parts(content) if isinstance(part.get(kind), dict)]
 
 

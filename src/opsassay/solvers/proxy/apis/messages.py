@@ -75,7 +75,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the message that a stream's events add up to."""
+    """Return the message that the events of a stream make together."""
     whole: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
     blocks: list[dict[str, Any]] = []
     partial: dict[int, str] = {}

@@ -109,7 +109,7 @@ def _is_response(message: dict[str, Any]) -> bool:
 
 
 def _read_answer(message: dict[str, Any]) -> ModelAnswer:
-    """Return the model's answer of a message: the stored response where there is one, else the message itself."""
+    """Return the model's answer in *message*: its stored API response if there is one, else its own text."""
     if _is_response(message):
         return RESPONSES.read_answer(message)
     whole = fields(fields(message.get("extra")).get("response"))
@@ -117,7 +117,7 @@ def _read_answer(message: dict[str, Any]) -> ModelAnswer:
 
 
 def _commands_of_step(extra: dict[str, Any], later_messages: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    """Return the commands of a step with their outputs; the submitting message ends the run instead."""
+    """Return the commands of a step with their outputs from later messages; submitting has no output."""
     actions = list_objects(extra.get("actions"))
     observed = [one for one in later_messages if "returncode" in fields(one.get("extra")) or one.get("role") == "exit"]
     logs = []
@@ -134,7 +134,7 @@ def _commands_of_step(extra: dict[str, Any], later_messages: Sequence[dict[str, 
 
 
 def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[dict[str, Any]]) -> Trace:
-    """Return the trace; its instruction is the first user message, its outcome the `exit_status`."""
+    """Return the trace of *steps*; its instruction is the first user message, its outcome the ``exit_status``."""
     info = fields(payload.get("info"))
     instruction = next((plain_text(m.get("content")) for m in list_objects(messages) if m.get("role") == "user"), "")
     return Trace(

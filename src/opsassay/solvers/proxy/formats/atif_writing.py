@@ -127,7 +127,7 @@ def _write_call(call: ToolCall, id_: str) -> dict[str, Any]:
 
 
 def _write_observation(step: TraceStep, calls: Sequence[ToolCall]) -> dict[str, Any] | None:
-    """Return the results of the answered calls, None when no call was answered."""
+    """Return the results of the answered *calls* in ATIF's form, None without any."""
     results = [
         {"source_call_id": _call_id(step, number), "content": call.output}
         for number, call in enumerate(calls, 1)

@@ -169,7 +169,7 @@ _STEPS = ("steps", "trace", "execution_trace", "step_records", "history")
 
 
 def is_elephant(payload: Any) -> bool:
-    """Return whether *payload* looks like a trace in a form of TraceElephant; Who&When has content, no agent_name."""
+    """Return whether *payload* has a form of TraceElephant; unlike Who&When's, its steps have agent_name."""
     steps = first_of(payload, _STEPS) if isinstance(payload, dict) else None
     return isinstance(steps, list) and bool(steps) and all(isinstance(s, dict) and "agent_name" in s for s in steps)
 

@@ -101,7 +101,7 @@ def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
-    """Return a step per model event, with its agent by span and the tool calls that follow it."""
+    """Return a step per model event, with the agent of its span and the tool calls that follow it."""
     spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
     ids, steps = AgentIds(), list[TraceStep]()
     logs: list[dict[str, ToolCall]] = []  # by the ids of the calls
@@ -234,7 +234,7 @@ def _restore_arguments(value: Any, attachments: dict[str, str]) -> Any:
 
 
 def _read_outcome(sample: dict[str, Any]) -> str | None:
-    """Return "error", else "scorer: value" of every score; None without scores."""
+    """Return "error", else "SCORER: VALUE" of each score; None without scores."""
     if sample.get("error"):
         return "error"
     scores = sample.get("scores") or {}

@@ -50,7 +50,7 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
 
 
 def _read_trace(payload: dict[str, Any]) -> Trace:
-    """Return the trace; a history without `name` was crafted by hand for Magentic-One, others are Captain-Agent's."""
+    """Return the trace in *payload*, of Captain-Agent if its history has names, else of Magentic-One."""
     ids = AgentIds()
     steps = tuple(_read_step(number, turn, ids) for number, turn in enumerate(payload["history"], 1))
     crafted = not any("name" in turn for turn in payload["history"])
@@ -81,7 +81,7 @@ def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
 
 
 def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
-    """Return the terminal's output as a tool call, by its exit code; none when it ran no code."""
+    """Return the terminal's output as a tool call with a status by its exit code; () when no code ran."""
     code = _EXIT_CODE.match(content)
     if code is None:
         return ()  # the terminal was addressed without code
