@@ -332,7 +332,7 @@ def _nested_rows(pair: PairAudit) -> list[Row]:
 
 
 def ledger_table(audit: AuditReport) -> pl.DataFrame:
-    """Return the per-system ledger in the wide form of leaderboard-audit, Table 4, which `verify` reads."""
+    """Return a table with a row per system: n, means, effects with intervals (leaderboard-audit, Table 4)."""
     m = audit.matched
     columns: dict[str, Any] = {"family": m.families, "system": m.systems, "n": m.sizes}
     columns |= {f"mean:{name}": m.means[:, j] for j, name in enumerate(m.methods)}

@@ -33,7 +33,7 @@ class WhatIf:
 
 
 def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
-    """Return I2, tau2, prediction interval (at *level*) and leave-one-out reversals of *a* and *b* in *matched*."""
+    """Return a result called *name*: I2, tau2, prediction interval and leave-one-out reversals of *a* against *b*."""
     return _what_if_left_out(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 

@@ -141,7 +141,7 @@ class Circa:
 
 
 def signal_of(name: str) -> str:
-    """Return the golden signal that the column *name* measures: "saturation" unless the name says otherwise."""
+    """Return the golden signal that the column *name* measures, by words in it such as "latency" or "error"."""
     lower = name.lower()
     if name.startswith(METRIC) and not any(word in lower for word in ("latency", "error", "fault", "request")):
         return SATURATION
@@ -151,7 +151,7 @@ def signal_of(name: str) -> str:
 
 
 def structural_parents(groups: Iterable[Group], calls: Iterable[tuple[str, str]]) -> dict[Group, set[Group]]:
-    """Return the cause groups of each group of columns: in the same service, and in callees of *calls*."""
+    """Return per group (service, signal) its causes: in its service, and along (caller, callee) *calls*."""
     known = set(groups)
     parents: dict[Group, set[Group]] = {group: set() for group in known}
     edges = [((s, cause), (s, effect)) for s, _ in known for cause, effect in _WITHIN]

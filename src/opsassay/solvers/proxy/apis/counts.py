@@ -20,7 +20,7 @@ COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yam
 
 
 def usage_of(api: str, counts: Any) -> dict[str, int]:
-    """Return the token counts in *counts*, named as by *api*, by our names; missing ones are left out."""
+    """Return the token counts in *counts*, named as by *api*, by OpsAssay's names; missing ones are left out."""
     found = {}
     for ours, theirs in COUNTS[api].items():
         values = [_first_count(counts, names.split(" | ")) for names in theirs.split(" + ")]
@@ -30,7 +30,7 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
 
 
 def usage_by_total(api: str, counts: Any) -> dict[str, int]:
-    """Return the token counts by our names; tokens that only the total includes are added to input or output.
+    """Return the token counts by OpsAssay's names; tokens that only the total includes are added to input or output.
 
     What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
     cached tokens are among its input.
@@ -46,7 +46,7 @@ def usage_by_total(api: str, counts: Any) -> dict[str, int]:
 
 
 def messages_usage(counts: Any) -> dict[str, int]:
-    """Return the token counts of an Anthropic message by our names, those of its ``iterations`` added."""
+    """Return the token counts of an Anthropic message by OpsAssay's names, those of its ``iterations`` added."""
     found = Counter(usage_of("messages", _with_cache_writes(fields(counts))))
     for one in list_objects(fields(counts).get("iterations")):
         if one.get("type") != "message":

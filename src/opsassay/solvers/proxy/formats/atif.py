@@ -229,7 +229,7 @@ def _read_tool_calls(step: AtifStep) -> Iterator[ToolCall]:
 
 
 def _read_usage(metrics: AtifUsage | None) -> dict[str, int]:
-    """Return the token counts in *metrics* by our names, with further whole numbers of its ``extra``."""
+    """Return the token counts in *metrics* by OpsAssay's names, with further whole numbers of its ``extra``."""
     if metrics is None:
         return {}
     further = {key: value for key, value in (metrics.extra or {}).items() if type(value) is int and value >= 0}
