@@ -320,7 +320,7 @@ def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
 async def prepare_boards(state: Path, boards: LeaderboardCache, news: News, pause_s: float = PREPARE_S) -> None:
     """Compute the leaderboards of all task sets in advance, again after new events; runs until cancelled.
 
-    So a visitor waits for one only within *pause_s* seconds of a new result.
+    *pause_s* is the time between two checks for new events, in seconds.
     """
     seen = -1
     while True:

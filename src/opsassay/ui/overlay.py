@@ -93,9 +93,9 @@ def answer_overlay(
 ) -> Overlay:
     """Return the roots and edges of *diagnosis*, each marked as agreeing with the truth, missing or wrong.
 
-    A claimed name is read as the one of *services* or of the truth that it equals after normalisation, as in grading.
-    Roots are judged when the truth is known, edges only in a case labelled *attributed*. Either end of a faulted link
-    is a correct root (OpenRCA 2.0, G.1), so that the end that was not named is not missing.
+    Claimed names are matched to *services* and true ones after normalisation, as in grading. Roots are judged when the
+    truth is known, edges only for the label *attributed*. Either end of a faulted link is a correct root (OpenRCA 2.0,
+    G.1); the other end is then not missing.
     """
     groups = root_groups(truth, annotation)
     judged_roots = truth is not None or (annotation is not None and bool(groups))

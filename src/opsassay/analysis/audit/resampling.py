@@ -76,11 +76,11 @@ def percentile_intervals(resampled: Floats, level: float | Floats) -> tuple[Floa
 def combined_interval(
     observed: Floats, resampled: Floats, unmoved: Floats, level: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Return the interval of what *observed* combines of several systems; *resampled* has resamples along its first axis.
+    """Return (low, high) around *observed*, a statistic over systems, from its bootstrap *resampled* (first axis).
 
-    The bootstrap does not move a system in which no difference varies, so its interval alone would be that of the other
-    systems. *unmoved*, the standard error that those systems add (`effects.pseudo_variance`), is joined to either end
-    as a distance of its own: reach = sqrt(reach_bootstrap^2 + (z unmoved)^2) (Zou and Donner 2008).
+    The bootstrap does not vary a system in which all differences are equal. *unmoved*, the standard error of such
+    systems (`effects.pseudo_variance`), is added to either half-width: reach = sqrt(reach_bootstrap^2 + (z unmoved)^2)
+    (Zou and Donner 2008).
     """
     low, high = percentile_intervals(resampled, level)
     further = NormalDist().inv_cdf((1 + level) / 2) * unmoved

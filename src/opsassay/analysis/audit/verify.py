@@ -249,7 +249,7 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
 
 
 def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
-    """Return *printed* beside the recomputed figure of *key*, None where there is none."""
+    """Return *printed* with the recomputed figure of *key*, None where it cannot be recomputed."""
     value = next(_find_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 

@@ -103,7 +103,8 @@ def ask_model(
 ) -> Blamed:
     """Return the step of *trace* that the model-based *technique* blames, with its cost; *rerun* runs the system again.
 
-    *in_conversation* says that the technique asks in a conversation, which needs half of the model's context.
+    *name* is that of the technique; *in_conversation*: it uses tools in a conversation, which halves the room for the
+    trace.
     """
     asker = BlameAsker(model, settings.temperature)
     try:

@@ -42,7 +42,7 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
     """Return (seconds, kind of request) that users lost in the worst minute, beyond the loss that the fault explains.
 
-    Explained is what failed of the kind when the agent came, until it is served again.
+    The fault explains the share of a kind that failed when the agent started, until that kind is served again.
     """
     found = [(0.0, "")]
     for kind, standing in trial.users[trial.agent_started - 1].items():

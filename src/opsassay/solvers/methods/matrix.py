@@ -55,11 +55,10 @@ class Readings:
 
 
 def readings(view: Datapack, step_ns: int | None = None, window_s: float | None = None) -> Readings:
-    """Return the readings of *view* in bins of *step_ns*, by default its own step: see `own_step_ns`.
+    """Return the readings of *view* as one matrix per period, in bins of *step_ns* (None: `own_step_ns`).
 
-    Columns common to both periods count, also one whose readings are all missing in one of them; missing readings are
-    filled as IMPUTATION says. *window_s* leaves only that much of the normal period, before its end. Raises UserError for
-    one that is shorter than a step.
+    Columns are signals that both periods have, even if all readings of a period are missing; missing ones are filled as
+    IMPUTATION says. *window_s* keeps only the last seconds of the normal period. Raises UserError for less than a step.
     """
     width_ns = own_step_ns(view) if step_ns is None else step_ns
     has_spans = _has_rows(view, "traces")

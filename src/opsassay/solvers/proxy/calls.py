@@ -56,9 +56,9 @@ class LaterRequests:
     def results(self, number: int) -> list[ToolResult | None]:
         """Return the result of each tool call of LLM call *number* (from 0), in order; None where no request has it.
 
-        Ids may come again, in one conversation and in others at the same time: taken is the result that is new in the
-        first later request of the same conversation, in any later one when none goes on with the same messages; else what
-        the answer itself has of it, as of tools that the API runs.
+        Call ids may repeat, also in parallel conversations. The result is the new one in the first later request of the
+        same conversation; in any later request if none continues these messages; else the one in the answer itself, as
+        for tools that the API runs.
         """
         call = self._calls[number]
         uses = call.answer.tool_uses if call.answer else ()

@@ -346,8 +346,8 @@ class ProxyServer:
 async def _read_chunks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yield the body in the chunks in which the upstream sent it.
 
-    Every answer without a body has the same empty reader, whose own iteration ends for the first answer only (aiohttp
-    3.14) and then goes round for ever.
+    All responses without a body share one empty reader, whose own iteration would never end after the first (aiohttp
+    3.14).
     """
     if content.at_eof():
         return

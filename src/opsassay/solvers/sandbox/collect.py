@@ -57,8 +57,8 @@ def copy_in(source: Path, target: Path, *, owner: int | None = None, time_s: int
 def copy_out(source: int, target: Path, most_bytes: int) -> list[str]:
     """Copy the folder of the descriptor *source* to *target*; return a line per entry left out, with the reason.
 
-    Nothing is followed, opened for long or trusted: links, FIFOs, devices, sockets, what is beyond *most_bytes* in total,
-    MOST_FILES or MOST_DEPTH stays behind. The folder must not change any more.
+    Left out are links, FIFOs, devices, sockets, and files beyond *most_bytes* in total, MOST_FILES or MOST_DEPTH. No
+    process may change the folder any more.
     """
     left: list[str] = []
     seen, copied = 0, 0

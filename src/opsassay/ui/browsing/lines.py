@@ -21,8 +21,8 @@ LONGEST_LINE = 4 * 2**20
 def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, Any]], int]:
     """Return (objects of page *number* of the JSON lines file *path*, number of its lines); *rows* is the page size.
 
-    A page behind the last is empty. What is no object is left out, a last line without its end too; a file that cannot
-    be read has no lines.
+    A page after the last is []. Lines that are no objects and an unfinished last line are left out; an unreadable file
+    has no lines.
     """
     with suppress(OpsAssayError, OSError), open_plain(path) as stream:
         counts = list(accumulate(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK), b"")))

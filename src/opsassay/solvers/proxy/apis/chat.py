@@ -51,7 +51,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return the parsed answer: text of the first choice, and tool calls of the first choice that has some.
 
-    Audio says its transcript. Some servers have the usage in the choice, or below a field of their own.
+    The text of audio is its transcript. Token counts may also be in the choice or in a server's own field.
     """
     choices = list_objects(body.get("choices"))
     choice = next(iter(choices), {})
@@ -131,11 +131,11 @@ def _without_thoughts(content: Any) -> Any:
 def _find_continued_call(
     calls: list[dict[str, Any]], part: dict[str, Any], arguments: dict[str, Any], is_further: bool
 ) -> dict[str, Any] | None:
-    """Return the tool call that *part* of a stream continues, None where it begins another.
+    """Return the tool call in *calls* that *part* of a stream continues, None where it begins another.
 
-    Servers leave indexes out or number every call 0, repeat a name with every part, or give every part an id of its own.
-    So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
-    call is whole or of another name. A named part without an index that *is_further* in its list begins a call.
+    Servers leave indices out or number every call 0, repeat a name with every part, or give every part its own id. So a
+    part continues the last call of its id, of its index, or of all, unless it has another id or name and that call is
+    complete or of another name. A named part without an index that *is_further* in its list begins a call.
     """
     id_, index, name = part.get("id"), _index_of_part(part), arguments.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):

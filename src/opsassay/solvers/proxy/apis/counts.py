@@ -32,8 +32,8 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
 def usage_by_total(api: str, counts: Any) -> dict[str, int]:
     """Return the token counts by OpsAssay's names; tokens that only the total includes are added to input or output.
 
-    What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
-    cached tokens are among its input.
+    Such tokens are those of a cache, or of reasoning at xAI. A smaller total of inspect_ai means that its input
+    includes the cached tokens.
     """
     found, total = usage_of(api, counts), _first_count(counts, ["total_tokens"])
     if total is None or not {"input_tokens", "output_tokens"} <= found.keys():

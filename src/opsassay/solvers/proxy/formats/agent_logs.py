@@ -50,7 +50,7 @@ def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
 def _read_swe_agent(payload: dict[str, Any]) -> Trace:
     """Return the trace of a SWE-agent trajectory: each turn is a step, its action the tool call.
 
-    What was observed without an action is a call of `observation`.
+    An observation without an action becomes a call of the tool `observation`.
     """
     steps = []
     for number, turn in enumerate(list_objects(payload["trajectory"]), 1):
