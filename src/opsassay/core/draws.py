@@ -15,20 +15,20 @@ _BYTES = 16
 
 
 def new_secret() -> str:
-    """Return a new secret of 128 bits, as 32 hexadecimal digits."""
+    """Return a new random secret of 128 bits, as 32 hexadecimal digits."""
     return secrets.token_hex(_BYTES)
 
 
 def derived_secret(secret: str, purpose: str) -> str:
-    """Return the secret for *purpose* that is derived from *secret*; it reveals nothing about *secret*."""
+    """Return a secret derived one-way from *secret* and the label *purpose* (HMAC-SHA256), in hexadecimal."""
     return hmac.digest(secret.encode(), purpose.encode(), hashlib.sha256)[:_BYTES].hex()
 
 
 def derived_seed(secret: str, purpose: str) -> int:
-    """Return a seed of 128 bits for random draws, derived from *secret* and *purpose*."""
+    """Return a seed of 128 bits for random draws, derived from *secret* and the label *purpose*."""
     return int(derived_secret(secret, purpose), 16)
 
 
 def derived_random(secret: str, purpose: str) -> random.Random:
-    """Return a random generator whose seed is derived from *secret* and *purpose*."""
+    """Return a random generator seeded with `derived_seed` of *secret* and the label *purpose*."""
     return random.Random(derived_seed(secret, purpose))  # noqa: S311 - its seed is a secret

@@ -53,7 +53,7 @@ class ConfigError(UserError):
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Re-raise a UserError of the block as a ConfigError that begins with *where*, a file or a place in one."""
+    """Turn a UserError of the ``with`` block into a ConfigError that begins with *where*, such as ``file:line: field``."""
     try:
         yield
     except ConfigError:
@@ -106,7 +106,7 @@ class LostError(OperationError):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the one of *choices* that is spelled most like *name*, ignoring case; None when none is close."""
+    """Return the most similarly spelled of *choices*, ignoring case, for "did you mean"; None when none is close."""
     by_folded = {candidate.lower(): candidate for candidate in choices}
     match = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.5)
     return by_folded[match[0]] if match else None

@@ -45,7 +45,7 @@ _LIVE_COMMANDS = ("incident record", "incident campaign", "run", "run trials", "
 
 
 def extra_for(package: str, command: str) -> str | None:
-    """Return the extra of OpsAssay that installs *package* for *command*; None where no extra installs it.
+    """Return the pip extra of OpsAssay with which *command* gets the Python *package*; None if no extra has it.
 
     *command* is its whole name, such as ``system up``.
     """
@@ -55,13 +55,13 @@ def extra_for(package: str, command: str) -> str | None:
 
 
 def require(package: str) -> None:
-    """Raise ModuleNotFoundError unless *package* is installed; called before work that needs it at its end."""
+    """Raise ModuleNotFoundError unless the Python *package* is installed; called before work that needs it at its end."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs *extra* from where OpsAssay was installed, as a part of a sentence."""
+    """Return "run `pip install ...`" with the pip *extra*, for the checkout or wheel that OpsAssay was installed from."""
     origin = _origin()
     if origin is None:
         return (
@@ -73,7 +73,7 @@ def install_hint(extra: str) -> str:
 
 
 def _origin() -> tuple[Path, bool] | None:
-    """Return the checkout or wheel that pip installed OpsAssay from, and whether it is editable; None if it is gone."""
+    """Return (checkout or wheel that pip installed OpsAssay from, whether the install is editable); None if it is gone."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

@@ -33,27 +33,27 @@ class Log:
         self._logger = logging.getLogger(spec.name if spec else name)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Write *event* and *fields* as a log entry for people who look for a defect."""
+        """Write a log entry of level debug: the text *event* and its *fields*."""
         self._write_event(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Write *event* and *fields* as a log entry for operators."""
+        """Write a log entry of level info: the text *event* and its *fields*."""
         self._write_event(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Write *event* and *fields* as a log entry of something wrong that does not end the work."""
+        """Write a log entry of level warning, for a problem that does not end the work: *event* and its *fields*."""
         self._write_event(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Write *event* and *fields* as a log entry of a failure that ended some work."""
+        """Write a log entry of level error, for a failure that ended some work: *event* and its *fields*."""
         self._write_event(logging.ERROR, event, fields)
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
-        """Write an unexpected *error* with its traceback."""
+        """Write a log entry of level error for an unexpected *error*, with its traceback in the field "error"."""
         self._write_event(logging.ERROR, event, fields | {"error": "".join(traceback.format_exception(error)).rstrip()})
 
     def _write_event(self, level: int, event: str, fields: dict[str, Any]) -> None:
-        """Log *event* with *fields* at *level*, if logging was set up."""
+        """Write *event* and *fields* at *level* of `logging`; nothing before `configure` was called."""
         if logging.root.handlers and self._logger.isEnabledFor(level):
             self._logger.log(level, event, extra={"fields": fields})
 
@@ -70,7 +70,7 @@ class JsonForm(logging.Formatter):
         return json.dumps(self.entry(record), default=str)
 
     def entry(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the fields of *record* that its line of JSON holds."""
+        """Return *record* as a mapping: time (ISO, UTC), level, logger, process and system, event, then its own fields."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info:
@@ -89,10 +89,11 @@ class ConsoleForm(JsonForm):
 
 
 def configure(process: str, system: str | None = None, file: str | None = None) -> None:
-    """Set up the logs of this process, called *process*, on standard error; replaces what was set up before.
+    """Log from now on to standard error, or to *file*, under the name *process*; earlier handlers are removed.
 
-    Of other libraries warnings and errors are written. *system* defaults to the one of the environment. With a *file* lines
-    go there instead: when it has FILE_BYTES, it becomes ``FILE.1`` and a new one begins.
+    The level is OPSASSAY_LOG (default info), for other libraries warning. Lines are JSON, on a terminal plain text.
+    *system* is the name of the system in each line, by default that of the environment. At FILE_BYTES a *file* is
+    renamed to ``FILE.1`` and begun again.
     """
     system = os.path.basename(os.environ.get(SYSTEM, "")) if system is None else system  # noqa: PTH119 - no pathlib here
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
@@ -110,7 +111,7 @@ def configure(process: str, system: str | None = None, file: str | None = None) 
 
 
 def parsed(line: str) -> dict[str, Any] | None:
-    """Return the fields of *line* of a log; None for a line that another program wrote."""
+    """Return the JSON object in *line* if it is a log entry of ours; None for a line that another program wrote."""
     if not line.startswith('{"time": '):
         return None
     try:
@@ -121,18 +122,21 @@ def parsed(line: str) -> dict[str, Any] | None:
 
 
 def last_words(text: str) -> str:
-    """Return the last line of the log *text* that is no log entry, as a failed process leaves it; '' without one."""
+    """Return the last line of the log *text* that is no entry of `Log`, such as the error of a dead process.
+
+    '' without one.
+    """
     return next((line for line in reversed(text.strip().splitlines()) if line and parsed(line) is None), "")
 
 
 def readable(text: str) -> list[str]:
-    """Return the lines of the log *text*, each JSON entry as a sentence."""
+    """Return the lines of the log *text*, with each JSON entry turned into plain text by `in_words`."""
     words = (in_words(entry) if (entry := parsed(line)) else line for line in text.splitlines())
     return "\n".join(words).splitlines()
 
 
 def in_words(entry: dict[str, Any]) -> str:
-    """Return event and fields of a log *entry* as text, a traceback on lines of its own."""
+    """Return a log *entry* as "event (field=value ...)", followed by its traceback, if any, on lines of its own."""
     payload = ("time", "level", "logger", "process", "system", "event", "error")
     fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in payload)
     words = f"{entry['event']} ({fields})" if fields else str(entry["event"])

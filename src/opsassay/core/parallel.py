@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def heed_interrupts() -> None:
-    """Let SIGINT interrupt the main thread while it waits for a lock, as Python promises.
+    """Let Ctrl-C (SIGINT) interrupt the main thread even while it waits for a lock.
 
     The import of polars replaces the handler, so that such a wait would last until the lock is free.
     """
@@ -32,10 +32,9 @@ def heed_interrupts() -> None:
 
 
 def interrupt_once(number: int, frame: FrameType | None) -> None:
-    """Handle a signal: raise KeyboardInterrupt once, so that everything is undone; later signals are ignored.
+    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt at the first, and ignore all later ones during the clean-up.
 
-    One end may come as several signals: the kernel tells of the end of a parent once for each of its threads that the
-    child is handed to on the way.
+    The kernel may send several signals for one end: one for each thread of the parent that it hands the child to.
     """
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)
@@ -74,17 +73,17 @@ _given_up = threading.Event()
 
 
 def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
-    """Return ``function(item)``; raise KeyboardInterrupt when this process was asked to end meanwhile."""
+    """Return ``function(item)``; raises KeyboardInterrupt if `interrupt_once` has already run in this worker process."""
     if _given_up.is_set():
         raise KeyboardInterrupt
     return function(item)
 
 
 def _begin_worker(workers: int) -> None:
-    """Set this worker process, one of *workers*, up to use its share of the processors and to end with its parent.
+    """Set up this worker process, one of *workers*: its share of processors, its own group, its end with the parent.
 
-    In a group of its own, so that Ctrl-C reaches the parent alone. Of two signals that come at once a thread of a library
-    may take in both, and the main thread is not woken.
+    In its own process group it gets no Ctrl-C, which reaches the parent alone. Of two signals that come at once a
+    thread of a library may take in both, and the main thread is not woken.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", str(max((os.cpu_count() or 1) // workers, 1)))  # before its import
     os.setpgid(0, 0)

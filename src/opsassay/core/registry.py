@@ -21,11 +21,11 @@ class Registry:
         self.kind, self.group, self._builtin = kind, group, dict(builtin)
 
     def names(self) -> list[str]:
-        """Return every known name, built-in ones first."""
+        """Return every registered name: those of the package first, then those of the entry points."""
         return [*self._builtin, *(p.name for p in entry_points(group=self.group) if p.name not in self._builtin)]
 
     def builtin_names(self) -> list[str]:
-        """Return the names that come with the package."""
+        """Return the registered names that come with OpsAssay itself, without those of entry points."""
         return list(self._builtin)
 
     def load(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def plural(number: int, noun: str) -> str:
-    """Return *number* and *noun* in the singular or plural: 1 run, 1,000 runs."""
+    """Return *number* with *noun* in the singular or plural: "1 run", "1,000 runs"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
@@ -19,7 +19,7 @@ def number_text(value: float, digits: int = 3) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return *value* as standard JSON; what JSON cannot express, such as NaN and Infinity, becomes a string."""
+    """Return *value* as standard JSON, with NaN, Infinity and other types as strings; *indent* as in json.dumps."""
     return json.dumps(_with_finite(value), ensure_ascii=False, indent=indent, default=str, allow_nan=False)
 
 
@@ -33,5 +33,5 @@ def _with_finite(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of *error*."""
+    """Return the first line of the message of *error*, the name of its class when it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

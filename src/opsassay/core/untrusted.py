@@ -37,7 +37,7 @@ MAX_SOCKET_PATH = 107
 
 
 def require_socket_path(path: Path) -> None:
-    """Raise UserError when *path* is too long for a Unix socket."""
+    """Raise UserError when *path* is longer than the 107 bytes that the kernel takes for a Unix socket."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise UserError(f"{path.parent} is too long a path for Unix sockets; set TMPDIR to a shorter folder.")
 
@@ -94,7 +94,7 @@ def read_json(text: str | bytes, *, constant: Callable[[str], Any] = _refuse_con
 
 
 def require_depth(text: str) -> None:
-    """Raise ValueError when the JSON *text* nests deeper than MAX_JSON_DEPTH; it is not parsed."""
+    """Raise ValueError when the JSON *text* nests deeper than MAX_JSON_DEPTH, without parsing it."""
     depth, in_text = 0, False
     for token in re.finditer(r'\\.|["\[\]{}]', text, re.DOTALL):
         sign = token[0]
@@ -109,7 +109,7 @@ def require_depth(text: str) -> None:
 
 
 def finite(text: str) -> float:
-    """Return the number in *text*; raises ValueError when it is not finite."""
+    """Parse *text* as a float; raises ValueError when it is NaN or infinite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"it holds the number {text[:20]}, which is beyond what is read")
@@ -117,7 +117,7 @@ def finite(text: str) -> float:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open the regular file at *path*, which is not trusted; raises UserError for a link, a FIFO, a device or a folder."""
+    """Open the untrusted file at *path* to read bytes; raises UserError for a link, a FIFO, a device or a folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -133,7 +133,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether *path* is a regular file and no link."""
+    """Return whether *path* is a regular file and no symbolic link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -141,7 +141,7 @@ def is_plain(path: Path) -> bool:
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
-    """Return the content of the regular file at *path*; raises UserError as `open_plain`, and above *most_bytes*."""
+    """Return the bytes of the regular file at *path*; raises UserError as `open_plain`, and above *most_bytes* bytes."""
     with open_plain(path) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -152,7 +152,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
 
 
 def require_plain(paths: Iterable[Path]) -> None:
-    """Raise UserError when one of *paths* exists and is no regular file."""
+    """Raise UserError when one of *paths* exists and is no regular file; missing ones are fine."""
     for path in paths:
         if os.path.lexists(path):
             open_plain(path).close()
@@ -163,7 +163,7 @@ CAUSED_BY_CONTENT = (ValueError, ArithmeticError, LookupError, TypeError, Attrib
 
 
 def most_expanded(packed_bytes: int, least_bytes: int, ratio: int) -> int:
-    """Return to how many bytes a file of *packed_bytes* may expand: *ratio* times its size, at least *least_bytes*."""
+    """Return the bytes to which a file of *packed_bytes* may decompress: *ratio* times its size, at least *least_bytes*."""
     return max(least_bytes, ratio * packed_bytes)
 
 
@@ -178,7 +178,7 @@ class Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill *buffer* from the stream up to the bound; return how many bytes were read."""
+        """Fill *buffer* from the stream and return the number of bytes; raises UserError once the bound is exceeded."""
         data = self._stream.read(min(len(buffer), self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -190,5 +190,5 @@ class Bounded(io.RawIOBase):
 
 
 def bound_stream(stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> io.BufferedReader:
-    """Return *stream* as a buffered reader that gives at most *most_bytes*; *name* is the file in errors."""
+    """Return *stream* as a buffered reader that raises UserError, naming the file *name*, after *most_bytes* bytes."""
     return io.BufferedReader(Bounded(stream, most_bytes, name))

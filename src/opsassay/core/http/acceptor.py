@@ -61,14 +61,14 @@ class Acceptor:
         self._listener.close()
 
     def _begin(self) -> None:
-        """Start a thread that waits for a connection; the caller holds the lock."""
+        """Start and register a thread that accepts connections; the caller holds the lock."""
         thread = threading.Thread(target=self._accept_connections, name="connection", daemon=True)
         thread.start()
         self._threads.add(thread)
         self._waiting += 1
 
     def _accept_connections(self) -> None:
-        """Accept and serve connections in this thread until the server closes."""
+        """Accept and serve connections in this thread until the server closes or enough other threads wait."""
         try:
             while not self._ending.is_set():
                 if (connection := self._accept_next()) is not None and not self._served(connection):
@@ -88,7 +88,7 @@ class Acceptor:
             return None
 
     def _served(self, connection: socket.socket) -> bool:
-        """Serve *connection* while another thread waits for the next one; return whether this thread is to wait again."""
+        """Serve and close *connection* while another thread accepts; return whether this thread is to accept again."""
         with self._lock:
             if self._ending.is_set():
                 connection.close()
@@ -112,7 +112,7 @@ class Acceptor:
 
 
 def listen_on_port(port: int = 0) -> socket.socket:
-    """Return a socket that listens on *port* of 127.0.0.1, 0 for any; raises UserError for a taken one, else StartError."""
+    """Listen on *port* of 127.0.0.1 (0: any free one); raises UserError when it is taken, StartError when none is free."""
     listener = socket.socket(socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -130,7 +130,7 @@ def listen_on_port(port: int = 0) -> socket.socket:
 
 
 def listen_on_socket(path: Path) -> socket.socket:
-    """Return a Unix socket that listens at *path* for this user only; raises UserError when it cannot be made."""
+    """Return a Unix socket that listens at *path*, for this user only; raises UserError when it cannot be made."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))

@@ -55,9 +55,10 @@ class RequestHead(NamedTuple):
 
 
 def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
-    """Read the head of one HTTP request and return it; None when the client closes *connection* before it sends anything.
+    """Read the request line and headers of one HTTP request; return None when the client closes *connection* first.
 
-    Raises UnreadableError for what is no HTTP or too long, TimeoutError after *deadline* (seconds of the monotonic clock).
+    *deadline* is in seconds of the monotonic clock. Raises UnreadableError for bytes that are no HTTP or a head that is
+    too long, TimeoutError after *deadline*.
     """
     read = bytearray()
     while (end := read.find(b"\r\n\r\n", max(0, len(read) - _CHUNK_BYTES - 4))) < 0:
@@ -80,9 +81,9 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
-    """Read the body that *head* announces, before *deadline*; return its JSON value, None without one.
+    """Read the body that *head* announces and return its JSON value, None without a body.
 
-    Raises as `read_head`.
+    *deadline* is in seconds of the monotonic clock. Raises as `read_head`.
     """
     if "protobuf" in header(head.headers, "Content-Type"):
         raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
@@ -94,7 +95,10 @@ def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> 
 
 
 def read_content(connection: socket.socket, head: RequestHead, deadline: float) -> bytes:
-    """Read the body of the request that *head* announces and return its bytes, b"" without one; raises as `read_head`."""
+    """Read the body that *head* announces and return its bytes, b"" without one.
+
+    *deadline* and errors as in `read_head`.
+    """
     if header(head.headers, "Expect").lower() == "100-continue":
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
@@ -111,7 +115,10 @@ def header(headers: Mapping[str, str], name: str) -> str:
 
 
 def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
-    """Send *outcome*, (status, JSON value), as the response on *connection*; raises OSError when the client is gone."""
+    """Send *outcome*, (status, content), as the HTTP response; raises OSError when the client is gone.
+
+    Bytes are sent as text, a list as one JSON object a line (a Kubernetes watch), any other content as JSON.
+    """
     status, content = outcome
     if isinstance(content, list):  # the events of a watch, whose end is that of the connection
         connection.settimeout(ANSWER_TIMEOUT_S)
@@ -125,7 +132,7 @@ def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
 
 
 def send_content(connection: socket.socket, status: int, content: bytes, media_type: str) -> None:
-    """Send *content* as the response on *connection*; raises as `send_answer`."""
+    """Send an HTTP response of *status* with the body *content* on *connection*; raises OSError when the client is gone."""
     connection.settimeout(ANSWER_TIMEOUT_S)
     connection.sendall(
         f"{_format_response_head(status, media_type)}Content-Length: {len(content)}\r\n\r\n".encode() + content
@@ -138,7 +145,7 @@ def _format_response_head(status: int, media_type: str) -> str:
 
 
 def drain(connection: socket.socket) -> None:
-    """Read and drop the rest of a request, for a second at most, so that the client can still read its response."""
+    """End the response, then read and drop the rest of the request, for a second at most, so that the response arrives."""
     deadline = time.monotonic() + DRAIN_S
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
@@ -147,7 +154,7 @@ def drain(connection: socket.socket) -> None:
 
 
 def _receive_before(connection: socket.socket, deadline: float) -> bytes:
-    """Return the next bytes of *connection*; raises TimeoutError after *deadline*."""
+    """Return the next bytes of *connection*, b"" at its end; raises TimeoutError after *deadline* (s, monotonic clock)."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError
@@ -156,7 +163,7 @@ def _receive_before(connection: socket.socket, deadline: float) -> bytes:
 
 
 def _require_http(received: bytearray) -> None:
-    """Raise UnreadableError as soon as the bytes *received* cannot be the start of an HTTP request line."""
+    """Raise UnreadableError (400, or 505 for another version) when *received* cannot begin an HTTP/1.0 or 1.1 request."""
     line, end, _ = received[:MOST_HEAD_BYTES].partition(b"\r\n")
     method = line.split(b" ", 1)[0]
     if not (method.isalpha() and method.isupper() and len(method) <= 16):
@@ -166,7 +173,7 @@ def _require_http(received: bytearray) -> None:
 
 
 def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
-    """Parse the request line *line*; return method, path, query parameters and raw query."""
+    """Parse an HTTP request line into (method, path, query parameters, raw query); raises UnreadableError (400)."""
     parts = line.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/"):
         raise UnreadableError(400, "the request line is no method, path and version")
@@ -179,7 +186,7 @@ def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
 
 
 def _parse_header_line(line: str) -> tuple[str, str]:
-    """Return the name and the value of the header *line*; raises UnreadableError (400)."""
+    """Return (name, value) of the header *line*; raises UnreadableError (400) when it is none."""
     name, colon, value = line.partition(":")
     if not colon or not name or name != name.strip():
         raise UnreadableError(400, "a header is no name and value")

@@ -31,9 +31,9 @@ class Background(ABC):
         return self._ended.is_set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait *seconds*, or until the ``with`` block ends; return whether the block still runs."""
+        """Sleep for *seconds* or until the ``with`` block ends; return True while the block still runs."""
         return not self._ended.wait(seconds)
 
     @abstractmethod
     def work(self) -> None:
-        """Do the work of the background thread until `ended`; subclasses define it."""
+        """Run in the background thread; a subclass defines it, and returns once `ended` is True."""

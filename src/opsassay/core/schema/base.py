@@ -26,7 +26,7 @@ class Noun(BaseModel):
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON, in hexadecimal."""
+        """Return the SHA-256 of `canonical_json`, in hexadecimal."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
 
@@ -37,13 +37,13 @@ class Artefact(Noun):
     schema_version: int = 1
 
     def pretty_json(self) -> str:
-        """Return the text that is written to disk: indented, keys in the order of the model, newline at the end."""
+        """Return the JSON that is written to disk: indented by 1, keys in the order of the fields, a newline at the end."""
         text = json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
         return text if text.isascii() else _without_surrogates(self, text)
 
 
 def _without_surrogates(noun: Artefact, text: str) -> str:
-    """Return *text*, the JSON of *noun*; where it has a lone surrogate, which has no UTF-8, that is escaped."""
+    """Return *text*, the JSON of *noun*, with lone surrogates escaped, since UTF-8 cannot encode them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -59,6 +59,7 @@ class Written(BaseModel):
 
     @model_validator(mode="after")
     def _are_quantities(self) -> Self:
+        """Raise ValueError for a number, also in a mapping or tuple, whose absolute value is above LARGEST."""
         for name, value in self:
             for number in (
                 value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
@@ -68,6 +69,6 @@ class Written(BaseModel):
         return self
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON, in hexadecimal."""
+        """Return the SHA-256 of this value's JSON (sorted keys, no spaces), in hexadecimal."""
         payload: Any = self.model_dump(mode="json", by_alias=True)
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -18,7 +18,7 @@ PUBLISHED = "imported from "
 
 
 def is_host(component: str) -> bool:
-    """Return whether *component* is a host."""
+    """Return whether *component*, written ``type|name``, is a host."""
     return component.startswith("node|")
 
 
@@ -54,31 +54,31 @@ class CausalGraph(Artefact):
     component_to_service: dict[str, str] = Field(default_factory=dict)
 
     def service_of(self, component: str) -> str:
-        """Return the service of *component*; for one that is not mapped, the part of its name after the bar."""
+        """Return the service that *component* (``type|name``) belongs to; its own name when the graph maps it to none."""
         return self.component_to_service.get(component, component.rpartition("|")[2])
 
     def service_edges(self) -> set[tuple[str, str]]:
-        """Return the distinct (cause, effect) pairs of different services."""
+        """Return the edges between two services as (cause service, effect service); edges with a host are left out."""
         between = (e for e in self.edges if not is_host(e.source) and not is_host(e.target))
         pairs = {(self.service_of(e.source), self.service_of(e.target)) for e in between}
         return {(a, b) for a, b in pairs if a != b}
 
     def services(self) -> set[str]:
-        """Return every service with a node in the graph."""
+        """Return the services that have a node in the graph; hosts are left out."""
         return self._name_services({n.component for n in self.nodes})
 
     def root_services(self) -> set[str]:
-        """Return the services of the root causes; for a host, the services that its edges lead to."""
+        """Return the services of the root causes; in place of a host, the services that its edges lead to."""
         roots = {n.component for n in self.root_causes}
         below = {e.target for e in self.edges if is_host(e.source) and e.source in roots}
         return self._name_services(roots | below)
 
     def alarm_services(self) -> set[str]:
-        """Return the services of the alarm nodes."""
+        """Return the services of the nodes at which users notice the failure (`alarm_nodes`)."""
         return self._name_services({n.component for n in self.alarm_nodes})
 
     def _name_services(self, components: set[str]) -> set[str]:
-        """Return the services to which *components* of the graph belong; hosts are left out."""
+        """Return the services of *components* (each ``type|name``); hosts are left out."""
         return {self.service_of(c) for c in components if not is_host(c)}
 
 

@@ -68,7 +68,7 @@ class AccessRule(Written):
         return self
 
     def _elsewhere(self, writes: set[str]) -> None:
-        """Raise ValueError unless this rule on another namespace is harmless; *writes* are its verbs that change things."""
+        """Raise ValueError if this rule for a namespace not the system's may do harm; *writes* are its changing verbs."""
         if self.namespace is None or "watch" in self.namespace or "{" in self.namespace:
             raise ValueError("namespace: name one of the cluster's own, or leave it out for the system's")
         if writes and (writes != {"delete"} or set(self.resources) != {"pods"}):
@@ -78,7 +78,7 @@ class AccessRule(Written):
 
     @property
     def cluster_wide(self) -> bool:
-        """Whether the resources of this rule belong to the cluster and to no namespace."""
+        """Whether the resources of this rule, such as nodes, belong to the whole cluster and not to a namespace."""
         return self.resources[0] in CLUSTER_WIDE
 
 
@@ -168,19 +168,19 @@ class OnCluster(Written):
 
     @property
     def silent(self) -> bool:
-        """Whether the services send no telemetry to OpsAssay and get no load from it."""
+        """Whether OpsAssay gets no telemetry from the services and sends them no load: stand-ins or an existing system."""
         return self.stand_ins or self.existing
 
     @property
     def breaks(self) -> bool:
-        """Whether the scenario changes any object of the cluster."""
+        """Whether the scenario breaks something by changing Kubernetes objects or nodes."""
         return bool(self.changes or self.nodes)
 
     @property
     def changes_nodes(self) -> bool:
-        """Whether an agent may change labels or taints of nodes."""
+        """Whether the agent's access rules let it change nodes (labels, taints)."""
         return any("nodes" in rule.resources and not LOOKING.issuperset(rule.verbs) for rule in self.rules())
 
     def rules(self) -> tuple[AccessRule, ...]:
-        """Return every access rule of the agent."""
+        """Return all access rules of the agent: `access`, then `more_access`."""
         return (*self.access, *self.more_access)

@@ -49,7 +49,7 @@ class CostBudget(Written):
 
     @property
     def most_usd(self) -> float:
-        """The most that may be spent, in USD: budget and flexible part."""
+        """The most that may be spent, USD per hour: budget plus its flexible part."""
         return self.hourly_usd + self.flexible_usd
 
 
@@ -96,7 +96,7 @@ class CostReading(Noun):
 
     @property
     def hourly_usd(self) -> float:
-        """The cost of an hour in USD: CPU and memory together."""
+        """The cost of all services in USD per hour: CPU plus memory."""
         return self.cpu_usd + self.memory_usd
 
 

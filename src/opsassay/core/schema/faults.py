@@ -132,7 +132,7 @@ class Catalogued(Protocol):
 
     @property
     def row(self) -> FaultType:
-        """The fault type of this family, a row of Table 5 or one like it."""
+        """The fault type in the form of Table 5: its name, parameters and aliases."""
 
 
 FAMILIES = Registry(
@@ -148,7 +148,7 @@ FAMILIES = Registry(
 
 @functools.cache
 def families() -> tuple[tuple[Catalogued, ...], ...]:
-    """Return all fault families: those of Table 5 in its order, then those of other packages."""
+    """Return the fault types in groups (families): those of OpenRCA 2.0, Table 5, then those of other packages."""
     return tuple(FAMILIES.load(name) for name in FAMILIES.names())
 
 
@@ -160,7 +160,7 @@ class FaultCatalogue(Mapping[str, FaultType]):
 
     @functools.cached_property
     def _fault_types_by_name(self) -> dict[str, FaultType]:
-        """All fault types by name; raises ConfigError when two families share one."""
+        """All fault types by published name; raises ConfigError when two families share one."""
         rows: dict[str, FaultType] = {}
         for family in families():
             for fault in family:
@@ -173,7 +173,7 @@ class FaultCatalogue(Mapping[str, FaultType]):
 
     @functools.cached_property
     def aliases(self) -> dict[str, str]:
-        """The fault types by the other names that public data sets use for them."""
+        """Alias in public data sets to the published name of the fault type."""
         return {alias: row.name for row in self._fault_types_by_name.values() for alias in row.aliases}
 
     def __getitem__(self, name: str) -> FaultType:
@@ -225,7 +225,7 @@ NETWORK_KINDS = frozenset(kind for kind in FaultKind if kind.startswith("network
 
 
 def fault_type(name: str) -> FaultType:
-    """Return the fault type with *name* or one of its public aliases; raises NotFoundError."""
+    """Return the fault type whose published name or alias is *name*; raises NotFoundError."""
     row = CATALOGUE.get(CATALOGUE.aliases.get(name, name))
     if row is None:
         raise NotFoundError("fault type", name, CATALOGUE, "See `opsassay system faults`.")

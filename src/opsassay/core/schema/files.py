@@ -24,13 +24,13 @@ W = TypeVar("W", bound=Written)
 
 
 def packaged_yaml(package: str, name: str) -> Any:
-    """Return the content of the YAML file *name* in the folder of the module *package*."""
+    """Return the parsed content of the YAML file *name* in the folder of the Python *package*."""
     text = files(package).joinpath(name).read_text(encoding="utf-8")
     return yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
 
 
 def load_yaml(path: Path, model: type[W]) -> W:
-    """Return the YAML file at *path* as *model*; raises ConfigError naming line and field, UserError if unreadable."""
+    """Read the YAML file at *path* as *model*; raises ConfigError with line and field, UserError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -41,7 +41,7 @@ def load_yaml(path: Path, model: type[W]) -> W:
 
 
 def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
-    """Return the YAML *text* as *model*; raises ConfigError naming the file *name*, and if *lines* the line."""
+    """Parse the YAML *text* as *model*; raises ConfigError that begins with the file *name* and, with *lines*, the line."""
     require_small(text, name)
     try:
         node = yaml.compose(text, Loader=YAML_LOADER)
@@ -66,7 +66,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
 
 
 def require_small(text: str, name: str) -> None:
-    """Raise ConfigError when the YAML *text* is too long, too deep or not safe YAML; no object is built."""
+    """Raise ConfigError when the YAML *text* is too long, too deep or has a forbidden character; *name* is its file."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{name}: longer than {MAX_CHARACTERS} characters; split it.")
     depth = 0
@@ -89,7 +89,7 @@ def require_small(text: str, name: str) -> None:
 
 
 def _exact_error(text: str, libyaml_error: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
-    """Return the error that Python's YAML loader finds in *text*; unlike *libyaml_error* it names the character."""
+    """Parse *text* again by Python's YAML loader and return its error, which names the character; else *libyaml_error*."""
     try:
         deque(yaml.parse(text, Loader=yaml.SafeLoader), maxlen=0)
     except yaml.YAMLError as error:
@@ -98,7 +98,7 @@ def _exact_error(text: str, libyaml_error: yaml.MarkedYAMLError) -> yaml.MarkedY
 
 
 def _expanded(node: yaml.Node | None) -> int:
-    """Return how many values *node* has when every alias is replaced by its content; infinite for a circle."""
+    """Return how many values *node* has with every alias expanded; more than MAX_NODES for an alias within itself."""
     known: dict[int, int] = {}
 
     def size(of: yaml.Node) -> int:
@@ -113,9 +113,9 @@ def _expanded(node: yaml.Node | None) -> int:
 
 
 def _describe_first_error(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
-    """Return "file:line: field: message" of the most telling *error*, with the number of the others.
+    """Return "file:line: field: message" for the first problem in *error*, a misspelt key first, and the number of others.
 
-    *node* is the parsed YAML that gives the line; None leaves the line out.
+    *name* is the file; *node* is its parsed YAML, for the line, None leaves the line out.
     """
     found = error.errors(include_url=False)
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
@@ -133,7 +133,7 @@ def _describe_first_error(error: ValidationError, model: type[Written], node: ya
 
 
 def where(path: Path, field: str) -> str:
-    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path* (of its parent if absent)."""
+    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path*; of its parent if it is absent."""
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     parts: list[Any] = [int(part) if part.isdigit() else part for part in field.split(".")]
     while parts and not _has_location(node, parts):
@@ -177,7 +177,7 @@ def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
 
 
 def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
-    """Return the 1-based line of *location* in the YAML *node*, or of the last part of it that is there."""
+    """Return the line, from 1, of the path of keys and indices *location* in the YAML *node*, or of its deepest part."""
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -192,7 +192,7 @@ def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
 
 
 def _fields(model: type[Written], location: list[Any]) -> list[str]:
-    """Return the keys that *model* allows at *location*, a path of keys and positions."""
+    """Return the keys that *model* allows next to the last part of *location*, a path of keys and indices."""
     current: Any = model
     for part in location[:-1]:
         fields = getattr(current, "model_fields", {})
@@ -202,7 +202,7 @@ def _fields(model: type[Written], location: list[Any]) -> list[str]:
 
 
 def _list_model_classes(annotation: Any) -> list[Any]:
-    """Return the pydantic models that occur in the type *annotation*, such as M of list[M] | None."""
+    """Return the pydantic models within the type *annotation*: [M] for ``list[M] | None``."""
     if hasattr(annotation, "model_fields"):
         return [annotation]
     return [found for argument in getattr(annotation, "__args__", ()) for found in _list_model_classes(argument)]

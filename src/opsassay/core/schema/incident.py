@@ -41,12 +41,12 @@ class Fault(Noun):
 
     @property
     def kind(self) -> FaultKind | None:
-        """The observable kind of this fault (Table 6); None when nothing was broken."""
+        """The observable kind of this fault's type (OpenRCA 2.0, Table 6); None for NoFault."""
         return None if self.type == NO_FAULT else fault_type(self.type).kind
 
     @property
     def place(self) -> str:
-        """The service or host that the fault hit, '' when it hit neither."""
+        """The name of the service or host that the fault hit, '' when it has neither."""
         return self.service or self.host or ""
 
 
@@ -172,23 +172,23 @@ class Truth(Artefact):
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether the incident was recorded before draws had a secret: its fault can be computed from the public plans."""
+        """Whether it was recorded without a secret, so that its random draws can be computed from public plans."""
         return bool(self.isolation) and not self.secret
 
     @property
     def broken(self) -> bool | None:
-        """Whether something was broken: True with a fault or a named root cause (public data), None when unknown."""
+        """Whether something was broken: True with a fault or a root service, False with NoFault alone, None if unknown."""
         if self.affected() or any(label.service for label in self.roots):
             return True
         return False if self.faults else None
 
     def root_services(self) -> tuple[frozenset[str], ...]:
-        """Return the services of each root cause: those that a fault hit, else those of the root's label."""
+        """Return for each root cause its services: that of each fault but NoFault, else those of the root labels."""
         hit = tuple(services for _, services, _ in self.affected())
         return hit or tuple(frozenset(label.service) for label in self.roots if label.service)
 
     def affected(self) -> tuple[AffectedByFault, ...]:
-        """Return each fault that had an effect with what it hit; a fault that was not checked counts."""
+        """Return (fault, its services, whether its effect check passed) for every fault but NoFault; True if unchecked."""
         labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
         acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
         return tuple(

@@ -21,17 +21,17 @@ _N = TypeVar("_N", bound=Noun)
 
 
 def append_line(path: Path, record: Noun, *, durable: bool = False) -> None:
-    """Append *record* to the JSON lines file at *path* in one write; *durable* waits until it is on disk."""
+    """Append *record* as a line to the JSON lines file at *path* in one write; *durable* waits until it is on disk."""
     _append_line(path, record.model_dump_json(), durable=durable)
 
 
 def append_object(path: Path, record: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Append the JSON object *record* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
+    """Append the JSON object *record* as a line to the file at *path* in one write; *durable* waits until it is on disk."""
     _append_line(path, json.dumps(record, separators=(",", ":")), durable=durable)
 
 
 def _append_line(path: Path, text: str, *, durable: bool) -> None:
-    """Append *text* and a line break in one write; *durable* waits until it is on the disk."""
+    """Append *text* and a line break to the file at *path* in one write; *durable* waits until it is on disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, text.encode() + b"\n")
@@ -42,7 +42,7 @@ def _append_line(path: Path, text: str, *, durable: bool) -> None:
 
 
 def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in *content*, one a line; lines that are empty, torn or no object are left out."""
+    """Yield the JSON object of each line in *content*; empty and torn lines, and other values, are left out."""
     for line in content.split(b"\n"):
         try:
             value = json.loads(line)
@@ -53,14 +53,14 @@ def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
 
 
 def numbered_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, text) of every line in *lines* that is not blank; numbers begin at 1."""
+    """Yield (line number from 1, line) of every line in *lines* that is not blank."""
     return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def read_json_lines(path: Path) -> Iterator[Any]:
-    """Yield the value of every line of the JSON lines file *path*; a torn last line is left out.
+    """Yield the JSON value of every line of the file *path*; an incomplete last line is left out.
 
-    Raises DatapackError that names file and line for any other line that is no JSON, and for a file that cannot be read.
+    Raises DatapackError, with file and line, for any other line that is no JSON, and for a file that cannot be read.
     """
     try:
         with path.open("rb") as lines:
@@ -79,9 +79,9 @@ def read_json_lines(path: Path) -> Iterator[Any]:
 
 
 def follow_json_lines(path: Path, offset: int) -> Iterator[tuple[int, Any]]:
-    """Yield (offset, value) of every whole line after byte *offset* of the growing JSON lines file *path*.
+    """Yield (offset of the next line, JSON value) for every complete line after byte *offset* of the growing file *path*.
 
-    The offset is that of the next line. A missing file has no lines. Raises ValueError for what is no JSON.
+    A missing file has no lines. Raises ValueError for a line that is no JSON.
     """
     try:
         lines = path.open("rb")
@@ -97,7 +97,7 @@ def follow_json_lines(path: Path, offset: int) -> Iterator[tuple[int, Any]]:
 
 
 def read_nouns(path: Path, noun: type[_N]) -> Iterator[_N]:
-    """Yield every line of the JSON lines file *path* as a *noun*, as `read_json_lines`; raises DatapackError."""
+    """Yield every line of the JSON lines file *path* as an object of the class *noun*; raises DatapackError."""
     for line in read_json_lines(path):
         try:
             yield noun.model_validate(line)

@@ -17,8 +17,8 @@ def folder_lock(
 ) -> Iterator[None]:
     """Hold the lock file *name* in *folder* while the block runs; one thread or process holds it at a time.
 
-    Waiting is done by the kernel and in turn: a hundred workers that poll every 50 ms would keep a processor busy.
-    Without *wait*, a lock that is held raises *refusal*, or BlockingIOError. A symbolic link is not followed.
+    Without *wait*, a lock that is held raises *refusal*, or BlockingIOError. Waiting is done by the kernel and in turn:
+    a hundred workers that poll every 50 ms would keep a processor busy. A symbolic link is not followed.
     """
     held = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:

@@ -15,7 +15,7 @@ class MetricWord(Noun):
 
 
 def _read_metric_words() -> dict[str, MetricWord]:
-    """Return the title, unit and description of each metric by its name, from metric_words.yaml."""
+    """Return metric name to its title, unit and description, read from metric_words.yaml."""
     rows = packaged_yaml(__package__, "metric_words.yaml")
     return {metric: MetricWord(title=title, unit=unit, about=about) for metric, (title, unit, about) in rows.items()}
 
@@ -25,10 +25,10 @@ METRICS = _read_metric_words()
 
 
 def is_share(metric: str, unit: str = "share") -> bool:
-    """Return whether *metric* is a share in [0, 1]; *unit* is the declared unit, used for an unknown metric."""
+    """Return whether *metric* is a share in [0, 1]; *unit* is the unit to assume for a metric that is not in the table."""
     return (METRICS[metric].unit if metric in METRICS else unit) == "share"
 
 
 def word(metric: str) -> MetricWord:
-    """Return title and unit that pages show for *metric*; an unknown one keeps its own name."""
+    """Return title, unit and description of *metric* as pages show them; for an unknown metric its own name as title."""
     return METRICS.get(metric) or MetricWord(title=metric, unit="", about="")

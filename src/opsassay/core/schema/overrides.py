@@ -15,7 +15,7 @@ W = TypeVar("W", bound=Written)
 
 
 def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge *layers* of settings, later ones win, nested ones by key; raises ConfigError for value against mapping."""
+    """Merge nested *layers* of settings, later values win; raises ConfigError where a value meets a mapping."""
     found: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -29,7 +29,7 @@ def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
-    """Parse *change*, ``key.sub=value``; return the key and the nested mapping; raises ConfigError with the *example*."""
+    """Parse ``key.sub=value`` into (``key.sub``, {key: {sub: value}}); raises ConfigError that shows *example*."""
     key, sign, text = change.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"-c {change}: expected KEY=VALUE, as in -c {example}.")
@@ -43,7 +43,7 @@ def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str], *, example: str) -> W:
-    """Return the settings in *file* with *changes* (``key=value``) on top, as *model*; raises ConfigError."""
+    """Return the settings *file* with *changes* (``key.sub=value``) as *model*; raises ConfigError that shows *example*."""
     layers: list[Mapping[str, Any]] = [file]
     for change in changes:
         key, layer = read_change(change, example)
@@ -57,5 +57,5 @@ def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str]
 
 
 def layer_of(changes: Iterable[str], example: str) -> dict[str, Any]:
-    """Return *changes* (``key=value``) as one nested mapping; raises as `read_change`."""
+    """Return *changes* (each ``key.sub=value``) merged into one nested mapping; raises ConfigError that shows *example*."""
     return merge_layers(*(read_change(change, example)[1] for change in changes))

@@ -22,7 +22,7 @@ LEAST_SKEW_MS = 100.0
 
 
 def complete(fault: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Check *parameters* of *fault*, a chaos type or NoFault, and return them with all defaults; raises UserError."""
+    """Check the *parameters* of the fault type *fault* (or NoFault) and add defaults; raises UserError, NotFoundError."""
     if fault == NO_FAULT:
         return complete_disturbance(parameters)
     row = fault_type(fault)
@@ -34,9 +34,9 @@ def complete(fault: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_disturbance(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the *settings* of an incident without a fault and return them: ``disturbance``, and ``factor`` of a load surge.
+    """Check the parameters of an incident without a fault and return them: ``disturbance``, and ``factor`` of a load surge.
 
-    Raises NotFoundError for another disturbance, UserError for another parameter or a factor that is none.
+    Raises NotFoundError for an unknown disturbance, UserError for an unknown parameter or a wrong factor.
     """
     parameters: dict[str, Any] = {"disturbance": "quiet", **settings}
     kind = parameters["disturbance"]
@@ -55,7 +55,7 @@ def complete_disturbance(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_parameters(fault: FaultType, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Check *parameters* against the fault type and return them with its defaults; raises UserError naming one."""
+    """Check *parameters* against those of *fault* and add its defaults; raises UserError that names the wrong one."""
     known = {p.name: p for p in fault.parameters}
     for name in parameters:
         if name not in known:
@@ -70,7 +70,7 @@ def complete_parameters(fault: FaultType, parameters: Mapping[str, Any]) -> dict
 
 
 def _check_parameter(fault: FaultType, parameter: Parameter, value: Any) -> float | int | str:
-    """Return *value* as the type of *parameter*; raises UserError for a wrong type or a value out of bounds."""
+    """Return *value* converted to the type of *parameter*; raises UserError for a wrong type or a value out of bounds."""
     where = f"{fault.name}: parameter {parameter.name!r}"
     if parameter.type == "str":
         if not isinstance(value, str):
@@ -92,7 +92,7 @@ def _check_parameter(fault: FaultType, parameter: Parameter, value: Any) -> floa
 
 
 def _complain_about_patch(parameters: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the patch of a response body in *parameters*, None when it is right."""
+    """Return what is wrong with ``patch`` of a response fault, which must be a JSON object in text; None if nothing is."""
     try:
         whole = isinstance(json.loads(parameters["patch"]), dict)
     except json.JSONDecodeError:
@@ -101,20 +101,20 @@ def _complain_about_patch(parameters: Mapping[str, Any]) -> str | None:
 
 
 def _complain_about_new_path(parameters: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the parameter new_path of a path fault, None when it begins with "/"."""
+    """Return what is wrong with ``new_path`` of a path fault, which must begin with "/"; None if nothing is."""
     right = parameters["new_path"].startswith("/")
     return None if right else f"new_path must begin with '/', not {parameters['new_path']!r}."
 
 
 def _complain_about_value(parameters: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the value to return in *parameters*, None when it is right."""
+    """Return what is wrong with ``value``, the return value to inject, for its ``value_type``; None if nothing is."""
     if parameters["value_type"] != "int" or parameters["value"].removeprefix("-").isdecimal():
         return None
     return f"value must be a whole number for value_type int, not {parameters['value']!r}."
 
 
 def _complain_about_offset(parameters: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the parameter offset_ms of a clock fault, None when it is large enough."""
+    """Return what is wrong with ``offset_ms`` of a clock fault, at least LEAST_SKEW_MS either way; None if nothing is."""
     offset = parameters["offset_ms"]
     if abs(offset) >= LEAST_SKEW_MS:
         return None
@@ -148,7 +148,7 @@ class Target(Written):
 
     @property
     def name(self) -> str:
-        """The name of the service or host."""
+        """The name of the targeted service or host."""
         return self.service or self.host or ""
 
 
@@ -196,7 +196,7 @@ class PlannedFault(_Broken):
 
     @property
     def name(self) -> str:
-        """The fault type and where it acts, as text."""
+        """The fault type and its target as text: "TYPE on TARGET", or the type alone."""
         return self.fault if self.target is None else f"{self.fault} on {self.target.name}"
 
 
@@ -220,7 +220,7 @@ class FaultPlan(_Broken):
 
     @property
     def parts(self) -> tuple[PlannedFault, ...]:
-        """The planned faults, one or several."""
+        """The planned faults, whether the plan is written in the short form (one) or under ``faults``."""
         if self.fault is None:
             return self.faults
         one = PlannedFault(
@@ -229,7 +229,7 @@ class FaultPlan(_Broken):
         return (one,)
 
     def ending_with_pods(self) -> Self:
-        """Return this plan with every fault marked as ended when the pod that it acts in ends."""
+        """Return a copy of this plan in which every fault has ``ends_with_pod``: a new pod is free of the fault."""
         ends = {"ends_with_pod": True}
         if self.fault is not None:
             return self.model_copy(update=ends)
@@ -237,5 +237,5 @@ class FaultPlan(_Broken):
 
     @property
     def name(self) -> str:
-        """The fault types, joined by `` + ``."""
+        """The types of all planned faults, joined by `` + ``."""
         return " + ".join(part.fault for part in self.parts)

@@ -29,7 +29,7 @@ class Ready(Written):
 
     @property
     def awaited(self) -> str:
-        """What a program that is not ready is still waited for, in words."""
+        """The unmet condition in words, for a program that is not ready yet, such as "port 80 accepts no connection"."""
         if self.http is not None:
             return f"{self.http} is not answered with a status below 400"
         return f"port {self.tcp} accepts no connection" if self.tcp else f"its output has no line with {self.log!r}"

@@ -11,13 +11,13 @@ class Progress(Protocol):
     """What hears of pieces of work, each by its name; from whatever thread it is done in."""
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Report that the work *name* begins; it is expected to take *expected_s* seconds, 0 where that is unknown."""
+        """Report that the work *name* begins and should take about *expected_s* seconds, 0 when that is unknown."""
 
     def advanced(self, name: str, message: str) -> None:
-        """Report in *message* how far the work *name* is."""
+        """Report the current state of the work *name* in *message*."""
 
     def finished(self, name: str, message: str, usage: Mapping[str, float] | None = None) -> None:
-        """Report in *message* how the work *name* ended, and its *usage* (resource to amount)."""
+        """Report that the work *name* ended: its result as *message*, and its resource *usage* (resource to amount)."""
 
 
 class ProgressLines:
@@ -27,14 +27,14 @@ class ProgressLines:
         self._say = say
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Write nothing; only results get a line."""
+        """Write nothing; only later states and results get a line."""
 
     def advanced(self, name: str, message: str) -> None:
-        """Write *message* as a line."""
+        """Write the line "*name*: *message*"."""
         self._say(f"{name}: {message}")
 
     def finished(self, name: str, message: str, usage: Mapping[str, float] | None = None) -> None:
-        """Write *message* as the last line of the work *name*."""
+        """Write the line "*name*: *message*"; *usage* is not written."""
         del usage
         self._say(f"{name}: {message}")
 
@@ -45,7 +45,7 @@ SILENT = ProgressLines()
 
 @contextmanager
 def piece(progress: Progress, name: str, expected_s: float = 0.0) -> Iterator[None]:
-    """Report to *progress* that the work *name* starts with the block, and that it is finished when the block ends well."""
+    """Report the ``with`` block as the work *name*: started, about *expected_s* seconds long, finished unless it raises."""
     progress.started(name, expected_s)
     yield
     progress.finished(name, "done")

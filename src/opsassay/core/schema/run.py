@@ -27,7 +27,7 @@ class Solver(Noun):
 
     @property
     def label(self) -> str:
-        """The name of the solver in results, with the parameters that were set."""
+        """The name of the solver in results: its name, then ``:parameter=value,...`` for parameters that were set."""
         if not self.parameters:
             return self.name
         given = ",".join(f"{name}={_format_value(value)}" for name, value in self.parameters.items())

@@ -91,11 +91,11 @@ class Oracle(Written):
 
     @property
     def certified(self) -> bool:
-        """Whether a run of this oracle must pass certification."""
+        """Whether a run of this scripted repair has to be certified as a success."""
         return self.expect is not None
 
     def is_met(self, failures: Collection[str], *, probes: bool = True) -> bool:
-        """Return whether the predicates in *failures* are those that this oracle expects, v_probe only with *probes*."""
+        """Return whether *failures*, failed predicates, are the expected ones; v_probe is expected only with *probes*."""
         expected = set(self.fails) - (set() if probes else {"v_probe"})
         besides = set(failures) - {"certificate"} - expected
         return expected <= set(failures) and besides <= (CONSEQUENCES if expected else frozenset())
@@ -287,7 +287,7 @@ class Verification(Written):
         return self
 
     def predicates(self) -> tuple[Predicate, ...]:
-        """Return the predicates that judge a run, in order."""
+        """Return the names of the predicates that judge a run: the four that always do, then those committed here."""
         further = {
             "alerts_cleared": self.alerts,
             "v_placement": self.placement,
@@ -379,7 +379,7 @@ class Scenario(Written):
         return self
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON; fields that are not set do not change it."""
+        """Return the SHA-256 of the scenario's JSON, in hexadecimal; newer fields that are not set do not change it."""
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
@@ -398,17 +398,17 @@ class Scenario(Written):
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:
-        """Return the text that the agent gets: the alert, with the addendum where *arm* is `constrained`."""
+        """Return the text that the agent gets: the alert, and for the prompt *arm* `constrained` its further text."""
         return self.alert.strip() + (f"\n\n{self.constrained.strip()}" if arm == "constrained" else "")
 
     def true_causes(self) -> frozenset[str]:
-        """Return the root causes that the truth lists; if it lists none, the targets of the planned faults."""
+        """Return the names of the root causes: those of the truth block, else the targets of the planned faults."""
         return frozenset(self.truth.root_causes) or self._faulted_targets()
 
     def named_entities(self) -> frozenset[str]:
-        """Return the entities that the truth lists, and the targets of the planned faults."""
+        """Return all entities of the truth block, root causes or not, and the targets of the planned faults."""
         return frozenset({*self.truth.root_causes, *self.truth.entities, *self._faulted_targets()})
 
     def _faulted_targets(self) -> frozenset[str]:
-        """Return the names of the targets of all faults that the trigger injects."""
+        """Return the names of the services and hosts that the trigger's fault plans target."""
         return frozenset(fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target)

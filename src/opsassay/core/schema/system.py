@@ -65,7 +65,7 @@ class Step(Written):
 
     @property
     def callee(self) -> str | None:
-        """The service that this step calls; None for another kind of step."""
+        """The name of the service that this step calls; None unless it is a `call`."""
         return self.call.split()[0] if self.call else None
 
 
@@ -75,7 +75,7 @@ class Operation(Written):
     steps: tuple[Step, ...] = ()
 
     def walk(self) -> list[Step]:
-        """Return all steps of the operation in order, with those inside parallel steps."""
+        """Return all steps of the operation in order, each followed by its inner ones (`parallel`, `on_miss`)."""
         found: list[Step] = []
         for step in self.steps:
             found += [step, *Operation(steps=step.parallel or step.on_miss).walk()]
@@ -140,18 +140,18 @@ class Service(Written):
         return value
 
     def steps(self) -> list[Step]:
-        """Return every step of every operation, consumer and job, of all releases."""
+        """Return every step of the service's operations, consumers and periodic jobs, and of all its releases."""
         sources: list[Operation] = [*self.operations.values(), *self.consumes.values(), *self.periodic.values()]
         for release in self.releases.values():
             sources += [*release.operations.values(), *release.consumes.values()]
         return [step for operation in sources for step in operation.walk()]
 
     def versions(self) -> tuple[str, ...]:
-        """Return the names of the releases that can be deployed, in order."""
+        """Return the names of all releases of this service, sorted."""
         return tuple(sorted({self.release, *self.releases}))
 
     def at_version(self, version: str) -> Service:
-        """Return this service as it is in the release *version*."""
+        """Return a copy of this service with the operations and consumers of the release *version* in place of its own."""
         other = self.releases.get(version, Release())
         operations, consumes = {**self.operations, **other.operations}, {**self.consumes, **other.consumes}
         return self.model_copy(update={"operations": operations, "consumes": consumes})
@@ -222,7 +222,7 @@ class Load(Command):
 
     @property
     def command_line(self) -> str:
-        """The command that sends the load, as text; '' where OpsAssay's own generator sends it."""
+        """The command that sends the load, in backquotes; '' when OpsAssay's own load generator sends it."""
         return f"`{' '.join(self.command)}`" if self.command else ""
 
 
@@ -266,14 +266,14 @@ class System(Written):
         return self
 
     def _check_reached(self) -> None:
-        """Raise ValueError unless the command of the load reaches a program that listens."""
+        """Raise ValueError unless the load command has a service to call, and each that it calls is a user's program."""
         if not self.entries():
             raise ValueError("load.command: no service listens, so that it reaches none")
         if ours := sorted(name for name in self.entries() if self.services[name].program is None):
             raise ValueError(f"load.command: {ours[0]} is no program; OpsAssay's own services listen at changing ports")
 
     def _check_program(self, name: str) -> None:
-        """Raise ValueError when the program of the service *name* calls an unknown name or uses an unknown password."""
+        """Raise ValueError when the program of service *name* calls an unknown name or asks for an unknown password."""
         program = self.services[name].program
         assert program is not None
         for called in program.calls or ():
@@ -290,11 +290,11 @@ class System(Written):
                     raise ValueError(f"{where}.{key}: there is no store {store!r} with a password")
 
     def programs(self) -> list[str]:
-        """Return the names of the services that run a program of the user."""
+        """Return the names of the services that run the user's own program, not one made by OpsAssay."""
         return [name for name, service in self.services.items() if service.program is not None]
 
     def _check_step(self, service: str, step: Step) -> None:
-        """Raise ValueError when *step* calls an unknown operation or needs a store that the system lacks."""
+        """Raise ValueError when *step* of *service* calls an unknown operation or needs a store that the system lacks."""
         if step.call:
             self._check_route(f"services.{service}: call {step.call!r}", step.call)
         for action, engine in (("sql", "postgresql"), ("cache", "valkey"), ("publish", "nats")):
@@ -304,7 +304,7 @@ class System(Written):
                 )
 
     def _check_route(self, where: str, target: str) -> None:
-        """Raise ValueError unless *target*, "SERVICE OPERATION", exists; *where* is the field for the message."""
+        """Raise ValueError unless *target*, "SERVICE METHOD /route", exists; *where* is the field for the message."""
         callee, route = target.split(maxsplit=1)
         if callee not in self.services:
             raise ValueError(f"{where}: there is no service {callee!r}")
@@ -319,7 +319,7 @@ class System(Written):
             raise ValueError(f"{where}: {callee} has no operation {route!r}; it has {known or 'none'}")
 
     def variables(self, program: Command) -> dict[str, str]:
-        """Return the environment variables that the system's file gives *program*, with passwords filled in."""
+        """Return the environment variables of *program*, with the passwords of stores filled in."""
 
         def password(found: re.Match[str]) -> str:
             return self.stores[found[1]].password or ""
@@ -327,18 +327,18 @@ class System(Written):
         return {key: _PASSWORD.sub(password, value) for key, value in program.environment.items()}
 
     def store_of(self, step: Step, engine: str) -> str | None:
-        """Return the name of the store that *step* uses: the one it names, else the first of *engine*; None without one."""
+        """Return the store that *step* uses: the one it names, else the first; None when there is none of type *engine*."""
         if step.store is not None:
             return step.store if step.store in self.stores and self.stores[step.store].engine == engine else None
         return next((name for name, store in self.stores.items() if store.engine == engine), None)
 
     def calls(self) -> set[tuple[str, str]]:
-        """Return the pairs (caller, callee) of services."""
+        """Return all (caller, callee) pairs of services, from call steps and from the programs' lists."""
         written = {(name, s.callee) for name, service in self.services.items() for s in service.steps() if s.callee}
         return written | {(name, callee) for name, callee in self._program_calls() if callee in self.services}
 
     def _program_calls(self) -> set[tuple[str, str]]:
-        """Return (service, callee) for programs: the callees that it lists, else every service with a port."""
+        """Return (service, callee) for services that run a program: its listed callees, else everything that listens."""
         listening = {*self._listening(), *self.stores}
         return {
             (name, callee)
@@ -348,7 +348,7 @@ class System(Written):
         }
 
     def uses(self) -> set[tuple[str, str]]:
-        """Return the pairs (service, store), with the queue of each subject that a service consumes."""
+        """Return all (service, store) pairs; a service that consumes messages uses the queue."""
         engines = {"sql": "postgresql", "cache": "valkey", "publish": "nats"}
         pairs = {
             (name, store)
@@ -362,27 +362,30 @@ class System(Written):
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
     def _listening(self) -> list[str]:
-        """Return the services that have a port or operations to call, in the order of the file."""
+        """Return the names of services that accept requests: programs with a port, and all that are no program."""
         return [name for name, service in self.services.items() if not service.program or service.program.ports]
 
     def looked_up_by(self, service: str) -> list[str]:
-        """Return the DNS names that *service* looks up, in order: services, and stores too for a program."""
+        """Return the DNS names that *service* looks up, sorted: the services it calls, and for a program its stores too."""
         pairs = self.calls() | (self.uses() if self.services[service].program is not None else set())
         return sorted({callee for caller, callee in pairs if caller == service})
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the path (random numbers as 1) of its most frequent GET by users, or the root path."""
+        """Return entry service to the URL path of its most frequent GET by users, "/" without one.
+
+        Random parts become 1.
+        """
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
         gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
         return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}
 
     def entries(self) -> set[str]:
-        """Return the services that users call; for a load command that names none, the first that listens."""
+        """Return the services that users call; for a load command without a mix, the first service that listens."""
         named = {kind.request.split()[0] for kind in self.load.mix}
         return named or set(self._listening()[:1] if self.load.command else ())
 
     def seen_at(self) -> set[str]:
-        """Return the services whose spans show what users got; empty unless the load is a command."""
+        """Return the services whose server spans show users' requests: the entries if the load is a command, else none."""
         return self.entries() if self.load.command else set()
 
 

@@ -16,7 +16,7 @@ EASY_BELOW, HARD_FROM = 1.8, 2.8
 
 
 def level_of(complexity: float) -> str:
-    """Return the level of a task with this *complexity*: easy, medium or hard."""
+    """Return "easy", "medium" or "hard" for an ITBench *complexity*."""
     return "easy" if complexity < EASY_BELOW else "hard" if complexity >= HARD_FROM else "medium"
 
 
@@ -64,7 +64,7 @@ class Task(Noun):
 
     @property
     def level(self) -> str | None:
-        """The level of the task: its stratum where that is one, else by its complexity; None where neither is known."""
+        """Easy, medium or hard: the stratum if it is one of them, else by complexity; None when neither is known."""
         if self.stratum in LEVELS:
             return self.stratum
         return None if self.complexity is None else level_of(self.complexity)
@@ -81,12 +81,12 @@ class Arm(Noun):
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any]) -> Arm:
-        """Return the arm with *knobs* (name to value), in their order."""
+        """Return the arm of an experiment with *knobs* (setting to value), in the given order."""
         return cls(knobs=tuple((name, str(value)) for name, value in knobs.items()))
 
     @classmethod
     def parse(cls, label: str) -> Arm:
-        """Return the arm with *label*, as `label` writes it."""
+        """Parse the *label* of an arm, such as ``constrained/mask-traces``; the reverse of `label`."""
         if label == "default":
             return cls()
         parts = (part.partition("-") for part in label.split("/"))
@@ -94,11 +94,11 @@ class Arm(Noun):
 
     @property
     def label(self) -> str:
-        """The knobs of this arm as one text."""
+        """This arm as text: ``default``, or its knobs as ``name-value`` (of ``prompt`` the value), joined by slashes."""
         return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
 
     def without(self, name: str) -> Arm:
-        """Return the arm without the knob *name*."""
+        """Return a copy of this arm without the knob *name*."""
         return Arm(knobs=tuple(knob for knob in self.knobs if knob[0] != name))
 
     def knob(self, name: str) -> str | None:

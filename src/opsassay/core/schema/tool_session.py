@@ -23,10 +23,13 @@ class ToolSession(Protocol):
     """The tools of one run, and every call of them; a socket, an agent and a script all take it."""
 
     def specs(self) -> Sequence[ToolSpec]:
-        """Return the descriptions of the tools; the tool that submits an answer is the last."""
+        """Return the descriptions of the agent's tools; the last is the one that submits the answer."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Call *tool* with *arguments* and return the call with its output; an error is in the result, never raised."""
+        """Run *tool* for the agent's step *step_id*.
+
+        Return the call with its output, which holds any error: none is raised.
+        """
 
 
 class TracedToolSession(ToolSession, Protocol):

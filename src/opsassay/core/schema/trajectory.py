@@ -84,7 +84,7 @@ class Calibration(Noun):
 
     @property
     def slowdown(self) -> float:
-        """How many times slower this machine is than the one on which limits were set, from 1 to MOST_SLOWDOWN."""
+        """How many times slower this machine is than the reference machine of the time limits, from 1 to MOST_SLOWDOWN."""
         return min(max(self.spin_s / USUAL_SPIN_S, self.noop_s / USUAL_NOOP_S, 1.0), MOST_SLOWDOWN)
 
 
@@ -133,7 +133,10 @@ class Timeline(Artefact):
 
 
 def parse_timeline(text: str) -> Timeline:
-    """Return the timeline in *text*, a header and one `Tick` a line, not a torn last one; raises ValueError and others."""
+    """Parse JSON lines, a header and one `Tick` a line, without a torn last one.
+
+    Raises ValueError, KeyError and the like.
+    """
     whole, _, _ = text.rpartition("\n")
     header, *lines = whole.splitlines()
     head = json.loads(header)
@@ -278,7 +281,7 @@ class OperatorDiagnosis(Noun):
     edges: tuple[Propagation, ...] = ()
 
     def chain(self) -> tuple[tuple[str, str], ...]:
-        """Return the claimed (cause, effect) pairs: the edges, or without edges the pairs of the listed path."""
+        """Return the claimed propagation as (cause, effect) pairs: the edges, else the neighbours in `propagation`."""
         if self.edges:
             return tuple((one.source, one.target) for one in self.edges)
         return tuple(pairwise(self.propagation))
@@ -335,7 +338,7 @@ class Trace(Artefact):
         return tuple(dict.fromkeys(step.agent_name for step in self.steps))
 
     def step(self, number: int) -> TraceStep | None:
-        """Return the step with *number*; None where the trace, or this part of it, has none."""
+        """Return the step whose step_id is *number*; None when this trace has no such step."""
         return next((step for step in self.steps if step.step_id == number), None)
 
 

@@ -45,33 +45,33 @@ _REWORDED = (
 
 
 def problem(error: ValidationError, default_place: str = "") -> str:
-    """Return ``place: what is wrong`` for the first problem in *error*; *default_place* is used when it has no place."""
+    """Return "place: what is wrong" for the first problem in *error*; *default_place* is used when it has no place."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, place_of(first))) or default_place
     return f"{place}: {in_words(first)}" if place else in_words(first)
 
 
 def place_of(problem: Mapping[str, Any]) -> list[Any]:
-    """Return the keys and positions in the data where *problem*, one entry of a pydantic error, is."""
+    """Return the location of *problem*, one entry of pydantic's errors(), as a list of keys and indices."""
     return [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
 
 
 def in_words(problem: Mapping[str, Any]) -> str:
-    """Return *problem*, one entry of a pydantic error, as a sentence."""
+    """Return *problem*, one entry of pydantic's errors(), as plain text, such as "expected a number, found a list"."""
     if problem["type"] in _BY_TYPE:
         return f"expected {_BY_TYPE[problem['type']]}, found {described(problem['input'])}"
     return _reword_plainly(str(problem["msg"]))
 
 
 def _reword_plainly(message: str) -> str:
-    """Return pydantic's *message* in plain words."""
+    """Return pydantic's *message* with Python's type names replaced by plain words."""
     for pattern, plain in _REWORDED:
         message = re.sub(pattern, plain, message)
     return message
 
 
 def described(value: Any) -> str:
-    """Return *value* as users know it from their file: a short value itself, else only its type."""
+    """Return *value* for a message: itself if it is a short text or number, else "a list", "a long text" and the like."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -85,7 +85,7 @@ def described(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return a sentence on why content could not be read, from the *error* raised: a key, a value or its form."""
+    """Return in words why content could not be read, from the *error* that its reading raised."""
     if isinstance(error, ValidationError):
         return problem(error)
     if isinstance(error, KeyError) and error.args:
