@@ -46,13 +46,13 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, input or place, 130 interrupted."""
+    """Run the command line (default: that of this process) and exit: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both undo everything on the way out
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit code. Every error becomes one sentence on standard error."""
+    """Run the command line (default: that of this process); return the exit code. Errors become a sentence on stderr."""
     words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         _require_text(words)
@@ -77,7 +77,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _require_text(words: Sequence[str]) -> None:
-    """Raise UserError for a word of the command line that is not UTF-8, since it is written into files."""
+    """Raise UserError when one of the command line's *words* is not UTF-8, since words are written into files."""
     for word in words:
         try:
             word.encode()
@@ -86,7 +86,7 @@ def _require_text(words: Sequence[str]) -> None:
 
 
 def _explain_missing_package(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
-    """Return the error that names the extra which installs the missing package; raises *error* again for other packages."""
+    """Return the UserError that names the pip extra with the missing package; re-raises *error* if no extra has it."""
     command, package = command_in(arguments), str(error.name)
     extra = extra_for(package, command)
     if extra is None:
@@ -98,7 +98,7 @@ def _explain_missing_package(error: ModuleNotFoundError, arguments: list[str]) -
 
 
 def _print_error(error: Exception, words: Sequence[str]) -> int:
-    """Print the message of *error*; return its exit code: 2 when the disk refused a path named in *words*."""
+    """Print the message of *error*; return the exit code, 2 when the disk refused a path in the command's *words*."""
     refused = _is_refused_path(error, words)
     if isinstance(error, click.ClickException):
         vars(error)["message"] = _one_line(error.message)
@@ -119,12 +119,12 @@ def _print_error(error: Exception, words: Sequence[str]) -> int:
 
 
 def _one_line(text: str) -> str:
-    """Return *text* on one line, with control characters written out and long words cut."""
+    """Return *text* on one line, control characters escaped and the middle of long words left out."""
     return _LONG_WORD.sub(lambda word: f"{word[0][:60]}…{word[0][-60:]}", safe_text(text.replace("\n", "\\n")))
 
 
 def _is_refused_path(error: Exception, words: Sequence[str]) -> bool:
-    """Return whether *error* comes from the disk's refusal of a path in *words*, or of one next to it."""
+    """Return whether *error* is an OSError about a path that the command's *words* name, or about one next to it."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if (
         not isinstance(cause, OSError)
@@ -141,7 +141,7 @@ def _is_refused_path(error: Exception, words: Sequence[str]) -> bool:
 
 
 def _fullest_folder(words: Sequence[str]) -> str:
-    """Return the folder with the least free space among those that the command of *words* writes to, with that space."""
+    """Return "FOLDER: N bytes are free" for the fullest disk among the working, temporary and named folders in *words*."""
     import shutil
     import tempfile
 
@@ -157,6 +157,6 @@ def _fullest_folder(words: Sequence[str]) -> str:
 
 
 def _echo_notes(error: BaseException) -> None:
-    """Print the notes that were added to *error* (add_note), each on a line of stderr."""
+    """Print the notes of *error* (BaseException.add_note) on stderr, one a line."""
     for note in getattr(error, "__notes__", ()):
         echo(note, err=True)

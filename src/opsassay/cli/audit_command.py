@@ -83,7 +83,7 @@ def verify(
 
 
 def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
-    """Read the scores of *path*, match them over methods, and audit what is left; *metric* is the score of a store."""
+    """Read the scores at *path*, keep the cases that all methods have, and audit them; *metric* is the score of a store."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.matched import match
     from opsassay.cli.score_input import scores_of
@@ -95,7 +95,7 @@ def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> Au
 
 
 def _write_report(result: AuditReport, output: Path) -> None:
-    """Write the report of *result* into the folder *output*; raises UserError when that is a file."""
+    """Write report.html, report.md, tables and figures of *result* into *output*; raises UserError when that is a file."""
     from opsassay.core.errors import UserError
     from opsassay.ui.audit_report import write_audit
 
@@ -105,7 +105,7 @@ def _write_report(result: AuditReport, output: Path) -> None:
 
 
 def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
-    """Print *result* as tables or one JSON object, with the path of its page in *output*."""
+    """Print *result* as tables, or as one JSON object with *as_json*, with the path of its page in *output*."""
     from opsassay.analysis.audit.export import as_json as whole_object
 
     whole = whole_object(result)
@@ -137,7 +137,7 @@ def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
 
 
 def _format_pair(pair: dict[str, Any]) -> tuple[str | None, ...]:
-    """Return the row of one *pair* of methods in the table of stability; None where a value is missing."""
+    """Return the cells of one *pair* of methods in the table on stability of ranks; None for a missing value."""
     macro, ends, p = pair["loso"]["macro"], pair["prediction_interval"], pair["interaction"]["p"]
     return (
         " - ".join(pair["pair"]),
@@ -152,7 +152,7 @@ def _format_pair(pair: dict[str, Any]) -> tuple[str | None, ...]:
 
 
 def _format_figure(checked: Checked) -> tuple[str | None, ...]:
-    """Return the row of one figure: its name, methods and system, as printed, recomputed, and the difference."""
+    """Return the cells of one figure: name, methods, system, printed value, recomputed value, difference."""
     of = " - ".join(name for name in (checked.first, checked.second) if name)
     difference = None if checked.difference is None else f"{checked.difference:+.4f}"
     return (
@@ -166,11 +166,12 @@ def _format_figure(checked: Checked) -> tuple[str | None, ...]:
 
 
 def _format_number(value: float | None) -> str | None:
+    """Return *value* with six significant digits, None for None."""
     return None if value is None else f"{value:.6g}"
 
 
 def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
-    """Recompute each figure of the table *printed*, from *source* or from its own columns; raises UserError."""
+    """Recompute each figure of the file *printed* from *source*, or from its own columns; raises UserError."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
     from opsassay.core.errors import UserError
@@ -193,7 +194,7 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
 
 
 def _read_figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
-    """Return the figures of *source*, a ledger or scores, by (figure, first, second, system)."""
+    """Return the figures of *source*, a ledger or scores, by (figure, first method, second method, system)."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
 

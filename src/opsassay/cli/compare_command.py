@@ -85,6 +85,7 @@ def command(
 
 
 def _write_file(path: Path, text: str) -> None:
+    """Write *text* to *path*, and make its folder."""
     from opsassay.analysis.audit.export import write_text
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _comparison_as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return *comparison* as an item of JSON; what came before is "a", what came after "b"."""
+    """Return *comparison* of one method as an item of JSON; the earlier results are "a", the later ones "b"."""
     from opsassay.analysis.audit.export import finite
 
     return {
@@ -110,7 +111,7 @@ def _comparison_as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
-    """Return *difference* with "a", "b" and "interval" instead of before, after, low and high."""
+    """Return *difference* with its keys before and after as "a" and "b", and low and high as one "interval"."""
     fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
     return fields | {
         "a": difference["before"],
@@ -120,7 +121,7 @@ def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_comparison(comparison: Comparison) -> list[tuple[str | None, ...]]:
-    """Return the rows of *comparison*: first the mean of all systems, then each system."""
+    """Return the table's rows of *comparison*: first the mean over all systems, then each system."""
 
     def row(difference: Difference, system: str) -> tuple[str | None, ...]:
         ends = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"

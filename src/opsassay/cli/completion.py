@@ -21,7 +21,7 @@ class Named(click.ParamType[Any]):
         self._places = places
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that start with *incomplete*; without any the shell offers files."""
+        """Return the known names that start with *incomplete*; if there are none, ask the shell to complete file names."""
         del ctx, param
         try:
             names = sorted(name for place in self._places for name in resolve_name(place)())
@@ -33,14 +33,14 @@ class Named(click.ParamType[Any]):
 
 
 def task_ids() -> Iterable[str]:
-    """Return the ids of the tasks that ship with OpsAssay."""
+    """Return the ids of the tasks that ship with OpsAssay, for shell completion."""
     from opsassay.evals.runner.domain import DOMAINS, domain_named
 
     return (task.id for name in DOMAINS.names() for task in domain_named(name).tasks(()))
 
 
 def running_systems() -> Iterable[str]:
-    """Return the names of the systems that run on this machine."""
+    """Return the names of the systems that OpsAssay runs on this machine, for shell completion."""
     from opsassay.cli.substrates import HERE, substrate_of
 
     return substrate_of(HERE).names()

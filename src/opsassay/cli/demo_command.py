@@ -75,14 +75,14 @@ def command(
 
 
 def drawn_faults(part: str) -> dict[str, dict[str, Any]]:
-    """Return the faults of the section *part* of demo.yaml, "shop" or "own", by name."""
+    """Return fault type to settings in the section *part* of demo.yaml: "shop" (own system) or "own" (the user's)."""
     parts: dict[str, dict[str, dict[str, Any]]]
     parts = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
     return parts[part]
 
 
 def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Return (type, service, parameters) of the fault *name*, else of one chosen by *seed*; raises NotFoundError."""
+    """Return (type, service, parameters) of the demo's fault *name*, else of one drawn by *seed*; raises NotFoundError."""
     from opsassay.core.errors import NotFoundError
 
     by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in drawn_faults("shop").items()}
@@ -95,9 +95,9 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
 
 
 def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Return (type, service, parameters) of a fault, drawn by *seed*, on a service behind the entries of *app*.
+    """Return (type, service, parameters) of a fault on a called service of *app*: the type *name*, or drawn by *seed*.
 
-    Raises NotFoundError for a type that the demo does not draw.
+    Raises NotFoundError for a type that the demo does not use.
     """
     from opsassay.core.errors import NotFoundError
     from opsassay.testbed.injection.preconditions import exhausts
@@ -121,7 +121,7 @@ def record_incident(
     isolation: IsolationLevel | None,
     stages: Stages,
 ) -> str:
-    """Run *app*, inject *plan* and record it into the tree at *root*; return the incident's id; raises NotNormalError."""
+    """Start *app*, break it by *plan*, record into the tree *root*; return the incident's id; raises NotNormalError."""
     from opsassay.annotation.evidence.baseline import drift_objection
     from opsassay.core.draws import derived_seed, new_secret
     from opsassay.telemetry.tree import Tree
@@ -143,7 +143,7 @@ def record_incident(
 
 
 def explain_and_grade(root: Path, id_: str, seed: int, stages: Stages) -> dict[str, Any]:
-    """Annotate the incident, run and grade every method on it, write the report; return what the demo prints."""
+    """Annotate the incident *id_*, run and grade all methods on it, write report.html; return the demo's output as JSON."""
     from opsassay.annotation.job import annotate_path
     from opsassay.evals.diagnosis.score import grade_run
     from opsassay.evals.diagnosis.solve import run_method
@@ -182,7 +182,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, stages: Stages) -> dict[s
 
 
 def _answer_as_json(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
-    """Return the answer of one method on the demo's incident, with its metrics and its seconds."""
+    """Return one method's answer to the demo's incident: method, top service, answer, correct, metrics, seconds."""
     metrics = {name: verdict.metrics[name].value for name in METRICS}
     return {
         "method": run.solver.name,

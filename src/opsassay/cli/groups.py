@@ -20,19 +20,19 @@ _MOST = 200
 
 
 def next_command() -> str:
-    """Return a suggested next command: the demo when nothing is recorded, else a view of the latest store."""
+    """Return the command to suggest: `opsassay demo` when nothing is recorded here, else one to view the latest store."""
     store = _latest_store()
     return "opsassay demo" if store is None else f"opsassay view {store}"
 
 
 def _latest_store() -> Path | None:
-    """Return the latest folder with incidents or runs in the working folder, below it or in `opsassay-out`."""
+    """Return the most recently changed store in the working folder, below it or in `opsassay-out`; None without one."""
     places = [Path(), *_list_folders(Path()), *_list_folders(Path("opsassay-out"))]
     return max(filter(_is_store, places), key=lambda place: place.stat().st_mtime, default=None)
 
 
 def _list_folders(parent: Path) -> list[Path]:
-    """Return at most `_MOST` folders directly in *parent*; none when it cannot be read."""
+    """Return up to `_MOST` folders directly in *parent*, [] when it cannot be read."""
     try:
         with os.scandir(parent) as entries:
             return [parent / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]
@@ -53,11 +53,11 @@ class CommandGroup(click.Group):
         self.path = path
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands below this group, without former names."""
+        """Return the names of this group's commands and groups, without names that were renamed."""
         return [name.removeprefix(f"{self.path} ") for name in children(self.path)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command or group of that name below this one, imported on demand."""
+        """Import and return the command or group *cmd_name* of this group; None for an unknown name."""
         name = f"{self.path} {cmd_name}".strip()
         if name in COMMANDS:
             return load(name)
@@ -66,7 +66,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* name, by its present or former name; for an unknown one suggest the nearest."""
+        """Return (name, command, rest) for *args*, by a present or former name; a usage error suggests the nearest name."""
         if not self.path and (found := renamed_command(args)):
             old, new = found
             if not ctx.resilient_parsing:
@@ -85,7 +85,7 @@ class CommandGroup(click.Group):
         return word, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands, on the first level by stages, without importing any."""
+        """Write this group's commands into the help, at the top level by stages of work, without importing any."""
         parts = {"Commands": children(self.path)} if self.path else STAGES
         width = max(len(name.removeprefix(f"{self.path} ")) for names in parts.values() for name in names)
         for title, names in parts.items():
@@ -93,14 +93,14 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(name.removeprefix(f"{self.path} ").ljust(width), about(name)) for name in names])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the suggested next command below the help of the first level."""
+        """Write the suggested next command at the end of the top-level help."""
         super().format_epilog(ctx, formatter)
         if not self.path:
             formatter.write(f"\nNext: {next_command()}\n")
 
 
 def load(name: str) -> click.Command:
-    """Import and return the command *name*; its help also lists the commands that extend its name."""
+    """Import and return the command *name*, such as "incident export"; its help also lists commands below that name."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     command: click.Command = getattr(importlib.import_module(f"opsassay.cli.{module}"), attribute or "command")
     if further := children(name):

@@ -9,11 +9,11 @@ from opsassay.cli.output import say
 
 
 def first_left_out(left_out: Sequence[tuple[Path, str]]) -> str:
-    """Return the first path that was *left_out*, with its reason, in brackets; '' for none."""
+    """Return " (PATH: REASON)" for the first entry of *left_out*, '' when it is empty."""
     return f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
 
 
 def say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
-    """Print each path that was *left_out* with its reason on standard error."""
+    """Print "left out PATH: REASON" on stderr for each entry of *left_out*."""
     for path, why in left_out:
         say(f"opsassay: left out {path}: {why}.")

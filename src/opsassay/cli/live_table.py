@@ -33,19 +33,19 @@ class RunTable:
         self.live: Live | None = None
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Add the run *name* to the table; *expected_s* is not used."""
+        """Show the run *name* as running; *expected_s* is not used."""
         del expected_s
         with self._lock:
             self._running[name] = time.monotonic()
         self._refresh_table()
 
     def advanced(self, name: str, message: str) -> None:
-        """Print the progress *message* of a run, unless a live table is shown."""
+        """Print *message* on the run *name* as a line, unless the live table is shown."""
         if self.live is None:
             say(f"opsassay: {name}: {message}")
 
     def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """Show the result of a run and its usage."""
+        """Show the run *name* as ended with *message*, and add *spent* (tokens, money_usd) to the totals."""
         with self._lock:
             self._running.pop(name, None)
             self._statuses[re.split(r"[:;(\[]", message, maxsplit=1)[0].strip()] += 1
@@ -72,14 +72,14 @@ class RunTable:
         return table
 
     def _refresh_table(self) -> None:
-        """Draw the table anew, if it is shown."""
+        """Redraw the live table, if there is one."""
         if self.live is not None:
             self.live.refresh()
 
 
 @contextmanager
 def run_table(total: int) -> Iterator[RunTable]:
-    """Yield a table of *total* runs on standard error, live when that is a terminal."""
+    """Yield the progress display for *total* runs on stderr: a live table on a terminal, else plain lines."""
     table = RunTable(total)
     if not sys.stderr.isatty():
         yield table

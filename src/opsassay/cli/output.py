@@ -36,7 +36,7 @@ class NumberRange(click.FloatRange):
     """A number within bounds: neither nan nor infinite, and of a size that a clock or a counter can take."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number; a usage error says what it must be."""
+        """Return *value* as a float within the bounds; anything else is a usage error that names them."""
         number: float = super().convert(value, param, ctx)
         if not abs(number) <= LARGEST:
             self.fail(f"{value} is no number that can be used; give one of at most {LARGEST:,.0f}.", param, ctx)
@@ -44,7 +44,7 @@ class NumberRange(click.FloatRange):
 
 
 def window_options(default_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the lengths of both windows, *default_s* seconds each when they are left out."""
+    """Return a decorator that adds --normal and --abnormal to a command: window lengths in seconds, default *default_s*."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in ("abnormal", "normal"):
@@ -68,7 +68,7 @@ isolation_option = click.option(
 
 
 def _require_receiver_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
-    """Return *url* unchanged; raises UserError, before the command starts, when it is not the URL of a receiver."""
+    """Return *url* unchanged (a click callback); raises UserError unless it is the http(s) URL of an OTLP receiver."""
     from opsassay.telemetry.otlp.forwarding import require_url
 
     return None if url is None else require_url(url)
@@ -85,7 +85,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 @contextmanager
 def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
-    """Send the events of the runs in the block to *url*, if given; yield a function that sends their grades afterwards."""
+    """Send the block's runs in *store* to the OTLP *url*, if any; yield a function that sends their grades later."""
     if url is None:
         yield lambda: None
         return
@@ -96,18 +96,18 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print *text* to standard output, or standard error with *err*; control characters are written out."""
+    """Print *text* to stdout, or to stderr with *err*, with control characters escaped; *nl* ends the line."""
     click.echo(safe_text(str(text)), err=err, nl=nl)
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
-    """Print the one JSON object of *command*: command, schema_version, *further* keys, items."""
+    """Print the JSON output of *command*: an object with command, schema_version, the keys *further*, and items."""
     payload = {"command": _name_as_typed(command), "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
     click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
 
 
 def _name_as_typed(command: str) -> str:
-    """Return the former name of *command* if the user typed that, else *command*."""
+    """Return *command* under its former name if the user typed that one, else unchanged."""
     context = click.get_current_context(silent=True)
     old, new = context.meta.get(TYPED, ("", "")) if context else ("", "")
     if not old or not f"{command} ".startswith(f"{new} "):
@@ -120,7 +120,7 @@ class _Output(click.Path):
     """A path that is written: none of it is a link that leads nowhere, nor a file, or a device, where a folder must be."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return *value* as a path; a usage error ends the command when nothing could be written there."""
+        """Return *value* as a path to write to; a dangling link or a wrong kind of file on the way is a usage error."""
         path = Path(os.fsdecode(value))
         kind = "file" if self.file_okay else "folder"
         if not os.fspath(value):
@@ -142,7 +142,7 @@ class NewFile(_Output):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return *value* as a path whose folder exists; anything else is a usage error."""
+        """Return *value* as the path of a file to write; its folder has to exist, else it is a usage error."""
         path = super().convert(value, param, ctx)
         if not path.absolute().parent.is_dir():
             self.fail(f"there is no folder {path.parent}; make it, or name another place.", param, ctx)
@@ -157,6 +157,7 @@ class _Folder(_Output):
     """A folder that may be made: not among what a store keeps, where it would be taken for it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return *value* as a folder to write to; one among a run store's own files is a usage error."""
         path = super().convert(value, param, ctx)
         real = Path(os.path.realpath(path))
         for above in (real, *real.parents):
@@ -173,9 +174,9 @@ FOLDER = _Folder(file_okay=False, path_type=Path)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; None shows as a dash, fractions are expected to be formatted by the caller.
+    """Print *rows* under *columns* and *title*; None shows as a dash, numbers are formatted by the caller.
 
-    It is as wide as the terminal or COLUMNS says, 120 characters where neither does.
+    The width is that of the terminal or of COLUMNS, else 120 characters.
     """
     from rich.console import Console
 
@@ -186,7 +187,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def print_tables(tables: Iterable[ResultTable]) -> None:
-    """Print *tables* without empty columns, each with its statistical tests below it."""
+    """Print *tables* without their empty columns, each followed by its statistical tests."""
     for table in tables:
         shown, number = table.filled(), "" if table.number is None else f"Table {table.number}. "
         print_table(f"{number}{shown.title}", shown.columns, shown.rows)
@@ -209,7 +210,7 @@ class Stages:
         self._ticking: threading.Event | None = None
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """End the current stage and begin the stage *name*."""
+        """End the current stage and show the stage *name*; its bar fills in *expected_s* seconds, 0 for unknown."""
         if name == self._stage:
             return
         self.finish()
@@ -225,7 +226,7 @@ class Stages:
             ).start()
 
     def advanced(self, name: str, message: str) -> None:
-        """Print *message* on a line of its own."""
+        """Print "*name*: *message*" as a line above the progress bars."""
         said = f"opsassay: {name}: {message}"
         if self._progress is None:
             say(said)
@@ -233,13 +234,13 @@ class Stages:
             self._progress.console.print(safe_text(said), markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """End the stage *name* if it is the current one."""
+        """End the stage *name* if it is the current one; *message* and *spent* are not shown."""
         del message, spent
         if name == self._stage:
             self.finish()
 
     def finish(self) -> None:
-        """End the current stage."""
+        """End the current stage, if any: its bar is full and no longer moves."""
         if self._ticking:
             self._ticking.set()
             self._ticking = None
@@ -250,7 +251,7 @@ class Stages:
         self._stage = ""
 
     def _advance_until(self, task: Any, seconds: float, ended: threading.Event) -> None:
-        """Move the progress bar of *task* along with the clock, up to *seconds*, until *ended* is set."""
+        """Move the bar of *task* by the clock, up to *seconds* in all, until *ended* is set; runs in a thread."""
         started = time.monotonic()
         while self._progress is not None and not ended.wait(0.2):
             self._progress.update(task, completed=min(time.monotonic() - started, seconds))
@@ -258,7 +259,7 @@ class Stages:
 
 @contextmanager
 def stages() -> Iterator[Stages]:
-    """Yield a display of a command's stages on standard error."""
+    """Yield the progress display for the stages of a command, on stderr."""
     if not sys.stderr.isatty():
         yield Stages(None)
         return
@@ -273,5 +274,5 @@ def stages() -> Iterator[Stages]:
 
 
 def cases_apart(cases: Path | None, output: Path | None) -> str:
-    """Return the option that points later commands to *cases* when they are not in the store *output*, else ''."""
+    """Return " --cases CASES" for a suggested command when *cases* is a folder other than the store *output*, else ''."""
     return f" --cases {cases}" if cases is not None and output is not None and output != cases else ""

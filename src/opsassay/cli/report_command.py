@@ -42,7 +42,7 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
 
 
 def _commands_to_repeat(store: RunStore, cases: Path | None, output: Path) -> list[str]:
-    """Return the commands that make this report again, as far as the store tells."""
+    """Return the command lines that reproduce this report (solve, grade, report), as far as *store* shows."""
     from opsassay.core.errors import OpsAssayError
     from opsassay.evals.runner.store import read_run
 

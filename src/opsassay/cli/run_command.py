@@ -121,7 +121,7 @@ def command(
 def _run_plan(
     path: Path, output: Path | None, workers: int, extra_options: list[str], otlp: str | None, *, as_json: bool
 ) -> int:
-    """Run the plan at *path* into the store *output*; return the exit code."""
+    """Run the plan *path* on *workers* processes into the store *output*; exit code; UserError for *extra_options*."""
     from opsassay.cli.live_table import run_table
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.plan import load_plan
@@ -148,7 +148,7 @@ def _run_plan(
 
 
 def _next_step(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
-    """Return a sentence that suggests the next command."""
+    """Return a sentence for the end of the output: repeat the command if runs aborted, else view and score the store."""
     if aborted := sum(item["status"] == "aborted" for item in items):
         return f"{aborted} of them aborted; the same command makes these again."
     store = f"{output or suite}{cases_apart(suite, output)}"
@@ -158,7 +158,7 @@ def _next_step(items: list[dict[str, Any]], suite: Path, output: Path | None) ->
 def _grade_runs(
     store: Any, cases: list[Case], ends: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
-    """Return a summary of each solver, and the verdicts of the runs whose truth is available."""
+    """Grade the runs of *ends* with a known truth; return (a summary of each solver, verdicts). Failures are printed."""
     from opsassay.evals.diagnosis.results.repeats import summarise_runs
     from opsassay.evals.diagnosis.score import grade_all
     from opsassay.evals.runner.ranking import run_id
@@ -176,7 +176,7 @@ def _grade_runs(
 
 
 def _run_as_json(end: RunEnd) -> dict[str, Any]:
-    """Return the end of one run as an item of JSON; also of a job that never ran."""
+    """Return the end of one run as an item of JSON; also for a job that was not run."""
     from opsassay.evals.runner.ranking import why_not_ranked
 
     run = end.run

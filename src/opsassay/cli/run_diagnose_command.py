@@ -93,7 +93,7 @@ def command(
 
 
 def _diagnosis_as_json(end: RunEnd) -> dict[str, Any]:
-    """Return the diagnosis of one run as an item of JSON; also of a job that never ran."""
+    """Return the diagnosis of one run as an item of JSON; also for a job that was not run."""
     from opsassay.evals.runner.store import read_diagnosis
 
     case, run = end.job.case, end.run
@@ -119,9 +119,9 @@ def _diagnosis_as_json(end: RunEnd) -> dict[str, Any]:
 
 
 def _is_correct(case: Case, diagnosis: Diagnosis) -> bool | None:
-    """Return whether the diagnosis names a true root service, or nothing where nothing was broken.
+    """Return whether *diagnosis* names a true root service, or none where nothing was broken.
 
-    None where that is not known, and on a void case.
+    None where the truth is unknown, and on a case that cannot be graded (void).
     """
     from opsassay.scoring.outcome import any_service_hit, true_roots
     from opsassay.scoring.profiles import PROFILES
@@ -137,5 +137,5 @@ def _is_correct(case: Case, diagnosis: Diagnosis) -> bool | None:
 
 
 def _yes_or_no(value: bool | None) -> str | None:
-    """Return "yes", "no", or None for a value that is not known."""
+    """Return "yes" for True, "no" for False, None for None."""
     return None if value is None else "yes" if value else "no"

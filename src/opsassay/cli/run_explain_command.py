@@ -71,7 +71,7 @@ def command(
 
 
 def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
-    """Return the agent's changes of *trial*, in order, with *after_s*, the seconds since the agent's start."""
+    """Return the agent's changes to the system, in order: change (from 1), after_s (its start), what, touched, status."""
     from opsassay.evals.remediation.authoring.counterfactual import NS, words_of
 
     return [
@@ -82,7 +82,7 @@ def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
 
 
 def judgements_of(trial: RecordedTrial) -> list[dict[str, Any]]:
-    """Return the judgement of each check of *trial*, with the agent's change before it was decided, None for none."""
+    """Return each check's predicate, status and reason, with after_change: the agent's last change before it, or None."""
     found = []
     for one in trial.verdict.judgements:
         before = [n for n, a in enumerate(trial.changes, 1) if one.time_ns is not None and a.started_ns <= one.time_ns]

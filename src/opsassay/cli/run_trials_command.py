@@ -112,7 +112,7 @@ def command(
 
 
 def _result_tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
-    """Return the result tables over the store *output* with the paper's *numbers*, and the trials without a result."""
+    """Return the paper's tables with these *numbers* for the store *output*, and a table of trials without a result."""
     from opsassay.evals.remediation.report import Trials, void_table
     from opsassay.evals.remediation.tables import tables
 
@@ -124,7 +124,7 @@ def _result_tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
 
 
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
-    """Return how many trials are left and the longest they can take, with *jobs* at a time."""
+    """Return in words how many of *count* trials are left and their longest time: *left_s* s each, *jobs* at a time."""
     if not left_s:
         return f"nothing is left of {plural(count, 'trial')}"
     longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
@@ -135,7 +135,7 @@ def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
 
 
 def _read_metrics(folder: Path) -> dict[str, float | None]:
-    """Return the metrics of the verdict in the run *folder*, empty when the run could not be graded."""
+    """Return metric to value from the verdict in the run *folder*, {} when the run could not be graded."""
     from opsassay.evals.runner.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
@@ -143,7 +143,7 @@ def _read_metrics(folder: Path) -> dict[str, float | None]:
 
 
 def _format_marks(metrics: dict[str, float | None]) -> list[str | None]:
-    """Return a cell for each check of a trial: passed, failed, or None where it was not judged."""
+    """Return table cells for the main predicates and the certificate: ✓ passed, × failed, None for not judged."""
     names = ("v_outcome", "v_temporal", "v_depth", "v_probe", "certificate")
     words = {1.0: "✓", 0.0: "×", None: None}
     return [words[metrics.get(name)] for name in names]

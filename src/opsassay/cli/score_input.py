@@ -67,7 +67,7 @@ def scores_of(
 
 
 def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) -> None:
-    """Raise UserError when *table* holds printed figures and not scores."""
+    """Raise UserError when *table*, read from *path*, holds printed summary figures instead of one score a row."""
     from opsassay.analysis.audit import verify
 
     if settings.columns.score in table.columns:
@@ -84,7 +84,7 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
 
 
 def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
-    """Return the store's (run, verdict) pairs that count and may be ranked, unsealed ones with *allow_unsealed*."""
+    """Return (run, verdict) of the store's runs that may be ranked, unsandboxed ones too by *allow_unsealed*."""
     from opsassay.evals.runner import ranking
     from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 
@@ -110,7 +110,10 @@ def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[
 
 
 def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, has_option: bool) -> None:
-    """Print which graded runs were left out, and why; raise UserError when *nothing_left* to compare."""
+    """Print how many graded runs are left out for which reason; with *nothing_left* raise UserError instead.
+
+    *has_option*: the command has the option --allow-unsealed, which the message then names.
+    """
     from opsassay.evals.runner.ranking import NOT_RANKED
 
     why = ", ".join(f"{reason} ({plural(number, 'run')})" for reason, number in reasons.items())
@@ -121,7 +124,7 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, has_
 
 
 def _count_unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
-    """Return the number of unsealed runs of each solver that has any."""
+    """Return solver to the number of its runs that ran without a sandbox, for solvers with any."""
     from opsassay.evals.runner.ranking import solver_names
 
     name = solver_names(run for run, _ in graded)
@@ -131,9 +134,9 @@ def _count_unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
 def _scores_of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
-    """Return one row of *metric* for each graded run of the store *path*; see `score_table` for the columns.
+    """Return the score table of *graded*, the runs of the store at *path*: one row per run with the value of *metric*.
 
-    *by_protocol* keeps runs of one method under different protocols apart.
+    *by_protocol* False makes each solver's parameters a part of its name. Columns are those of `score_table`.
     """
     from opsassay.evals.diagnosis.report import COVARIATES, case_labels, first_claim
     from opsassay.evals.runner.ranking import solver_names, versions_reported

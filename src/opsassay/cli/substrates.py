@@ -27,18 +27,18 @@ fresh_option = click.option(
 
 
 def split_level(substrate: str) -> tuple[str, str | None]:
-    """Return the substrate and isolation level of "NAME:LEVEL"; without a level None, the best available."""
+    """Split "NAME:LEVEL" into (substrate, isolation level); without a level it is None: the best available one."""
     name, _, level = substrate.partition(":")
     return name, level or None
 
 
 def there(substrate: str) -> str:
-    """Return the option that further commands need for a system on *substrate*, '' for the default."""
+    """Return " --substrate NAME" for a suggested command, '' for the default substrate."""
     return "" if substrate == HERE else f" --substrate {substrate}"
 
 
 def substrate_of(name: str, **settings: str | None) -> Substrate:
-    """Return the substrate *name* with the given *settings*; raises NotFoundError, UserError."""
+    """Return the substrate *name* (local, kubernetes, ...) made with *settings*; raises NotFoundError, UserError."""
     from opsassay.testbed.core.substrate import load_substrate
 
     given: Mapping[str, str] = {key: value for key, value in settings.items() if value is not None}

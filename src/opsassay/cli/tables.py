@@ -20,7 +20,7 @@ _INDENT = "  "
 
 
 def print_rows(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table as wide as *console*; no word is broken, not even one longer than a line."""
+    """Print a table no wider than *console*, with words whole; rows are stacked as "column: value" if they do not fit."""
     heads = [safe_text(column) for column in columns]
     cells = [["-" if value is None else safe_text(str(value)) for value in row] for row in rows]
     console.print(Text(safe_text(title), style="italic"), soft_wrap=True)
@@ -32,7 +32,7 @@ def print_rows(console: Console, title: str, columns: Sequence[str], rows: Seque
 
 
 def column_widths(headings: Sequence[str], cells: Rows, total: int) -> list[int] | None:
-    """Return the widths of the columns, which add up to *total*; None when a word would have to be broken."""
+    """Return column widths, at most *total* terminal cells together, that break no word; None if that is impossible."""
     columns = list(zip(headings, *cells, strict=True))
     widths = [max(map(_measure_longest_word, column)) for column in columns]
     natural = [max(cell_len(line) for text in column for line in text.splitlines() or [""]) for column in columns]
@@ -66,7 +66,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _build_grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style: dict[str, Any]) -> Table:
-    """Return a table of *heads* and *cells*, each text wrapped to the width of its column in terminal cells."""
+    """Return a rich table of *heads* and *cells*, each text wrapped to its column's width in terminal cells."""
     table = Table(header_style="bold", **style)
     lines = [
         ["\n".join(wrapped(text, width)) for text, width in zip(row, widths, strict=True)] for row in (heads, *cells)
@@ -79,7 +79,7 @@ def _build_grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style:
 
 
 def _print_stacked(console: Console, heads: Sequence[str], cells: Rows) -> None:
-    """Print each row as lines "column: value"."""
+    """Print each row as a block of lines "column: value", for tables that are too wide."""
     margin = max(map(cell_len, heads)) + 2 * len(_INDENT)
     for number, row in enumerate(cells):
         if number:

@@ -198,12 +198,12 @@ def children(path: str) -> list[str]:
 
 
 def about(path: str) -> str:
-    """Return the one-line summary of the command or group at *path*."""
+    """Return the one-line summary that the help shows for the command or group *path*, such as "incident export"."""
     return COMMANDS[path].about if path in COMMANDS else GROUPS[path]
 
 
 def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
-    """Return the (former, present) name of the command that *words* begin with, None when no former name fits."""
+    """Return (former name, present name) if *words* begin with a command's former name, else None."""
     return next(
         (
             (old, RENAMED[old])
@@ -215,14 +215,14 @@ def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
 
 
 def command_in(words: Sequence[str]) -> str:
-    """Return the full name of the command that *words* call, '' when they call none."""
+    """Return the full present name of the command that *words* begin with, '' without one."""
     if found := renamed_command(words):
         words = [*found[1].split(), *words[len(found[0].split()) :]]
     return next((name for count in (3, 2, 1) if (name := " ".join(words[:count])) in COMMANDS), "")
 
 
 def nearest_command(path: str, word: str) -> str | None:
-    """Return the command most likely meant by *word* below *path*: in another group, or misspelt; None for none."""
+    """Return the full name of the command that *word* below the group *path* probably means; None when none is close."""
     if word in RENAMED and path:
         return RENAMED[word]
     elsewhere = next((name for name in COMMANDS if name.split()[-1] == word), None)

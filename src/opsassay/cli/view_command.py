@@ -74,7 +74,7 @@ def command(
 
 
 def _serve_pages(site: StorePages, watcher: Watcher, port: int) -> None:
-    """Serve the pages of a store on *port* until Ctrl-C, and watch its files meanwhile."""
+    """Serve the pages of *site* on *port* until Ctrl-C; *watcher* meanwhile follows the store's files."""
     from opsassay.ui.browsing.app import view_app
     from opsassay.ui.loopback import serve_on_loopback
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Let AGENT (a name or an agent.yaml) rehearse; say which tools it saw, what of the contract it kept."""
+    """Try AGENT (a name or an agent.yaml) on a practice task; report tools it saw, and rules of the contract it kept."""
     from opsassay.evals.diagnosis.setups.agents import read_settings
 
     settings = read_settings(changes)
@@ -53,7 +53,7 @@ def command(
 
 
 def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
-    """Let *agent* with *model* diagnose a made-up incident; return its name and the result."""
+    """Let *agent* with *model* diagnose a made-up incident; return (agent's name, result); UserError for a method."""
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.setups.agents import agent_setup
     from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL
@@ -69,7 +69,7 @@ def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, 
 
 
 def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
-    """Let *agent* try *task* for a few seconds; return its name and the result; raises UserError."""
+    """Run *agent* with *model* on *task* for a few seconds; return (its name, what it did); raises UserError."""
     from opsassay.core.errors import NotFoundError, UserError
     from opsassay.evals.runner.domain import DOMAINS, domain_named
     from opsassay.evals.runner.ranking import ORACLE
@@ -97,7 +97,7 @@ def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task
 def _plan_part(
     domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the part of a run plan with one agent and one task, as the plan of *domain* is written."""
+    """Return a part of a run plan, in the form that *domain* has, with one *agent*, one *task* and *limits*."""
     further = settings.model_dump(mode="json", include={"price", "sealing", "temperature"})
     if domain != "sre":
         return {"tasks": [task], "agents": [{"name": agent, "model": model}], "settings": {**further, "limits": limits}}

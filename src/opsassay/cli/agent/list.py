@@ -13,7 +13,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 @click.command("list")
 @json_option
 def command(*, as_json: bool) -> None:
-    """List the agents that have names, with the tasks that each works on; say whether this machine can seal others."""
+    """List the agents that have names, with the tasks that each works on; say whether this machine can sandbox others."""
     from opsassay.analysis.leaderboard.entries import BASELINES
     from opsassay.solvers.agents.base import AGENTS, agent_named
     from opsassay.solvers.agents.ready import described, ready_files
@@ -39,7 +39,7 @@ def command(*, as_json: bool) -> None:
 
 
 def _task_agents() -> list[dict[str, Any]]:
-    """Return the list entries of the built-in agents for tasks of all domains but diagnosis."""
+    """Return agent, domain, source and configuration of each built-in agent for a domain other than diagnosis."""
     from opsassay.solvers.agents.base import TASK_AGENTS
 
     found = []

@@ -34,6 +34,6 @@ def command(*, as_json: bool) -> None:
 
 
 def _format_parameters(parameters: dict[str, Any]) -> str:
-    """Return "name=default, ..." of *parameters*; a name alone where the default is None, none where it is ""."""
+    """Return *parameters* (name to default) as "name=default, ..."; the bare name for None, nothing for ""."""
     given = ((name, value) for name, value in parameters.items() if value != "")
     return ", ".join(name if value is None else f"{name}={value}" for name, value in given)

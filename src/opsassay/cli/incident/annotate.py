@@ -78,7 +78,7 @@ def command(
 
 
 def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
-    """Print how far our causal graph agrees with the published one, for every case in *paths* that has both."""
+    """Print how far OpsAssay's causal graph agrees with the published one, for every case in *paths* with both."""
     from dataclasses import asdict
 
     from opsassay.annotation.job import annotate_case
@@ -117,7 +117,7 @@ def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_
 
 
 def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
-    """Print the table of *items*, the count of each label, and the notes; *explain* prints the reasons instead."""
+    """Print *items*, the JSON of *done*, as a table, then label counts and the notes, or by *explain* the reasons."""
     pretended = any(item["pretended"] for item in items)
     columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
     rows = [
@@ -146,7 +146,7 @@ def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain:
 
 
 def _explain_annotation(annotated: Any) -> Iterator[str]:
-    """Yield the lines that explain the label of one incident."""
+    """Yield lines of text that explain how the label of one `Annotated` incident came about."""
     from opsassay.annotation.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
@@ -156,7 +156,7 @@ def _explain_annotation(annotated: Any) -> Iterator[str]:
 
 
 def _format_label(annotated: Any) -> str:
-    """Return the label of one incident, or why it has none."""
+    """Return the label of one `Annotated` incident as text, or the error that left it without one."""
     if annotated.annotation is None:
         return f"failed: {annotated.error}"
     pretended = f" ({annotated.pretended})" if annotated.pretended else ""
@@ -164,7 +164,7 @@ def _format_label(annotated: Any) -> str:
 
 
 def _annotation_as_json(annotated: Any, *, explain: bool) -> dict[str, Any]:
-    """Return the annotation of one incident as an item of JSON; *explain* adds the lines that explain it."""
+    """Return one `Annotated` incident as an item of JSON; *explain* adds the lines that explain its label."""
     annotation = annotated.annotation
     graph = annotation.graph if annotation else None
     return {

@@ -49,7 +49,7 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
 
 
 def _format_flags(flags: dict[str, object]) -> str:
-    """Return how an annotator's judgement differs from the label: nodes, edges and what is missing, or "agree"."""
+    """Return an annotator's objections to a label, from its JSON: wrong nodes, wrong edges, missing parts, or "agree"."""
     if flags["agree"]:
         return "agree"
     edges = flags["edges"]
@@ -59,7 +59,7 @@ def _format_flags(flags: dict[str, object]) -> str:
 
 
 def _serve_labels(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:
-    """Serve pages on which *annotator* judges *count* labels of *suite*, drawn by *seed*; None takes all."""
+    """Serve web pages on which *annotator* judges *count* labels of *suite*, drawn by *seed*; None takes all."""
     from opsassay.annotation.suites.agreement import audit_file, sample
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import Tree

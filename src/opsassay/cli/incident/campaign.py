@@ -70,7 +70,7 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: s
 
 
 def _print_counts(items: list[dict[str, Any]], failures: Counter[str]) -> None:
-    """Print by fault type how many faults were injected, had no effect or failed, and how they were labelled."""
+    """Print by fault type how many were injected, had no effect or failed (*failures*), and the number of each label."""
     injected = Counter(item["fault"] for item in items)
     toothless = Counter(item["fault"] for item in items if not item["effect"])
     labelled = Counter((item["fault"], item["label"]) for item in items)

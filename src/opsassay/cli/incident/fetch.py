@@ -16,9 +16,9 @@ from opsassay.core.text import plural
 @click.option("--most-gib", type=NumberRange(0, min_open=True), default=64.0, show_default=True, help="Refuse more.")
 @json_option
 def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> None:
-    """Bring a published suite here, checked: SOURCE is a folder, a tar, a URL of either, or OWNER/NAME on the Hub.
+    """Download or copy a published suite: SOURCE is a folder, a tar, a URL of either, or OWNER/NAME on the Hub.
 
-    Nothing appears before every file has its checksum; a fetch that broke off goes on where it was.
+    No file appears before its checksum is verified; an interrupted fetch goes on where it was.
     """
     from opsassay.annotation.suites.fetch import fetch
 

@@ -100,7 +100,7 @@ def backends(
 
 
 def _merge_settings(file: Path | None, changes: tuple[str, ...], options: dict[str, str]) -> PastIncident:
-    """Return the settings of *file* with *changes* and then *options* on top; its paths are relative to its folder."""
+    """Return the settings of *file*, then *changes* (KEY=VALUE), then *options* on top; paths are relative to the file."""
     import yaml
 
     from opsassay.core.schema.files import load_yaml, parse_yaml
@@ -122,7 +122,7 @@ def _merge_settings(file: Path | None, changes: tuple[str, ...], options: dict[s
 
 
 def _print_report(report: ImportReport, title: str, *, as_json: bool) -> None:
-    """Print the result of each imported case, and the notes."""
+    """Print the outcome of each imported case under *title*, and the notes; with *as_json* as JSON."""
     groups = (("imported", report.imported), ("skipped", report.skipped), ("failed", report.failed))
     items = [{"case": name, "status": status, "detail": detail} for status, cases in groups for name, detail in cases]
     if as_json:

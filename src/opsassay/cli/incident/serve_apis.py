@@ -47,7 +47,7 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
 
 @contextmanager
 def _api_server(source: str, substrate: str) -> Iterator[ApiServer]:
-    """Yield the API server over the datapack or running system *source*; raises UserError when it is neither."""
+    """Yield the server of *source*, a datapack's path or a running system's name; raises UserError when it is neither."""
     from opsassay.telemetry.backends.serving import ApiServer
 
     path = Path(source)
@@ -61,7 +61,7 @@ def _api_server(source: str, substrate: str) -> Iterator[ApiServer]:
 
 
 def _open_datapack(path: Path) -> Datapack:
-    """Open *path*, one incident or a tree with one incident; raises UserError when the tree has more."""
+    """Open the only incident at *path*, a datapack or a tree; raises UserError when there are several."""
     from opsassay.core.errors import UserError
     from opsassay.telemetry.datapack import Datapack
     from opsassay.telemetry.tree import Tree

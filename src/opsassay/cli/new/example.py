@@ -58,7 +58,7 @@ def examples_folder() -> Path:
 
 
 def command_for(kind: str) -> click.Command:
-    """Return the click command that writes an example of *kind*."""
+    """Return the click command `opsassay new KIND`, which copies an example agent, method, scenario or plan."""
 
     @click.command(kind, help=f"Write a working example of {_KINDS[kind]}, called NAME, to begin with.")
     @click.argument("name")
@@ -73,7 +73,7 @@ def command_for(kind: str) -> click.Command:
 
 
 def write_example(kind: str, name: str, output: Path) -> None:
-    """Write the example of *kind*, under the name *name*, into the folder *output*; raises UserError."""
+    """Copy the example of *kind* into the folder *output*, with its names changed to *name*; raises UserError."""
     template = TEMPLATES[kind]
     if not _NAME.fullmatch(name):
         raise UserError(f"{name!r} is no name; take small letters, digits and dashes, such as my-{kind}.")

@@ -95,7 +95,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def _plan_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a plan, of one part or several; fields of domains in other packages are left open."""
+    """Return the JSON Schema of a run plan, of one part or several; parts of other packages' domains may hold anything."""
     models = {domain: _import_model(place) for domain, place in PARTS.items()}
     named, schema = models_json_schema([(model, "validation") for model in models.values()])
     parts: list[dict[str, Any]] = [{"type": "object", "required": ["domain"]}]
@@ -112,7 +112,7 @@ def _plan_schema() -> dict[str, Any]:
 
 
 def _import_model(path: str) -> type[BaseModel]:
-    """Import the model that *path* names as "module:Class"."""
+    """Import the pydantic model that *path* names as "module:Class"."""
     module, _, name = path.partition(":")
     found: type[BaseModel] = getattr(importlib.import_module(module), name)
     return found

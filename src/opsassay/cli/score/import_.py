@@ -85,7 +85,7 @@ def _import_predictions(
 ) -> int:
     """Import predictions of the blamed agent and step for the labelled traces in *traces*; return the exit code.
 
-    *form* is their format (None: found out), *solver* the name under which they are kept.
+    *form* is their format (None: detected), *solver* the name that the runs get.
     """
     from opsassay.analysis.answers.predictions import import_predictions
     from opsassay.analysis.blame.labelled import read_labelled
@@ -125,7 +125,7 @@ def _import_predictions(
 
 
 def _answer_as_json(answer: KeptAnswer) -> dict[str, Any]:
-    """Return one imported answer as an item of JSON: its file, its incident, its run."""
+    """Return one imported answer as an item of JSON: its file, incident and run."""
     return {
         "answer": answer.source,
         "incident": answer.run.item,

@@ -83,7 +83,7 @@ def command(
 
 
 def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None:
-    """Write the score table of the rankable runs to *path*, and print which solvers are in it."""
+    """Write *metric* of the runs that may be ranked as a score table to *path*, and print the names of its solvers."""
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.ranking import versions_reported, why_not_ranked
     from opsassay.evals.runner.scores import score_table, write_scores
@@ -101,7 +101,7 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
 
 
 def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> None:
-    """Write the result tables of *graded* into the Markdown file *path*, which names the grading *profile*."""
+    """Write the result tables of *graded*, under the grading *profile*, as Markdown to *path*."""
     from opsassay.evals.runner.tables import markdown
     from opsassay.telemetry.content import whole_file
 
@@ -114,7 +114,7 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
 
 
 def _verdict_as_json(graded: GradedRun) -> dict[str, Any]:
-    """Return the grades of one run as an item of JSON, with why it is not ranked."""
+    """Return the grades of one run as an item of JSON, with the reason if it is not ranked."""
     from opsassay.evals.runner.ranking import why_not_ranked
 
     verdict = graded.verdict

@@ -21,7 +21,7 @@ class Instant(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the time as ns of UTC."""
+        """Return *value*, a time as the user wrote it, as nanoseconds since 1970 (UTC); anything else is a usage error."""
         from opsassay.evals.remediation.foreign.instants import instant_ns
 
         try:
@@ -45,7 +45,7 @@ def command(
     scenario_name: str, watches: tuple[Path, ...], ranges: tuple[Path, ...], records: Path | None, actions: Path | None,
     fault: int | None, agent_start: int | None, agent_end: int | None, profile: Any, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Judge a run that was made elsewhere as SCENARIO commits; predicates without their evidence do not apply."""
+    """Judge a run made without OpsAssay by the checks of SCENARIO; a check without evidence does not apply."""
     from opsassay.core.errors import UserError
     from opsassay.evals.remediation.foreign.judging import ForeignRun
     from opsassay.testbed.scenarios import load_scenario

@@ -20,7 +20,7 @@ from opsassay.cli.output import json_option, print_json, print_table, say
 def command(
     context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool
 ) -> None:
-    """Grade the trials of STORE again, by what was committed before each run."""
+    """Grade the trials of STORE again, by the checks that each scenario committed to before its run."""
     from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
     from opsassay.evals.remediation.score import grade_trial, recorded_trials, require_trials
     from opsassay.evals.remediation.tasks import kept_scenario

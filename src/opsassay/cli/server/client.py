@@ -31,7 +31,7 @@ server_option = click.option(
 
 @contextmanager
 def _connect(server: str) -> Iterator[PlatformClient]:
-    """Give a client of the platform at *server*; raises UserError for what it refuses, OperationError when it is away."""
+    """Yield a client of *server*; the block raises UserError for its refusals, OperationError when it does not answer."""
     from opsassay.server.client import PlatformClient, PlatformError
 
     if not server.startswith(("http://", "https://")):
@@ -137,7 +137,7 @@ def benchmark(context: click.Context, agent: str, task_set: str, server: str, *,
 
 
 def _wait_for_end(read_benchmark: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Poll a benchmark until it has ended, printing its progress when that changes; return its last state."""
+    """Call *read_benchmark* until the benchmark has ended, printing its progress on change; return its last state."""
     said = ""
     while True:
         found = read_benchmark()
@@ -151,7 +151,7 @@ def _wait_for_end(read_benchmark: Callable[[], dict[str, Any]]) -> dict[str, Any
 
 
 def _yes_or_no(cell: dict[str, Any]) -> str | None:
-    """Return "yes" or "no" for whether *cell* passed, None while that is not known."""
+    """Return whether the benchmark's *cell* passed as "yes" or "no", None while that is not known."""
     return None if cell["passed"] is None else "yes" if cell["passed"] else "no"
 
 
@@ -161,7 +161,7 @@ def _yes_or_no(cell: dict[str, Any]) -> str | None:
 @click.option("--database", metavar="URL", envvar="OPSASSAY_DATABASE", help="With --state: a database of your own.")
 @server_option
 def renew(user: str, state: Path | None, database: str | None, server: str) -> None:
-    """Give USER a new token, admin when left out; the former one ends.
+    """Replace the platform token of USER (default: admin); the old one becomes invalid.
 
     An admin asks the platform; the owner of its folder needs no token, as when that of the admin is lost.
     """

@@ -17,7 +17,7 @@ from opsassay.core.text import plural
 @json_option
 @click.pass_context
 def command(context: click.Context, events: Path, key: str, end: str | None, *, as_json: bool) -> None:
-    """Check the chain of EVENTS, a platform's index.jsonl or what /api/events gave: nothing changed, left out or forged."""
+    """Verify the hash chain of EVENTS, a platform's index.jsonl or copy of /api/events: none changed, lost or forged."""
     from opsassay.server.events import read_chain, verify_file
 
     report = verify_file(read_chain(events), key, end)

@@ -34,7 +34,7 @@ def command(
     *,
     until_empty: bool,
 ) -> None:
-    """Run cells of benchmarks, until it is ended; what it had begun another worker takes over."""
+    """Run benchmark tasks of a platform until stopped; another worker takes over those that were not finished."""
     from opsassay.core.parallel import map_processes
     from opsassay.server.serving import WorkSettings, work
 

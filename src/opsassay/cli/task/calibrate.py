@@ -28,7 +28,8 @@ def command(
 ) -> None:  # fmt: skip
     """Measure how often right repairs are rejected and wrong ones certified while this machine is busy.
 
-    Right and wrong repairs of SCENARIO run under 0 to 3 busy loops a core. Trials that starved are counted apart.
+    Right and wrong repairs of SCENARIO run while 0 to 3 busy loops a core run too. Trials that got too little processor
+    time are counted apart.
     """
     from opsassay.core.errors import UserError
     from opsassay.core.schema.progress import ProgressLines
@@ -58,7 +59,7 @@ def command(
 
 
 def _trial_as_json(trial: LoadedTrial, end: Calibrated | None) -> dict[str, Any]:
-    """Return one trial as an item of JSON; *end* is its calibrated verdict, None when there is none."""
+    """Return one trial as an item of JSON; *end* is its verdict under load, None when it has none."""
     verdict = None if end is None else end.verdict
     return {
         "scenario": trial.run.scenario.id,

@@ -30,7 +30,7 @@ def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) ->
 
 
 def _check_scenario(file: str) -> dict[str, Any]:
-    """Return the findings on the scenario in *file*, or of that name."""
+    """Return the properties of the scenario *file* (a path or a name) and, under "findings", what is wrong with it."""
     from opsassay.evals.remediation.authoring.checks import findings_here, has_own_stage, layers, proposed_depth
     from opsassay.evals.remediation.controls.scripts import controls_of
     from opsassay.evals.remediation.tasks import scenario_complexity
@@ -59,7 +59,7 @@ def _check_scenario(file: str) -> dict[str, Any]:
 
 
 def _print_scenario(item: dict[str, Any], *, controls: bool) -> None:
-    """Print the findings on one scenario, with its *controls* when it was the only one asked for."""
+    """Print *item*, the result of `_check_scenario`; *controls* adds the control scripts and the check each has to fail."""
     proposed = item["proposed_depth"] or "none (a false alarm)"
     echo(f"{item['id']}: complexity {item['complexity']:.2f}, digest {item['digest'][:16]}")
     echo(f"Committed depth {item['committed_depth']}, proposed from the fault's layer: {proposed}.")

@@ -63,7 +63,7 @@ def command(
     scenario_name: str, output: Path, over: str, target: str | None, count: int, seed: int, search: str,
     model: str | None, cluster: Path | None, prompt: Prompt, *, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken.
+    """Search for faults that a scripted operator believes repaired while the check that SCENARIO commits to still fails.
 
     With --over repairs: search for repairs that are certified and do harm.
     """
@@ -123,9 +123,9 @@ def command(
 
 
 def _search_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
-    """Return the search, on a model, for repairs of *scenario* that pass the checks and yet do harm.
+    """Return the search, in a simulation, for repairs of *scenario* that pass the checks and yet do harm.
 
-    *commitment* (seed, kind of search and the like) may not change between calls.
+    *commitment* (seed, kind of search and the like) may not change when the search goes on in *output*.
     """
     from opsassay.analysis.fault_search.hunt import RepairHunt
     from opsassay.analysis.fault_search.repairs import repair_blocks, task_of
@@ -138,9 +138,9 @@ def _search_faults(
     scenario: Scenario, output: Path, target: str | None, cluster: Path | None, prompt: Prompt,
     commitment: dict[str, Any], *, audit: bool,
 ) -> _Search:  # fmt: skip
-    """Return the search for faults of *target* that the checks do not see; *audit* adds invalid candidates.
+    """Return the search for faults of the service *target* that the checks miss; *audit* adds invalid candidates.
 
-    *commitment* (seed, kind of search and the like) may not change between calls.
+    *commitment* (seed, kind of search and the like) may not change when the search goes on in *output*.
     """
     from opsassay.analysis.fault_search.hunt import Hunt
     from opsassay.analysis.fault_search.prompts import prompt_of
@@ -159,7 +159,7 @@ def _search_faults(
 
 
 def cluster_settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
-    """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
+    """Return the Kubernetes settings in the YAML file *cluster*, {} for None; raises UserError for a local scenario."""
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
@@ -184,13 +184,13 @@ def target_of(scenario: Scenario) -> str:
 
 
 def _format_attempt(attempt: Attempt, count: int) -> str:
-    """Return one line on *attempt*: its number of *count*, result, fitness, name and reason."""
+    """Return one line on *attempt* (a tried candidate): its number of *count*, result, fitness, name and reason."""
     words = f"{attempt.composition.name}: {attempt.reason}"
     return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
 
 
 def _print_faults(result: dict[str, Any]) -> None:
-    """Print the tables of a search for faults: results, families and findings, and two shares."""
+    """Print the *result* of a search for faults: counts by outcome, two shares, families, findings on the verifier."""
     rows = [[name, number] for name, number in result["counts"].items()]
     print_table("What became of the candidates", ["result", "candidates"], rows)
     for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
@@ -203,7 +203,7 @@ def _print_faults(result: dict[str, Any]) -> None:
 
 
 def _print_repairs(attempts: Sequence[Attempt], result: dict[str, Any]) -> None:
-    """Print the tables of a search for repairs, and the shares that were certified and did harm."""
+    """Print each tried repair, and the shares of *result* that were certified and that did harm."""
     rows = [
         [one.number, one.composition.name, "-" if one.certified is None else one.certified, one.reason]
         for one in attempts
@@ -215,6 +215,6 @@ def _print_repairs(attempts: Sequence[Attempt], result: dict[str, Any]) -> None:
 
 
 def _say_share(label: str, share: dict[str, Any]) -> None:
-    """Print "label: count of n" with its 95% interval, on stderr."""
+    """Print "*label*: count of n" with the 95% interval of *share*, on stderr."""
     low, high = (percent(bound) for bound in share["interval"])
     say(f"{label}: {share['count']} of {share['n']} (95% {low} to {high})")

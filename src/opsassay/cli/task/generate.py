@@ -75,7 +75,7 @@ def command(
 def _generate_from_namespace(
     name: str, output: Path, count: int, seed: int, kubeconfig: Path | None, context: str | None, *, as_json: bool
 ) -> None:
-    """Draw *count* scenarios of each class from the namespace *name*; write them, its system and a plan to *output*."""
+    """Draw *count* scenarios a class from the Kubernetes namespace *name*; write them, its system and a plan."""
     import yaml
 
     from opsassay.core.errors import UserError
@@ -122,7 +122,7 @@ def _generate_from_costs(
     *,
     as_json: bool,
 ) -> None:
-    """Make *count* cost tasks of each question from the FOCUS exports *files*; write them and a plan to *output*."""
+    """Make *count* tasks of each question from the FOCUS cost exports *files*; write them and a plan to *output*."""
     from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export

@@ -61,7 +61,7 @@ def command(*, as_json: bool) -> None:
 
 
 def _size_distributions(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many scenarios have each size and level (ITBench, Figures 10 and 11)."""
+    """Return how many of *items* have each size and level (ITBench, Figures 10, 11), and the range of complexity."""
     sizes = {
         "propagation": [i["difficulty"]["propagation"] for i in items],
         "resolution steps": [i["difficulty"]["resolution_steps"] for i in items],

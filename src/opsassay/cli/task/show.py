@@ -11,7 +11,7 @@ from opsassay.cli.output import echo
 @click.command("show")
 @click.argument("name", type=SCENARIO)
 def command(name: str) -> None:
-    """Print the scenario called NAME as YAML: a generated one as a file that can be changed."""
+    """Print the scenario NAME as YAML, one that is generated from code as well: as a file that can be changed."""
     import yaml
 
     from opsassay.testbed.scenarios import load_scenario

@@ -57,7 +57,7 @@ def command(
     rerun: str | None, upstream: str | None, judge: str | None, runs: int, cases: Path | None, config: Path | None,
     *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Attribute the failure in each of TRACES to an agent and a step."""
+    """Name the agent and the step that caused the failure in each of TRACES."""
     from opsassay.analysis.blame.attribute import attribute
     from opsassay.analysis.blame.inevitability import Continuing, judge_named
     from opsassay.core.errors import OpsAssayError
@@ -109,7 +109,7 @@ def view(
     path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, answers: Path | None,
     cases: Path | None,
 ) -> None:  # fmt: skip
-    """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
+    """Write an HTML page on the trace at PATH: steps, flow, the blamed step, and the run's events on one time axis."""
     from opsassay.analysis.blame.answers import imported_answer
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.solvers.agents.models import model_named
@@ -171,7 +171,7 @@ def agree(
     context: click.Context, files: tuple[Path, ...], resolve: Path | None, output: Path | None, traces: Path | None,
     *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure how far annotators agree, list what is open, and settle what is resolved."""
+    """Measure how far annotators agree, list the traces they disagree on, and settle those with a resolution."""
     from opsassay.analysis.blame.annotations import (
         SETTLED,
         agreement,
@@ -209,7 +209,7 @@ def agree(
 
 
 def _join_to_truth(trace: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
-    """Return the run's trace and events on one time axis, if *folder* is a run or *cases* names its truth; else None."""
+    """Return *trace*, the events of the run *folder* and the truth in *cases* on one time axis; None without either."""
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import resolve
@@ -226,13 +226,13 @@ def _join_to_truth(trace: Trace, folder: Path, cases: Path | None, *, is_run: bo
 
 
 def _name_of_trace(path: Path, number: int, *, twice: bool) -> str:
-    """Return the name of a trace in annotations: its file or session folder, with the parent folder if *twice*."""
+    """Return a trace's name in annotations: PATH's stem, with its parent folder if *twice*, then "-N" for a *number* N."""
     own = f"{path.resolve().parent.name}/{path.stem}" if twice else path.stem
     return own + (f"-{number}" if number else "")
 
 
 def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
-    """Write each trace whose label is settled, found in *traces*, and its label into *output*; raises UserError."""
+    """Write each trace of *settled*, read from *traces*, with its label into *output*; raises UserError."""
     from opsassay.analysis.blame.annotations import SETTLED
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.formats import read_one
@@ -254,12 +254,12 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
 
 
 def _read_label(label_set: Any) -> tuple[str | None, int | None]:
-    """Return the blamed agent and step of *label_set*, None twice when it has no settled label."""
+    """Return (blamed agent, blamed step) of *label_set*, (None, None) when its label is not settled."""
     return (label_set.attribution.agent_name, label_set.attribution.step_id) if label_set.attribution else (None, None)
 
 
 def _settled_as_json(settled: Any) -> dict[str, Any]:
-    """Return the labels that annotators gave one trace, and their result, as an item of JSON."""
+    """Return one trace's labels by annotator, and the settled label, as an item of JSON."""
     agent, step = _read_label(settled)
     labels = {name: label.model_dump() for name, label in settled.labels.items()}
     return {
@@ -273,7 +273,7 @@ def _settled_as_json(settled: Any) -> dict[str, Any]:
 
 
 def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
-    """Return the settings of the file *config*, or the usual ones, with each of *without* turned off."""
+    """Return the settings of the file *config*, or the defaults, with the switches *without* set to False."""
     from opsassay.analysis.blame.settings import BlameSettings
     from opsassay.core.schema.files import load_yaml
 
@@ -282,7 +282,10 @@ def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettin
 
 
 def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
-    """Return the re-run for the dynamic technique: the command *rerun* behind a proxy to *upstream*; None if unused."""
+    """Return the re-run of the session *path* by the command *rerun*, its model calls sent to *upstream*; None if unused.
+
+    Raises UserError without *upstream*, and when *path* is no recorded session.
+    """
     from opsassay.analysis.blame.rerun import ProxyRerun, command
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.exchanges import read_session

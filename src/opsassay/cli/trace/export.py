@@ -22,7 +22,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; STORE itself when left out.")
 @json_option
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
-    """Write a process reward for every step of the agents' runs of STORE, as TRL reads it."""
+    """Write a reward for every step of the agents' runs in STORE, in the form that TRL trains on."""
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.results.rewards import reward_lines
     from opsassay.evals.diagnosis.score import cases_of

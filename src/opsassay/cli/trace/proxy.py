@@ -41,7 +41,7 @@ def command(
     agent: tuple[str, ...], upstream: str, directory: Path, session: str | None, port: int, key_env: str,
     replay: Path | None, by: str, intervene: Path | None,
 ) -> int:  # fmt: skip
-    """Stand between an agent and its model; run AGENT under it (after --), or serve until interrupted.
+    """Record the model calls of an agent: run AGENT (after --) behind a proxy, or serve the proxy until interrupted.
 
     The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
     """
@@ -80,14 +80,14 @@ def command(
 @click.argument("session")
 @click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
 def token(session: str, directory: Path) -> None:
-    """Print a new token for SESSION of the proxy that records into the folder."""
+    """Print a new token; the model calls of a client that uses it are recorded as SESSION."""
     from opsassay.solvers.proxy.tokens import issue_token
 
     echo(issue_token(directory, session))
 
 
 def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
-    """Serve the proxy until Ctrl-C, after the variables that point clients at it are printed; return 0."""
+    """Print the environment variables for clients, then serve the proxy until Ctrl-C; return 0."""
     from opsassay.core.logs import configure
     from opsassay.solvers.proxy.running import run_proxy
     from opsassay.solvers.proxy.tokens import issue_token
@@ -105,7 +105,7 @@ def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
 
 
 def _client_environment(url: str, token: str) -> dict[str, str]:
-    """Return the variables that point OpenAI and Anthropic clients at the proxy."""
+    """Return the environment variables that send OpenAI and Anthropic clients to *url* with *token*."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": token, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": token
     }  # fmt: skip
@@ -117,7 +117,7 @@ def _environment_without(key_env: str) -> dict[str, str]:
 
 
 def _make_policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
-    """Return what makes the policy: record; replay the session *replay*, matched *by*; or edit a step (*intervene*)."""
+    """Return a factory of the proxy's policy: record; replay a session, matched *by*; or edit a step (*intervene*)."""
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.solvers.proxy.exchanges import read_session
