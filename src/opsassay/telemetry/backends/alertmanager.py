@@ -43,7 +43,7 @@ class AlertmanagerApi:
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*, None when it is not of this API."""
+        """Return the HTTP reply to *call*, None when its path is not of Alertmanager's API v2."""
         if call.path[:2] != ("api", "v2"):
             return None
         endpoint = self._endpoints.get("/".join(call.path[2:]))
@@ -57,7 +57,7 @@ class AlertmanagerApi:
             return _json_reply(str(error), 400)
 
     def _matching_alerts(self, call: ApiCall) -> list[dict[str, Any]]:
-        """Return the alerts that the query parameters filter, receiver and active let through."""
+        """Return the alerts, as JSON, that match the query parameters filter, receiver and active."""
         matchers = [_parse_matcher(text) for text in call.parameters.get("filter", ())]
         receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
         shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
@@ -103,7 +103,10 @@ def fingerprint(labels: Labels) -> str:
 
 
 def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[str, Any]]:
-    """Return one Alertmanager alert for each set of labels, sorted by fingerprint, with the annotations of the latest."""
+    """Return *alerts* as Alertmanager's JSON, merged by labels, sorted by fingerprint.
+
+    *now_ns* is the present, ns of UTC.
+    """
     found: dict[str, dict[str, Any]] = {}
     for alert in sorted(alerts, key=lambda one: one.time_ns):
         labels = alert_labels(alert)
@@ -119,7 +122,7 @@ def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[st
 
 
 def _parse_matcher(text: str) -> Matcher:
-    """Parse one filter, as `service="cart"` or `service=~"c.*"`; raises AlertmanagerError."""
+    """Parse one label matcher, such as `service="cart"` or `service=~"c.*"`; raises AlertmanagerError."""
     found = _FILTER.fullmatch(text)
     if found is None:
         raise AlertmanagerError(f"bad matcher format: {text[:200]}")
@@ -130,9 +133,9 @@ def _parse_matcher(text: str) -> Matcher:
 
 
 def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Matcher:
-    """Return the matcher that the label *name* fits *regex* as a whole (*op* =~ or !~); raises AlertmanagerError.
+    """Return a matcher: label *name*, operator *op* (=~ or !~), whole *regex*.
 
-    The message of the error begins with *prefix*.
+    Raises AlertmanagerError that begins with *prefix*.
     """
     try:
         compile_regex(regex)
@@ -142,10 +145,11 @@ def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Mat
 
 
 def _matches_labels(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> bool:
-    """Return whether *labels* pass all *matchers*; a label that is missing counts as ""."""
+    """Return whether *labels* satisfy all *matchers*; a missing label counts as ""."""
     values = [(matcher, labels.get(matcher.name, "")) for matcher in matchers]
     return all(matcher.test([value])(value) for matcher, value in values)
 
 
 def _json_reply(content: Any, status: int = 200) -> ApiReply:
+    """Return the HTTP reply with *content* as JSON."""
     return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

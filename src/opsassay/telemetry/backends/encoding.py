@@ -27,7 +27,7 @@ def number_text(number: float) -> str:
 
 
 def exponent_text(number: float) -> str:
-    """Return *number* as text in Go's format 'e', as the values of alerts are written: ``5e-01``."""
+    """Return *number* as text in Go's format 'e', in which Prometheus writes the values of alerts: ``5e-01``."""
     if not np.isfinite(number):
         return number_text(number)
     mantissa, exponent = f"{Decimal(repr(float(number))).normalize():e}".split("e")
@@ -35,13 +35,13 @@ def exponent_text(number: float) -> str:
 
 
 def seconds_text(ms: int) -> str:
-    """Return the time *ms* as text in seconds, with as few decimals as possible."""
+    """Return *ms*, milliseconds since 1970, as text in seconds, with as few decimals as possible."""
     whole, rest = divmod(abs(ms), 1000)
     return f"{'-' if ms < 0 else ''}{whole}" + (f".{rest:03d}" if rest else "")
 
 
 def _times(steps_ms: Times) -> list[str]:
-    """Return `seconds_text` of each step; fast when all steps have the same number of decimals."""
+    """Return `seconds_text` of each of *steps_ms* as a list of texts; fast when all have the same number of decimals."""
     whole, rest = np.divmod(steps_ms, 1000)
     if (rest != rest[0]).any() or steps_ms[0] < 0:
         return [seconds_text(ms) for ms in steps_ms.tolist()]
@@ -50,12 +50,12 @@ def _times(steps_ms: Times) -> list[str]:
 
 
 def point(ms: int, number: float) -> str:
-    """Return one sample as Prometheus' JSON: time in seconds, value as text."""
+    """Return one sample as Prometheus' JSON ``[seconds,"value"]``; *ms* is its time in milliseconds since 1970."""
     return f'[{seconds_text(ms)},"{number_text(number)}"]'
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return an instant query's result at *ms* as JSON, sorted by *order* of values; raises PromqlError if too long."""
+    """Return an instant query's result at *ms* as JSON; *order* is a sort key of values. Raises PromqlError if too long."""
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
     values, at = vectors.values[:, 0].tolist(), seconds_text(ms)
     if order is not None:
@@ -67,7 +67,7 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
 
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
-    """Return the result of a range query as JSON, sorted by labels; series without any value are left out."""
+    """Return a range query's result as JSON, series sorted by labels, without empty ones; *steps_ms* are since 1970."""
     times = pl.Series([f"],[{text}," for text in _times(steps_ms)])
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
@@ -77,9 +77,9 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
 
 
 def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
-    """Return the series *rows* of *vectors*, each with at least one value, as the inner text of a JSON list.
+    """Return the series *rows* of *vectors*, each with at least one value, as the inside of a JSON list.
 
-    *times* are the steps as text; each value is written behind its time.
+    *times* are the steps as text; each value is written after its time.
     """
     present = vectors.present[rows]
     series, at = np.nonzero(present)
@@ -102,7 +102,7 @@ def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
 
 
 def _number_texts(values: Values) -> pl.Series:
-    """Return `number_text` of each of *values*, or whole numbers, which polars writes alike."""
+    """Return `number_text` of each of *values*; whole numbers are left as integers, which polars writes alike."""
     size = np.abs(values)
     others = np.flatnonzero(~(size < 1e15) | ((size < 1e-4) & ((values != 0) | np.signbit(values))))
     if not len(others) and ((whole := values.astype(np.int64)) == values).all():
@@ -113,7 +113,7 @@ def _number_texts(values: Values) -> pl.Series:
 
 
 def samples_json(series: Sequence[tuple[Labels, Times, Values]]) -> str:
-    """Return the samples of a range selector as JSON; *series* are (labels, times in ms, values)."""
+    """Return the samples of range selectors as JSON; *series* holds (labels, times in ms since 1970, values)."""
     return _json_list(
         f'{{"metric":{_format_labels(labels)},"values":['
         f"{','.join(point(ms, value) for ms, value in zip(times.tolist(), values.tolist(), strict=True))}]}}"
@@ -122,11 +122,12 @@ def samples_json(series: Sequence[tuple[Labels, Times, Values]]) -> str:
 
 
 def _format_labels(labels: Labels) -> str:
+    """Return *labels* as a JSON object."""
     return to_json(labels).decode()
 
 
 def _json_list(parts: Iterable[str]) -> str:
-    """Join *parts*, each JSON already, into a JSON list; raises PromqlError when it grows too large."""
+    """Join *parts*, each JSON text, into a JSON list; raises PromqlError when it becomes too long."""
     written, size = [], 0
     for part in parts:
         size += len(part)

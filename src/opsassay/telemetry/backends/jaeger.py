@@ -37,7 +37,7 @@ class JaegerApi:
         self._first_us, self._last_us = (int(first), int(last)) if first is not None else (0, 0)  # type: ignore[arg-type]
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*, None when it is not of this API."""
+        """Return the HTTP reply to *call*, None when its path is not of Jaeger's query API."""
         try:
             return self._route_call(call)
         except JaegerError as error:
@@ -88,7 +88,7 @@ class JaegerApi:
         return self._traces_reply(self.store.search(search))
 
     def _reply_by_ids(self, ids: list[str]) -> ApiReply:
-        """Answer with the traces *ids*; raises JaegerError (404) when none of them is there."""
+        """Answer with the traces whose ids are *ids*; raises JaegerError (404) when none of them is there."""
         reply = self._traces_reply(list(dict.fromkeys(each for one in ids for each in trace_ids(one))))
         if reply.content.startswith(b'{"data": []'):
             for one in ids:
@@ -98,7 +98,7 @@ class JaegerApi:
         return reply
 
     def _traces_reply(self, ids: list[str]) -> ApiReply:
-        """Answer with the spans of the traces *ids*; raises JaegerError (413) for too many spans."""
+        """Answer with the traces whose ids are *ids*; raises JaegerError (413) when they have too many spans."""
         spans = self.store.traces(ids)
         if spans.height > MOST_SPANS:
             raise JaegerError(
@@ -107,7 +107,7 @@ class JaegerApi:
         return _data_reply(traces_json(spans, ids), total=0)
 
     def _reply_dependencies(self, call: ApiCall) -> ApiReply:
-        """Answer with the number of calls between each two services before endTs, as far as lookback (ms)."""
+        """Answer with (caller, callee, number of calls) in the *lookback* ms before *endTs* (ms), by service."""
         end_ms = _read_integer(call, "endTs", self._last_us // 1000 + 1)
         lookback_ms = _read_integer(call, "lookback", _DAY_MS)
         found = self.store.dependencies((end_ms - lookback_ms) * 1000, end_ms * 1000)
@@ -135,7 +135,7 @@ def _read_integer(call: ApiCall, name: str, default: int) -> int:
 
 
 def _duration_ns(call: ApiCall, name: str) -> int | None:
-    """Return the parameter *name* of *call*, a duration in Go's form (``1.5s``, ``100ms``), in ns; None when absent."""
+    """Return the query parameter *name*, a duration in Go's form (``1.5s``, ``100ms``), in ns; None when absent."""
     text = call.first(name)
     if text is None:
         return None
@@ -146,7 +146,7 @@ def _duration_ns(call: ApiCall, name: str) -> int | None:
 
 
 def _tags(call: ApiCall) -> dict[str, str]:
-    """Return the tags that *call* filters by, from ``tags`` (a JSON object) and each ``tag`` (KEY:VALUE)."""
+    """Return key to value for a search by tags, from the parameters ``tags`` (a JSON object) and ``tag`` (KEY:VALUE)."""
     found: dict[str, str] = {}
     for text in call.parameters.get("tag", ()):
         key, colon, value = text.partition(":")
@@ -165,9 +165,11 @@ def _tags(call: ApiCall) -> dict[str, str]:
 
 
 def _data_reply(data: list[Any], total: int | None = None) -> ApiReply:
+    """Return the reply of status 200 in Jaeger's envelope; *total* defaults to the number of items in *data*."""
     return _make_body(200, data, len(data) if total is None else total, None)
 
 
 def _make_body(status: int, data: Any, total: int, errors: Any) -> ApiReply:
+    """Return the reply of *status* in Jaeger's JSON envelope (data, total, limit, offset, errors)."""
     content = {"data": data, "total": total, "limit": 0, "offset": 0, "errors": errors}
     return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

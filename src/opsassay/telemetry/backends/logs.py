@@ -37,15 +37,15 @@ class LogStore:
     lines: pl.Series
 
     def labels(self, row: int) -> Labels:
-        """Return the labels of row *row* of `sets` (all distinct label sets), structured metadata included."""
+        """Return the labels, structured metadata included, of the label set at *row* of the table `sets`."""
         return _labels_of_row(self.sets.row(row, named=True))
 
     def streams(self, rows: Times) -> list[Labels]:
-        """Return the distinct stream labels of *rows* of `sets` (all distinct label sets)."""
+        """Return the distinct stream labels of the label sets at *rows* of the table `sets`."""
         return self.grouped(rows, self.stream_names)[0]
 
     def grouped(self, set_rows: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
-        """Group *set_rows*, rows of `sets`, by the labels *names*; return the groups' labels, and each row's group."""
+        """Group *set_rows*, rows of `sets`, by the labels *names*; return (labels of each group, group of each row)."""
         kept = [name for name in self.sets.columns if name in names]
         if not kept:
             return [{}] if len(set_rows) else [], np.zeros(len(set_rows), dtype=np.int64)
@@ -57,7 +57,7 @@ class LogStore:
         )
 
     def fitting(self, matchers: Iterable[Matcher], *, of_stream: bool) -> Present:
-        """Return which rows of *sets* meet all *matchers*, *of_stream* by labels of streams alone; raises RegexError."""
+        """Return which rows of `sets` match all *matchers*, by stream labels alone with *of_stream*; raises RegexError."""
         fits = np.ones(self.sets.height, dtype=bool)
         for matcher in matchers:
             fits &= self._test_texts(matcher.name, matcher.test, of_stream=of_stream)
@@ -66,7 +66,7 @@ class LogStore:
     def _test_texts(
         self, name: str, make_test: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
     ) -> Present:
-        """Return for each row of `sets` whether the label *name* passes the test that *make_test* makes.
+        """Return for each row of `sets` whether its label *name* passes the test that *make_test* returns.
 
         *of_stream* takes labels of other kinds, as structured metadata, for missing.
         """
@@ -77,7 +77,7 @@ class LogStore:
         return texts.is_in([text for text in distinct if test(text)]).to_numpy().astype(bool)
 
     def between(self, start_ns: int, end_ns: int) -> slice:
-        """Return the slice of the entries in [*start_ns*, *end_ns*)."""
+        """Return the slice of the log entries with times in [*start_ns*, *end_ns*)."""
         low, high = np.searchsorted(self.ns, np.array([start_ns, end_ns], dtype=np.int64), side="left").tolist()
         return slice(low, max(low, high))
 
@@ -110,7 +110,7 @@ def read_logs(view: View) -> LogStore:
 
 
 def _detected_level() -> pl.Expr:
-    """Return the expression for Loki's label ``detected_level``, by the level that the entry has."""
+    """Return the expression for Loki's label ``detected_level``: the entry's level in Loki's spelling, else "unknown"."""
     level = (
         pl.col(f"{_KEY}level").str.to_lowercase().replace({"warning": "warn", "err": "error", "information": "info"})
     )
@@ -123,11 +123,11 @@ def _labels_of_row(row: Mapping[str, str | None]) -> Labels:
 
 
 def _text_or_null(column: str) -> pl.Expr:
-    """Return the expression for *column* as text, null where it is empty."""
+    """Return the expression for *column* as text, null for ''."""
     text = pl.col(column).cast(pl.String, strict=False)
     return pl.when(text != "").then(text)
 
 
 def _names_stream(column: str) -> bool:
-    """Return whether Loki indexes *column* as a label of streams."""
+    """Return whether Loki makes the table's *column* a label of streams, not structured metadata."""
     return column in {"service_name", "level"} or column.startswith("attr.k8s.")

@@ -51,7 +51,7 @@ class LokiApi:
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*, None when it is not of this API."""
+        """Return the HTTP reply to *call*, None when its path is not of Loki's API."""
         if call.path == ("ready",):
             return ApiReply(200, b"ready\n", TEXT)
         endpoint = self._find_endpoint(call.path)
@@ -66,7 +66,7 @@ class LokiApi:
         return self._endpoints.get("/".join(path[3:]))
 
     def _reply_in_turn(self, endpoint: Endpoint, call: ApiCall) -> ApiReply:
-        """Let *endpoint* answer *call* when no other query runs; errors become replies with their status."""
+        """Return *endpoint*'s reply to *call* once no other query runs; a query's error becomes a reply with its status."""
         if not self._one_query.acquire(timeout=QUERY_TIMEOUT_S):
             return ApiReply(504, b"context deadline exceeded\n", TEXT)
         try:
@@ -139,7 +139,7 @@ class LokiApi:
         return _data_reply(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
 
     def _selected_rows(self, call: ApiCall) -> Times:
-        """Return the rows of label sets with an entry in the time range of *call* that match any of its selectors."""
+        """Return the rows of `sets` with entries in the time range of *call* that any of its selectors matches."""
         texts = [text for name in ("match", "match[]", "query") for text in call.parameters.get(name, ())]
         asked: list[tuple[Matcher, ...]] = [parse_selector(text) for text in texts] or [()]
         fits = np.any([self.store.fitting(one, of_stream=True) for one in asked], axis=0)
@@ -148,7 +148,7 @@ class LokiApi:
         return chosen
 
     def _span(self, call: ApiCall) -> tuple[int, int]:
-        """Return start and end of *call* in ns; without a start, ``since`` (default an hour) before the end."""
+        """Return (start, end) of *call* in ns since 1970; without a start, ``since`` (default an hour) before the end."""
         end_ns, since = _time(call, "end", self._now_ns), call.first("since")
         try:
             since_ns = duration_ns(since, days=True) if since is not None else _HOUR_NS
@@ -162,12 +162,12 @@ class LokiApi:
         return start_ns, end_ns
 
     def _make_evaluation(self) -> LogEvaluation:
-        """Return an evaluation of one query, which has to end before the timeout."""
+        """Return a fresh evaluation for one query, with the deadline after which it fails."""
         return LogEvaluation(self.store, time.monotonic() + QUERY_TIMEOUT_S)
 
 
 def _time(call: ApiCall, name: str, default_ns: int) -> int:
-    """Return the parameter *name* of *call* in ns: seconds, ns (by the number of digits) or RFC 3339."""
+    """Return the query parameter *name* in ns since 1970: seconds, ns (by the number of digits) or RFC 3339."""
     text = call.first(name)
     if text is None:
         return default_ns
@@ -178,7 +178,7 @@ def _time(call: ApiCall, name: str, default_ns: int) -> int:
 
 
 def _ns_in(text: str) -> int:
-    """Parse the time *text*, a number or RFC 3339, and return ns."""
+    """Parse *text*, a number (whole with over 10 digits: ns, else s) or RFC 3339, into ns since 1970; raises ValueError."""
     if found := _RFC3339.fullmatch(text):
         whole, fraction, zone = found.groups()
         return int(datetime.fromisoformat(whole + zone).timestamp()) * 10**9 + int((fraction or "").ljust(9, "0"))
@@ -209,7 +209,7 @@ def _read_steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
 
 
 def _read_limit(call: ApiCall) -> int:
-    """Return the query parameter limit, the usual number when it is missing; raises LogqlError."""
+    """Return the query parameter limit, Loki's default when it is missing; raises LogqlError."""
     text = call.first("limit") or str(DEFAULT_ENTRIES)
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
         raise LogqlError("limit must be a positive value")
@@ -221,7 +221,7 @@ def _read_limit(call: ApiCall) -> int:
 
 
 def _is_backward(call: ApiCall) -> bool:
-    """Return whether the query parameter direction asks for the newest lines first, as it does when missing."""
+    """Return whether the newest lines come first: unless the query parameter direction says forward."""
     direction = (call.first("direction") or "backward").lower()
     if direction not in {"forward", "backward"}:
         raise LogqlError(f"invalid direction '{direction[:200]}'")
@@ -229,16 +229,18 @@ def _is_backward(call: ApiCall) -> bool:
 
 
 def _data_reply(data: Any) -> ApiReply:
+    """Return the reply of status 200 with *data* in Loki's JSON envelope."""
     return ApiReply(200, json.dumps({"status": "success", "data": data}, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _result_reply(kind: str, result: str) -> ApiReply:
-    """Answer with *result*, JSON already, of the result type *kind*: vector, matrix or streams."""
+    """Return the reply with *result*, a JSON text, as a result of the type *kind*: vector, matrix or streams."""
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result},"stats":{{}}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 
 
 def _reply_buildinfo(_call: ApiCall) -> ApiReply:
+    """Answer with the version of Loki that this API follows."""
     described: Mapping[str, str] = {
         "version": _VERSION,
         "revision": f"opsassay-{__version__}",

@@ -35,12 +35,12 @@ class Matcher(NamedTuple):
     value: str
 
     def test(self, texts: Iterable[str]) -> Callable[[str], bool]:
-        """Return a function that tells whether a value matches; it works for the values *texts* only. Raises RegexError."""
+        """Return a function that tells whether a value matches; it only knows the values in *texts*. Raises RegexError."""
         return tester(self.op, self.value, texts)
 
 
 def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that tells which of *texts* match *op* (such as ``=~``) and *value* wholly; raises RegexError."""
+    """Return a test whether one of *texts* matches *op* (=, !=, =~, !~) and *value* as a whole; raises RegexError."""
     match op:
         case "=":
             return value.__eq__
@@ -67,7 +67,7 @@ def holds_anywhere(regex: str, texts: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
-    """Return for each of *lines* whether *regex* matches in it, by one search through all lines joined."""
+    """Return for each of *lines* whether the compiled *regex* matches within it; all lines are searched as one text."""
     text = "\n".join(lines.to_list()).encode()
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lines.str.len_bytes().to_numpy() + 1)])
     found = np.zeros(len(lines), dtype=bool)
@@ -79,7 +79,7 @@ def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
-    """Compile *regex* with RE2; with *dot_nl* a dot matches line breaks. Raises RegexError when it is not valid."""
+    """Compile *regex* with RE2; with *dot_nl* a dot also matches a line break. Raises RegexError when it is invalid."""
     if len(regex) > MOST_REGEX_CHARACTERS:
         raise RegexError(f"a regular expression may have {MOST_REGEX_CHARACTERS} characters here")
     if _ONE_BYTE.search(regex):  # of RE2 in C++ alone, not of Go's

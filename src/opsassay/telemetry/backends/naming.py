@@ -42,7 +42,7 @@ def is_label_name(name: str) -> bool:
 
 
 def apart(names: Iterable[str]) -> list[str]:
-    """Return *names* in order, made unique: a name that occurred before gets a number at its end."""
+    """Return *names* in order, made unique: "x", "x" becomes "x", "x_2"."""
     used: set[str] = set()
     found = []
     for name in names:
@@ -55,5 +55,5 @@ def apart(names: Iterable[str]) -> list[str]:
 
 
 def _with_letter_first(name: str) -> str:
-    """Return *name*, with "_" before it when it is empty or begins with a digit."""
+    """Return *name*, with "_" in front when it is empty or begins with a digit."""
     return f"_{name}" if not name or name[0].isdigit() else name

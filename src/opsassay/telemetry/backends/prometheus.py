@@ -49,7 +49,7 @@ class PrometheusApi:
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*, None when it is not of this API."""
+        """Return the HTTP reply to *call*, None when its path is not of Prometheus' API."""
         if call.path in self._plain:
             return ApiReply(200, self._plain[call.path].encode(), TEXT)
         if call.path[:2] != ("api", "v1"):
@@ -118,7 +118,7 @@ class PrometheusApi:
         return _limited_reply(call, sorted(found - {""}))
 
     def _selected_series(self, call: ApiCall) -> list[int]:
-        """Return the numbers of the series that match any ``match[]`` and have a sample between start and end."""
+        """Return the indices of the series that match any ``match[]`` and have a sample between start and end."""
         start_ms, end_ms = (
             _read_time_ms(call, "start", self.store.first_ms),
             _read_time_ms(call, "end", self.store.last_ms),
@@ -134,7 +134,7 @@ class PrometheusApi:
         return chosen
 
     def _reply_metadata(self, call: ApiCall) -> ApiReply:
-        """Answer with type and help of each metric; the parameter metric restricts it to one."""
+        """Answer with type and help text of each metric, or of the one that the parameter metric names."""
         asked, limit = call.first("metric"), _read_limit(call)
         names = [name for name in sorted(self.store.metrics) if asked in {None, name}]
         described = {name: self.store.metrics[name] for name in names[: limit or None]}
@@ -151,7 +151,7 @@ class PrometheusApi:
 
 
 def failed(error: PromqlError) -> ApiReply:
-    """Return the reply in which Prometheus reports *error*."""
+    """Return *error* as Prometheus' JSON reply of an error, with its status."""
     said = {"status": "error", "errorType": error.kind, "error": str(error)}
     return ApiReply(error.status, json.dumps(said).encode())
 
@@ -172,7 +172,7 @@ class _turn:  # noqa: N801 - used as a function is
 
 
 def _order(expression: promql.Expr) -> Any:
-    """Return the sort key for the values of an instant query; None unless *expression* is topk, bottomk or a sort."""
+    """Return the sort key for values of an instant query, NaN last; None unless it is topk, bottomk or a sort."""
     named = expression.op if isinstance(expression, promql.AggregateExpr) else ""
     match expression.func.name if isinstance(expression, promql.Call) else str(named):
         case "topk" | "sort_desc":
@@ -183,7 +183,7 @@ def _order(expression: promql.Expr) -> Any:
 
 
 def _read_time_ms(call: ApiCall, name: str, default_ms: int | None = None) -> int:
-    """Return the query parameter *name* in ms since the epoch; raises PromqlError."""
+    """Return the query parameter *name*, a time, in ms since 1970; *default_ms* when absent. Raises PromqlError."""
     text = call.first(name)
     if text is None and default_ms is not None:
         return default_ms
@@ -205,7 +205,7 @@ def _read_seconds(call: ApiCall, name: str) -> float:
 
 
 def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
-    """Return the steps of a range query in ms, and its (start, end), since the end need not be a step."""
+    """Return (the steps of a range query, (start, end)), ms since 1970; the end need not be a step. Raises PromqlError."""
     start_ms, end_ms, step_s = _read_time_ms(call, "start"), _read_time_ms(call, "end"), _read_seconds(call, "step")
     if end_ms < start_ms:
         raise PromqlError('invalid parameter "end": end timestamp must not be before start time')
@@ -224,7 +224,7 @@ def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
 
 
 def _read_deadline(call: ApiCall) -> float:
-    """Return the monotonic time (s) by which the query has to end; the parameter timeout can only shorten it."""
+    """Return the monotonic time (s) by which the query has to end; the parameter timeout can only make it earlier."""
     asked_s = _read_seconds(call, "timeout") if call.first("timeout") is not None else QUERY_TIMEOUT_S
     return time.monotonic() + max(0.0, min(asked_s, QUERY_TIMEOUT_S))
 
@@ -238,7 +238,7 @@ def _read_limit(call: ApiCall) -> int:
 
 
 def _limited_reply(call: ApiCall, items: Iterable[Any]) -> ApiReply:
-    """Answer with the first *items* up to the query parameter limit, and a warning when some are cut off."""
+    """Answer with the first *items* up to the query parameter limit, and a warning when items are left out."""
     listed, limit = list(items), _read_limit(call)
     if limit and len(listed) > limit:
         return _data_reply(listed[:limit], {"warnings": ["results truncated due to limit"]})
@@ -246,16 +246,18 @@ def _limited_reply(call: ApiCall, items: Iterable[Any]) -> ApiReply:
 
 
 def _data_reply(data: Any, extra: Mapping[str, Any] | None = None) -> ApiReply:
+    """Return the reply of status 200 with *data* in Prometheus' JSON envelope, and the keys of *extra*."""
     return ApiReply(200, json.dumps({"status": "success", "data": data, **(extra or {})}).encode())
 
 
 def _result_reply(kind: str, result: str) -> ApiReply:
-    """Answer with *result*, JSON already, of the result type *kind*: string, scalar, vector or matrix."""
+    """Return the reply with *result*, a JSON text, of the result type *kind*: string, scalar, vector or matrix."""
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 
 
 def _reply_buildinfo(_call: ApiCall) -> ApiReply:
+    """Answer with the version of Prometheus that this API follows."""
     return _data_reply(
         {
             "version": _VERSION, "revision": f"opsassay-{__version__}", "branch": "", "buildUser": "", "buildDate": "",

@@ -49,7 +49,7 @@ def read_call(method: str, path: str, query: str, form: bytes) -> ApiCall:
 
 
 def number_in(text: str) -> float:
-    """Parse *text* as a finite number; raises ValueError for anything else."""
+    """Parse *text* as a finite float; raises ValueError for anything else."""
     if len(text) > 100 or not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text)):
         raise ValueError(text)
     return number
@@ -64,7 +64,7 @@ def duration_s(text: str) -> float:
 
 
 def duration_ns(text: str, *, days: bool = False) -> int:
-    """Parse the duration *text* in Go's form (``1.5s``), *days* allows d, w and y; return ns; raises ValueError."""
+    """Parse *text*, a duration in Go's form (``1.5s``; with *days* also d, w, y), into ns; raises ValueError."""
     pieces, units = _GO_PIECE.findall(text[:200]), _UNITS_NS | (_DAYS_NS if days else {})
     if (
         not pieces
@@ -76,7 +76,7 @@ def duration_ns(text: str, *, days: bool = False) -> int:
 
 
 def ms_in(text: str) -> int:
-    """Parse the time *text*, seconds of the epoch or RFC 3339, and return ms; raises ValueError."""
+    """Parse *text*, seconds since 1970 or RFC 3339, into ms since 1970; raises ValueError."""
     if _RFC3339.fullmatch(text):
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     ms = round(number_in(text) * 1000)

@@ -15,29 +15,29 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 
 def rfc3339(ns: int) -> str:
-    """Return the time *ns* as RFC 3339 with milliseconds, in UTC."""
+    """Return *ns*, nanoseconds since 1970, as RFC 3339 text with milliseconds, in UTC."""
     seconds, rest = divmod(ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 10**6:03d}Z"
 
 
 def alert_labels(alert: Alert) -> Labels:
-    """Return the Prometheus labels of *alert*; its signal is the alert's name."""
+    """Return *alert*'s labels as Prometheus has them; alertname is its signal."""
     named = {"alertname": alert.signal, "service": alert.service, "severity": alert.severity or ""}
     return {name: value for name, value in named.items() if value}
 
 
 def alert_annotations(alert: Alert) -> Labels:
-    """Return the Prometheus annotations of *alert*, its description."""
+    """Return *alert*'s annotations as Prometheus has them: its description."""
     return {"summary": alert.message, "threshold": number_text(float(alert.threshold))}
 
 
 def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
-    """Return the response of ``/api/v1/alerts`` for *alerts*."""
+    """Return the data of Prometheus' ``/api/v1/alerts`` for *alerts*."""
     return {"alerts": [_alert_as_json(alert) for alert in alerts]}
 
 
 def rules_of(view: View) -> dict[str, Any]:
-    """Return the response of ``/api/v1/rules``: one rule for each signal, without its query."""
+    """Return the data of Prometheus' ``/api/v1/rules``: a rule for each alert signal, with an empty query."""
     evaluated = rfc3339(view.now_ns) if view.now_ns else _EPOCH
     rules = [
         {
@@ -57,7 +57,7 @@ def rules_of(view: View) -> dict[str, Any]:
 
 
 def _alert_as_json(alert: Alert) -> dict[str, Any]:
-    """Return *alert* in the form in which Prometheus lists an active alert of a rule."""
+    """Return *alert* as Prometheus' JSON of an active alert."""
     return {
         "labels": alert_labels(alert),
         "annotations": alert_annotations(alert),

@@ -44,7 +44,7 @@ class CountedSpans(NamedTuple):
 
 
 def counted_spans(view: View) -> Iterator[CountedSpans]:
-    """Yield the calls counted from spans, and count, sum (s) and buckets of their latency; raises DatapackError."""
+    """Yield span metrics as a collector makes them: calls, and latency count, sum (s), buckets; raises DatapackError."""
     spans = view.collect(_selected(view), "traces")
     if spans.is_empty():
         return
@@ -73,7 +73,7 @@ def counted_spans(view: View) -> Iterator[CountedSpans]:
 
 
 def _selected(view: View) -> pl.LazyFrame:
-    """Return the spans that ended within the view, with the texts of their labels, *end* and duration in ns."""
+    """Return the spans that ended within the view: service, span_name, span_kind, status_code, duration and end (ns)."""
     rows = view.rows("traces")
     columns = rows.collect_schema()
     end = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
@@ -97,7 +97,7 @@ def _selected(view: View) -> pl.LazyFrame:
 
 
 def _ticks(view: View) -> npt.NDArray[np.int64]:
-    """Return the times in ns at which span metrics are sampled, from the start to the end of the view."""
+    """Return the times (ns since 1970) at which span metrics have samples, from the start to the end of the view."""
     every = max(TICK_NS, (view.now_ns - view.began_ns) // MOST_TICKS)
     return np.append(np.arange(view.began_ns, view.now_ns, every, dtype=np.int64), view.now_ns)
 
@@ -142,12 +142,12 @@ class SeriesStore:
 
     @cached_property
     def _column_cache(self) -> dict[str, tuple[list[str], Times]]:
-        """Return a dictionary that keeps the distinct values of each label once they are worked out."""
+        """Return a dictionary in which `column` keeps its results by label."""
         return {}
 
     @cached_property
     def matched(self) -> dict[tuple[str, str, str], tuple[bool, npt.NDArray[np.bool_]]]:
-        """A cache of `select`: (operator, label, value) of a matcher to what it matched, the oldest first."""
+        """The cache of `select`: (operator, label, value) to (matches "", which series match), oldest first."""
         return {}
 
     @cached_property
@@ -171,9 +171,9 @@ class SeriesStore:
         return int(self.ms.max()) if len(self.ms) else 0
 
     def positions(self, numbers: Times, at_ms: Times) -> Times:
-        """Return, for each series of *numbers* and each time of *at_ms*, the position of its first later sample.
+        """Return the position of the first sample after each of *at_ms*, for each series index in *numbers*.
 
-        The shape is (series, times); samples at the very time lie before the position.
+        The shape is (series, times); a sample at that very time is before the position.
         """
         span = self.last_ms - self.first_ms + 2
         within = np.clip(at_ms - self.first_ms, -1, span - 2)
@@ -183,7 +183,7 @@ class SeriesStore:
 
     @cached_property
     def sampled_as(self) -> Times:
-        """For each series, the number of the first series with the same sample times."""
+        """For each series, the index of the first series with exactly the same sample times."""
         first: dict[bytes, int] = {}
         pairs = zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True)
         found = [first.setdefault(self.ms[low:high].tobytes(), number) for number, (low, high) in enumerate(pairs)]
@@ -191,14 +191,14 @@ class SeriesStore:
 
     @cached_property
     def begun_again(self) -> npt.NDArray[np.bool_]:
-        """Which series drop anywhere, as a counter that was reset."""
+        """For each series, whether its value drops anywhere, as that of a counter that was reset."""
         found = np.zeros(len(self.labels), dtype=bool)
         found[np.searchsorted(self.bounds, np.flatnonzero(self.drops), side="right") - 1] = True
         return found
 
     @cached_property
     def drops(self) -> Values:
-        """The value of a counter before each sample at which it was reset, 0 at all others."""
+        """For each sample, the value before it if the value dropped (a counter reset), else 0."""
         lost = np.zeros(len(self.values))
         if len(self.values):
             began_again = self.values[1:] < self.values[:-1]
@@ -208,12 +208,12 @@ class SeriesStore:
 
     @cached_property
     def fallen(self) -> Times:
-        """Before each sample, how many samples of all series are less than their predecessor."""
+        """Before each sample position, how many samples in the store are less than their predecessor."""
         return _counted_before(self.values[1:] < self.values[:-1])
 
     @cached_property
     def changed(self) -> Times:
-        """Before each sample, how many samples of all series differ from their predecessor."""
+        """Before each sample position, how many samples in the store differ from their predecessor."""
         before, after = self.values[:-1], self.values[1:]
         return _counted_before((before != after) & ~(np.isnan(before) & np.isnan(after)))
 
@@ -226,7 +226,7 @@ class SeriesStore:
 
 
 def _counted_before(flags: npt.NDArray[np.bool_]) -> Times:
-    """Return the running count of *flags*, with two zeros in front: the count before each position."""
+    """Return the running count of *flags* with two zeros in front: the number of flags before each position."""
     return np.concatenate([np.zeros(2, dtype=np.int64), np.cumsum(flags, dtype=np.int64)])
 
 
@@ -271,7 +271,7 @@ class _SeriesPart:
 
 
 def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
-    """Return one part for each metric and number column (value, count, sum, min, max) of *table*."""
+    """Return one part for each metric and number column (value, count, sum, min, max) of the table *table*."""
     frame = view.rows(table)
     columns = frame.collect_schema()
     keys = [name for name in columns.names() if name not in _NUMBERS and not columns[name].is_nested()]
@@ -294,7 +294,7 @@ def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
 
 
 def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
-    """Return the counters *span_counts*, which are counted from spans, as a part of the series."""
+    """Return *span_counts*, counters computed from spans, as a part of the series."""
     series, ticks = span_counts.values.shape
     counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(span_counts.ms, series)
     return _SeriesPart(
@@ -312,7 +312,7 @@ def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
 def _series_of_number(
     raw: str, table: str, value_column: str, labels: list[Labels], series: pl.DataFrame
 ) -> _SeriesPart:
-    """Return the counter or gauge from the *value_column* of the metric *raw* in *table*.
+    """Return the series of the metric *raw* from one number column, *value_column*, of the table *table*.
 
     *series* has a row for each series, with *labels* in the same order. Of several samples in one ms the last counts.
     """

@@ -78,14 +78,14 @@ class Backends:
         }  # fmt: skip
 
     def get_backend(self, name: str) -> BackendApi:
-        """Return the API called *name*."""
+        """Return the API called *name* (prometheus, loki, ...), built on first use; raises DatapackError, KeyError."""
         with self._lock:
             if name not in self._made:
                 self._made[name] = self._makers[name]()
             return self._made[name]
 
     def read(self) -> Backends:
-        """Build the API of every backend now, and return itself."""
+        """Build the APIs of all backends now, and return self; raises DatapackError."""
         for name in self._makers:
             self.get_backend(name)
         return self
@@ -109,11 +109,11 @@ class ApiServer:
         return cls(_Latest(get_view))
 
     def alone(self, name: str) -> ApiServer:
-        """Return a server of the backend *name* alone, with its paths at the root."""
+        """Return a server of the one backend *name*, with its paths at the root of the URL."""
         return ApiServer(self._current, name)
 
     def serve(self, connection: Socket) -> None:
-        """Answer the one HTTP request of *connection*; the work stops when the client hangs up."""
+        """Answer the one HTTP request of *connection*; a running query is cancelled when the client hangs up."""
         with suppress(OSError):
             try:
                 call, sends_body = self._read_call(connection)
@@ -127,7 +127,7 @@ class ApiServer:
                 send_content(connection, reply.status, content, reply.kind)
 
     def reply(self, call: ApiCall) -> ApiReply:
-        """Return the reply to *call* by the backend that has its path, else status 404."""
+        """Return the reply to *call* by the backend that its path names: 404 without one, 500 or 503 for a failure."""
         if call.method not in {"GET", "HEAD", "POST"}:
             return ApiReply(405, b"Method Not Allowed\n", TEXT)
         if call.path == ("",):
@@ -144,7 +144,7 @@ class ApiServer:
         return reply if reply is not None else ApiReply(404, b"404 page not found\n", TEXT)
 
     def _read_call(self, connection: Socket) -> tuple[ApiCall | None, bool]:
-        """Read one request; return it and whether its reply has a body (not for HEAD), None when there is none.
+        """Read one request; return (call, whether its reply has a body: not for HEAD), call None when the client sent none.
 
         Raises UnreadableError for a request that cannot be read.
         """
@@ -177,7 +177,7 @@ class _Latest:
 
 
 def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
-    """Return the name of the backend that the path of *call* begins with, None for none, and the call without it."""
+    """Split the backend's name off the path of *call*; return (name, rest of the call), (None, *call*) without one."""
     match call.path:
         case ("api", "v1", *_) | ("-", *_):
             return "prometheus", call

@@ -20,7 +20,7 @@ _KINDS = {pl.Boolean: "bool", pl.String: "string"}
 
 
 def trace_ids(text: str) -> list[str]:
-    """Return the trace ids that *text* may mean: as in Jaeger and Tempo, leading zeros may be missing, digits capital."""
+    """Return the spellings under which *text* may be stored as a trace id: lower case, with and without leading zeros."""
     digits = text.lower()
     return [
         text,
@@ -64,7 +64,7 @@ class SpanStore:
         return sorted(set(self.spans["service"].drop_nulls()) - {""})
 
     def operations(self, service: str | None, kind: str | None = None) -> list[tuple[str, str]]:
-        """Return (operation, span kind) of *service* and *kind*, sorted; None stands for all."""
+        """Return (operation, span kind) pairs of the spans of *service* and *kind*, sorted; None stands for all."""
         found = self.spans if service is None else self.spans.filter(pl.col("service") == service)
         pairs = found.select("operation", pl.col(f"{TAG}span.kind").fill_null("")).unique().drop_nulls().rows()
         return sorted(pair for pair in pairs if kind in {None, pair[1]})
@@ -89,7 +89,7 @@ class SpanStore:
         return self.spans.filter(pl.col("trace_id").is_in(list(ids)))
 
     def dependencies(self, start_us: int, end_us: int) -> list[tuple[str, str, int]]:
-        """Return (caller, callee, calls) from *start_us* to *end_us*, by spans whose parent is of another service."""
+        """Return (caller, callee, calls) of services in [*start_us*, *end_us*], by spans whose parent is of another."""
         parents = self.spans.select("trace_id", pl.col("span_id").alias("parent_id"), caller="service")
         called = self.spans.filter(pl.col("start_us").is_between(start_us, end_us), pl.col("parent_id") != "")
         pairs = called.join(parents.unique(["trace_id", "parent_id"]), on=["trace_id", "parent_id"])
@@ -97,7 +97,7 @@ class SpanStore:
         return apart.group_by("caller", "service").len().sort("caller", "service").rows()
 
     def _has_tag(self, key: str, value: str) -> pl.Expr:
-        """Return the expression that a span or its process has the tag *key* with the text *value*."""
+        """Return the expression: the span or its process has the tag *key* with the value *value*, compared as text."""
         columns = [column for column in (f"{TAG}{key}", f"{PROCESS}{key}") if column in self.spans.columns]
         return pl.any_horizontal(
             [
@@ -108,7 +108,7 @@ class SpanStore:
 
 
 def read_spans(view: View) -> SpanStore:
-    """Return the spans of *view*; raises DatapackError when a table is damaged."""
+    """Return the spans of *view* in Jaeger's terms, in order of start; raises DatapackError for a damaged table."""
     frame = view.rows("traces")
     schema = frame.collect_schema()
     attributes = [name for name in schema.names() if name.startswith("attr.") and not schema[name].is_nested()]
@@ -133,13 +133,13 @@ SCOPES: Mapping[str, tuple[str, ...]] = {"": (TAG, PROCESS), "span": (TAG,), "re
 
 
 def attribute_columns(scope: str, key: str, columns: Container[str]) -> list[str]:
-    """Return those of *columns* that hold the attribute *key* of *scope*; [] for tags that only Jaeger has."""
+    """Return those of *columns* with the attribute *key* of *scope* (span, resource, ...); [] for tags of Jaeger alone."""
     found = [f"{prefix}{key}" for prefix in SCOPES[scope] if f"{prefix}{key}" in columns and key not in DERIVED]
     return found + ["service"] * (key == "service.name" and scope != "span")
 
 
 def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the traces of *spans* as Jaeger's JSON objects, in the *order* of their ids."""
+    """Return the traces of *spans* as Jaeger's JSON objects, in *order* of trace ids."""
     by_trace: dict[str, list[dict[str, Any]]] = {}
     for row in spans.iter_rows(named=True):
         by_trace.setdefault(row["trace_id"], []).append(row)
@@ -148,7 +148,7 @@ def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any
 
 
 def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Return one trace in Jaeger's form; *rows* are its spans, *kinds* the value type of each tag column."""
+    """Return one trace as Jaeger's JSON; *rows* are its spans, *kinds* maps a tag column to Jaeger's value type."""
     processes: dict[tuple[Any, ...], str] = {}
     described, spans = {}, []
     for row in rows:
@@ -170,7 +170,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
 
 
 def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) -> list[dict[str, Any]]:
-    """Return Jaeger's tags from the columns of *row* with *prefix*, without empty ones; *kinds* are the value types."""
+    """Return the columns of *row* with *prefix* as Jaeger's tags, without empty ones; *kinds* maps a column to its type."""
     return [
         {"key": name.removeprefix(prefix), "type": kinds[name], "value": value}
         for name, value in row.items()
@@ -189,7 +189,7 @@ def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
 
 
 def _kind_of_type(type_: pl.DataType) -> str:
-    """Return Jaeger's name for the column type *type_*: int64, float64, string, ..."""
+    """Return Jaeger's name for the column type *type_*: int64, float64, string or bool."""
     if type_.is_integer():
         return "int64"
     return "float64" if type_.is_float() else _KINDS.get(type(type_), "string")

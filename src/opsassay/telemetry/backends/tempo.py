@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 def resource_spans(spans: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return *spans*, with the columns of a `SpanStore`, as OTLP's list of resources, each with its spans."""
+    """Return *spans* (columns of `SpanStore`) as OTLP JSON: a list of resources, each with its spans."""
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
     columns = [name for name in spans.columns if name.startswith(PROCESS)]
     for row in spans.iter_rows(named=True):
@@ -49,13 +49,13 @@ def resource_spans(spans: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def tagged(row: Row, prefix: str) -> dict[str, Any]:
-    """Return the attributes of *row* in the columns with *prefix*, without those that only Jaeger has."""
+    """Return attribute name to value from the columns of *row* with *prefix*, without tags that only Jaeger has."""
     found = {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
     return {key: value for key, value in found.items() if value is not None and key not in DERIVED}
 
 
 def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return *values* as a list of OTLP attributes."""
+    """Return *values* as OTLP JSON: a list of {"key", "value"}."""
     return [{"key": key, "value": _value_as_json(value)} for key, value in values.items() if value is not None]
 
 
@@ -74,7 +74,7 @@ def _span_as_json(row: Row) -> dict[str, Any]:
 
 
 def encoded_id(text: str, size: int) -> str:
-    """Return the id *text* in base64: the bytes of its hex digits, filled up to *size*, else of its characters."""
+    """Return the id *text* in base64: the *size* bytes of its hexadecimal digits, else the bytes of its characters."""
     try:
         plain = bytes.fromhex(text.zfill(2 * size))
     except ValueError:
@@ -136,7 +136,7 @@ class TempoApi:
         )
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
-        """Return the reply to *call*, None when it is not of this API."""
+        """Return the HTTP reply to *call*, None when its path is not of Tempo's API."""
         try:
             return self._route_call(call)
         except TempoError as error:
@@ -175,7 +175,7 @@ class TempoApi:
         return None
 
     def _spans_of_trace(self, trace: str) -> list[dict[str, Any]]:
-        """Return the spans of *trace*, grouped by resource; raises TempoError (400, 404, 422)."""
+        """Return the spans of the trace id *trace* in OTLP JSON by resource; raises TempoError (400, 404, 422)."""
         spans = self._store.traces(trace_ids(trace))
         if not spans.height:
             if not is_trace_id(trace):
@@ -199,7 +199,7 @@ class TempoApi:
         return _json_reply({"traces": traces, "metrics": {"inspectedTraces": self._spans["trace_id"].n_unique()}})
 
     def _tags(self, call: ApiCall) -> pl.Expr:
-        """Return the filter of *call* on spans: all its ``tags`` (logfmt), and the durations of the trace."""
+        """Return the filter on spans from *call*: all ``tags`` (logfmt), and minDuration and maxDuration of the trace."""
         try:
             words = shlex.split(call.first("tags") or "")
         except ValueError as error:
@@ -235,7 +235,7 @@ class TempoApi:
         return _json_reply({"scopes": found, "metrics": {}})
 
     def _values(self, name: str) -> list[tuple[str, str]]:
-        """Return (type, value) of the tag *name*, sorted by value; none for an unknown tag."""
+        """Return (type, value) of each value of the tag *name*, sorted by value; [] for an unknown tag."""
         match name.removeprefix(".") if name.startswith(".") else name:
             case "status":
                 return [("keyword", value) for value in sorted(STATUS)]
@@ -250,7 +250,7 @@ class TempoApi:
         return self._distinct_values(self._columns(name))
 
     def _distinct_values(self, columns: list[str]) -> list[tuple[str, str]]:
-        """Return (type, text) of each value in *columns*, sorted by text, up to `MOST_VALUES`."""
+        """Return (type, value as text) of each value in *columns*, sorted by text, at most `MOST_VALUES`."""
         found = set()
         for column in columns:
             values = self._spans[column].drop_nulls().unique()
@@ -260,13 +260,13 @@ class TempoApi:
         return sorted(found, key=lambda one: one[1])[:MOST_VALUES]
 
     def _attribute_keys(self, prefix: str) -> set[str]:
-        """Return the attribute names of the columns with *prefix*; columns without a value are left out."""
+        """Return the names of the attributes in columns with *prefix* that have any value."""
         found = {name.removeprefix(prefix) for name in self._store.spans.columns if name.startswith(prefix)} - DERIVED
         found = {key for key in found if self._store.spans[f"{prefix}{key}"].null_count() < self._store.spans.height}
         return found | ({_SERVICE} if prefix == PROCESS else set())
 
     def _columns(self, name: str) -> list[str]:
-        """Return the columns of the attribute *name*, which may begin with its scope."""
+        """Return the columns that hold the attribute *name*, which may have its scope in front, such as ``span.``."""
         scope, dot, key = name.partition(".")
         if not dot or scope not in SCOPES:
             scope, key = "", name
@@ -274,7 +274,7 @@ class TempoApi:
 
 
 def _summary(matched_spans: pl.DataFrame, limit: int | None) -> dict[str, Any]:
-    """Return the search result for one trace by its *matched_spans*, of which it lists *limit*, none for None."""
+    """Return Tempo's search result for the trace of *matched_spans*: its root, times, and *limit* spans (None: none)."""
     first = matched_spans.row(0, named=True)
     summary = {
         "traceID": first["trace_id"], "rootServiceName": first["root_service"] or _NO_ROOT,
@@ -295,7 +295,7 @@ def _summary(matched_spans: pl.DataFrame, limit: int | None) -> dict[str, Any]:
 
 
 def _times(call: ApiCall) -> list[pl.Expr]:
-    """Return the filters for traces that overlap ``start`` to ``end`` (s) of *call*; [] when they are absent."""
+    """Return the filters for traces that overlap the parameters ``start`` to ``end`` (s since 1970); [] when absent."""
     start_s, end_s = _read_positive(call, "start", 0), _read_positive(call, "end", 0)
     if bool(start_s) != bool(end_s):
         raise TempoError("please provide non-zero values for http parameters start and end")
@@ -320,7 +320,7 @@ def _read_positive(call: ApiCall, name: str, default: int) -> int:
 
 
 def _go_duration(call: ApiCall, name: str) -> int | None:
-    """Return the query parameter *name*, a duration as in Go, in ns; None when missing; raises TempoError."""
+    """Return the query parameter *name*, a duration as in Go (``1.5s``), in ns; None when absent; raises TempoError."""
     text = call.first(name)
     try:
         return duration_ns(text) if text is not None else None
@@ -329,4 +329,5 @@ def _go_duration(call: ApiCall, name: str) -> int | None:
 
 
 def _json_reply(content: Any) -> ApiReply:
+    """Return the reply of status 200 with *content* as JSON."""
     return ApiReply(200, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

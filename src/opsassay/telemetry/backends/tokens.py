@@ -41,12 +41,12 @@ class TokenReader:
             at = found.end()
 
     def peek(self, ahead: int = 0) -> Token:
-        """Return the next token, or the one *ahead* of it, without moving; a token without a kind at the end."""
+        """Return the next token, or the one *ahead* tokens later, without moving; a token of kind "" at the end."""
         at = self._next + ahead
         return self._tokens[at] if at < len(self._tokens) else Token("", "", len(self._text))
 
     def sees(self, *texts: str) -> bool:
-        """Return whether the next token is one of *texts*."""
+        """Return whether the text of the next token is one of *texts*."""
         return self.peek().kind != "text" and self.peek().text in texts
 
     def step(self) -> Token:
@@ -56,13 +56,13 @@ class TokenReader:
         return found
 
     def sign(self, sign: str) -> None:
-        """Move past the token *sign*; raises an error when another comes."""
+        """Move past the token *sign*, such as "("; raises the reader's error when another token follows."""
         if not self.sees(sign):
             self.unexpected(sign)
         self._next += 1
 
     def take(self, kind: str, expected: str) -> Token:
-        """Return the next token, which must be of *kind*, and move past it; *expected* describes it in the error."""
+        """Return the next token and move past it; raises the reader's error, "expected *expected*", for another *kind*."""
         if self.peek().kind != kind:
             self.unexpected(expected)
         return self.step()
@@ -75,15 +75,15 @@ class TokenReader:
             self.fail(token.at, str(error))
 
     def unexpected(self, expected: str) -> NoReturn:
-        """Raise the error that another token follows than what is *expected*."""
+        """Raise the reader's error: the next token is not *expected* (in words)."""
         token = self.peek()
         self.fail(token.at, f"unexpected {token.text[:100] or 'end of the query'}, expecting {expected}")
 
     def fail(self, offset: int, problem: str) -> NoReturn:
-        """Raise the error *problem* at the character *offset*."""
+        """Raise the reader's error with the message *problem* and the place of the character *offset*."""
         raise self._error(f"{self._before}parse error at {self.place(offset)}: syntax error: {problem}")
 
     def place(self, offset: int) -> str:
-        """Return line and column of the character *offset*, both counted from 1."""
+        """Return line and column of the character *offset* as text, both counted from 1."""
         before = self._text[:offset]
         return f"line {before.count(chr(10)) + 1}, col {offset - before.rfind(chr(10))}"

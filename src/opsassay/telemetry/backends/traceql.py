@@ -46,7 +46,7 @@ class TraceqlError(UserError):
 
 
 def read_traceql(text: str, columns: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the TraceQL query *text* as a filter on a table of spans with *columns*; raises TraceqlError."""
+    """Return the TraceQL query *text* as a filter on a table of spans with *columns* (to types); raises TraceqlError."""
     return _TraceqlReader(text, columns).read_query()
 
 
@@ -69,7 +69,7 @@ class _TraceqlReader(TokenReader):
         return found
 
     def _any_of(self, depth: int) -> pl.Expr:
-        """Read terms joined by ``||`` and return their filter; *depth* counts the parentheses around them."""
+        """Parse terms joined by ``||`` into one filter; *depth* counts the parentheses around them."""
         if depth > MOST_DEEP:
             self.fail(0, "the query is nested too deeply")
         return self._join_terms(
@@ -77,7 +77,7 @@ class _TraceqlReader(TokenReader):
         )
 
     def _join_terms(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
-        """Read terms joined by *sign* with *read*, and *join* their filters."""
+        """Parse terms with *read* while *sign* follows, and combine their filters by *join*."""
         found = [read()]
         while self.sees(sign):
             self.step()
@@ -112,7 +112,7 @@ class _TraceqlReader(TokenReader):
         return found
 
     def _compare_field(self, name: Token, op: str) -> pl.Expr:
-        """Return the condition that the field *name* fulfils *op* with the value that comes next."""
+        """Parse the value after "*name* *op*" and return that condition on a span."""
         value = self.step()
         field = _SCOPED.get(name.text, name.text)
         match field:
@@ -127,7 +127,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_attribute(name, op, value)
 
     def _compare_attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
-        """Return the condition that the attribute *name*, in any scope it may lie in, fulfils *op* with *value*."""
+        """Return the condition that the attribute *name*, in any scope if it names none, *op* *value* is true."""
         scope, dot, key = name.text.partition(".")
         if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
@@ -141,12 +141,12 @@ class _TraceqlReader(TokenReader):
         return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._match_nothing(op, value)
 
     def _match_nothing(self, op: str, value: Token) -> pl.Expr:
-        """Return a filter that no span passes, after a check that *value* is a literal."""
+        """Return a filter that no span passes; raises TraceqlError unless *value* is a literal."""
         self._fitting(pl.lit(None, pl.String()), pl.String(), op, value)
         return pl.lit(value=False)
 
     def _fitting(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
-        """Return the comparison of *column* with the literal *value*; false for another type, as in Tempo."""
+        """Return the comparison of *column*, of *type_*, with the literal *value*; false for other types, as in Tempo."""
         if value.kind == "text":
             text = self.unquoted(value)
             if op.endswith("~"):
@@ -163,7 +163,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_order(column, op, literal) if comparable else pl.lit(value=False)
 
     def _match_regex(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
-        """Return the condition that the whole text of *column* matches *regex*, or does not for the operator "!~"."""
+        """Return the condition that all of *column*'s text matches *regex* (*op* "=~"), or does not ("!~")."""
         try:
             compile_regex(regex)
         except RegexError as error:
@@ -174,7 +174,7 @@ class _TraceqlReader(TokenReader):
         return found if op == "=~" else ~found
 
     def _compare_enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
-        """Return the condition on status or kind; raises TraceqlError for a value or an operator that has none."""
+        """Return the condition on *field*, status or kind; raises TraceqlError for an unknown value or operator."""
         known = list(STATUS) if field == "status" else KINDS
         if value.kind != "name" or value.text not in known or op not in {"=", "!="}:
             self.fail(value.at, f"{field} is compared by = or != with one of {', '.join(known)}")
@@ -186,14 +186,14 @@ class _TraceqlReader(TokenReader):
         return is_so if op == "=" else ~is_so
 
     def _compare_order(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
-        """Return the condition that *column* fulfils *op* with *value*; raises TraceqlError for a regex operator."""
+        """Return the condition *column* *op* *value*; raises TraceqlError for a regex operator."""
         if op not in _ORDERS:
             raise TraceqlError(f"invalid TraceQL query: {op} compares texts in quotes alone")
         found: pl.Expr = _ORDERS[op](column, pl.lit(value))
         return found
 
     def _read_nanoseconds(self, value: Token) -> int:
-        """Return the duration *value* in ns, as which a number counts; raises TraceqlError for any other token."""
+        """Return the token *value*, a duration or a plain number of ns, in ns; raises TraceqlError for others."""
         if value.kind == "number":
             return round(float(value.text))
         if value.kind != "duration":

@@ -39,7 +39,7 @@ class View:
 
 
 def recorded(pack: Datapack) -> View:
-    """Return the view of the recording *pack*: its end is the present, and of its alert rules only names are known."""
+    """Return the view of the datapack *pack*: now is the recording's end, of its alert rules only names are known."""
     incident = pack.incident
     rules = {alert.signal: AlertingRule() for alert in incident.alerts}
     return View(
@@ -54,7 +54,7 @@ def live(
     alerts: Sequence[Alert],
     rules: Mapping[str, AlertingRule],
 ) -> View:
-    """Return the view of a running system; *tables* by modality, a missing one has no rows."""
+    """Return the view of a running system: *tables* by modality (missing: no rows), alerts, rules; times in ns of UTC."""
     return View(
         lambda modality: tables[modality].lazy() if modality in tables else empty(modality).lazy(),
         lambda frame, _modality: frame.collect(),

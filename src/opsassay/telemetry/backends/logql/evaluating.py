@@ -35,7 +35,10 @@ class LogEvaluation:
     deadline: float
 
     def entries(self, query: LogQuery, start_ns: int, end_ns: int) -> Times:
-        """Return the rows of log entries that *query* selects in [*start_ns*, *end_ns*); raises LogqlError, RegexError."""
+        """Return the rows of the log entries that *query* selects in [*start_ns*, *end_ns*).
+
+        Raises LogqlError, RegexError.
+        """
         within = self.store.between(start_ns, end_ns)
         fits = self.store.fitting(query.selector, of_stream=True) & self.store.fitting(query.labels, of_stream=False)
         numbers = np.flatnonzero(fits[self.store.owners[within]]).astype(np.int64) + within.start
@@ -46,9 +49,9 @@ class LogEvaluation:
         return found
 
     def series(self, query: MetricQuery, steps_ns: Times) -> Vectors:
-        """Return the series of *query* at each of *steps_ns*; raises LogqlError for too much work.
+        """Return the values of the metric *query* at each of *steps_ns*; raises LogqlError for too much work.
 
-        A count is of the entries in (step - offset - range, step - offset]; rates are per second of the range. Raises
+        A step counts the entries in (step - offset - range, step - offset]; a rate is that count per second. Raises
         RegexError for an expression that cannot be used.
         """
         if isinstance(query, VectorLiteral):
@@ -64,9 +67,9 @@ class LogEvaluation:
         return aggregate(query.op, grouping, inner, limit)
 
     def _count_lines(self, query: RangeCount, steps_ns: Times, names: Sequence[str]) -> Vectors:
-        """Return count, size (bytes) or rate of the lines that *query* selects, at each of *steps_ns*.
+        """Return count, bytes or rate of the lines that *query* selects, at each of *steps_ns*.
 
-        The lines are grouped by the labels *names*. Raises LogqlError for too many groups.
+        There is one series for each combination of the labels *names*. Raises LogqlError for too many.
         """
         ends_ns = steps_ns - query.offset_ns
         first_ns, last_ns = int(ends_ns[0]) - query.range_ns + 1, int(ends_ns[-1]) + 1  # the first instant is outside
@@ -85,7 +88,7 @@ class LogEvaluation:
     def _windows(
         self, rows: Times, groups: Times, group_count: int, bounds_ns: tuple[Times, Times]
     ) -> tuple[Values, Values]:
-        """Return the number of entries and their bytes by group and window, for the entries *rows*.
+        """Return (number of entries, their bytes), shape (groups, windows), for the log entries *rows*.
 
         *groups* is the group of each entry; *bounds_ns* are the starts (excluded) and ends (included) of the windows.
         """
@@ -109,7 +112,7 @@ class LogEvaluation:
 
 
 def _holding(filter_: LineFilter, lines: pl.Series) -> Times:
-    """Return the positions of the *lines* that pass the line filter *filter_*."""
+    """Return the indices of *lines* that pass *filter_*, a LogQL line filter."""
     fits = np.zeros(len(lines), dtype=bool)
     for value in filter_.values:
         if filter_.op.endswith("~"):

@@ -108,7 +108,7 @@ class _LogqlReader(TokenReader):
         super().__init__(text, _TOKEN, LogqlError, "")
 
     def read_query(self) -> LogQuery | MetricQuery:
-        """Parse the whole query; raises LogqlError with the place of what is not understood."""
+        """Parse the whole query; raises LogqlError with the line and column of the first wrong token."""
         found = self._read_log_query() if self.sees("{") else self._read_metric_query(0)
         while isinstance(found, VectorLiteral) and self.sees(
             *_ARITHMETIC
@@ -128,7 +128,7 @@ class _LogqlReader(TokenReader):
         return found
 
     def _read_metric_query(self, depth: int) -> MetricQuery:
-        """Parse a count over time, an aggregation of one, or vector(); *depth* counts the aggregations around it."""
+        """Parse a range aggregation, an aggregation of one, or vector(); *depth* counts the aggregations around it."""
         if self.peek().kind == "number":
             self.fail(self.peek().at, "numbers alone are not served here")
         if depth > MOST_DEEP:
@@ -165,7 +165,7 @@ class _LogqlReader(TokenReader):
         return Aggregated(name.text, inner, names, by, limit)
 
     def _read_grouping(self) -> tuple[tuple[str, ...], bool] | None:
-        """Parse "by (labels)" or "without (labels)"; return the labels and whether it is "by", None without either."""
+        """Parse "by (labels)" or "without (labels)" into (labels, whether it is "by"); None when neither follows."""
         if not (self.sees("by") or self.sees("without")):
             return None
         by = self.take("word", "by or without").text == "by"
@@ -179,7 +179,7 @@ class _LogqlReader(TokenReader):
         return tuple(names), by
 
     def _read_range(self, function: str) -> RangeCount:
-        """Parse "(log query[range] offset duration)" after *function*; filters may stand after the range instead."""
+        """Parse "(log query[range] offset duration)" after the name *function*; filters may also follow the range."""
         self.sign("(")
         logs = self._read_log_query()
         self.sign("[")
@@ -199,7 +199,7 @@ class _LogqlReader(TokenReader):
         return self._read_filters(self._read_selector())
 
     def _read_filters(self, selector: tuple[Matcher, ...]) -> LogQuery:
-        """Parse line filters and label filters, which "and" or a comma may join, and return the query with *selector*."""
+        """Parse line and label filters, joined by nothing, "and" or a comma; return the query of *selector* with them."""
         lines: list[LineFilter] = []
         labels: list[Matcher] = []
         while self.sees("|=", "|~", "!=", "!~", "|"):
@@ -234,13 +234,14 @@ class _LogqlReader(TokenReader):
         return tuple(found)
 
     def _label_filter(self) -> Matcher:
-        """Parse one filter on a label after "|"; raises LogqlError for any other stage of a pipeline."""
+        """Parse one label filter after "|"; raises LogqlError for any other pipeline stage."""
         token = self.peek()
         if self.sees("(") or (token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}):
             self.fail(token.at, f"| {token.text} is not served here; there are line filters and filters of labels")
         return self._read_matcher()
 
     def _read_matcher(self) -> Matcher:
+        """Parse one label matcher of a selector, such as app="cart"."""
         name = self.take("word", "a label").text
         token = self.take("sign", "=, !=, =~ or !~")
         if token.text not in {"=", "!=", "=~", "!~"}:
@@ -248,7 +249,7 @@ class _LogqlReader(TokenReader):
         return Matcher(name, token.text, self._read_value(regex=token.text.endswith("~")))
 
     def _read_value(self, *, regex: bool) -> str:
-        """Parse a text in quotes; *regex* checks that it is a regular expression."""
+        """Parse a quoted text; raises LogqlError when *regex* and it is no regular expression."""
         if self.sees("ip"):
             self.fail(self.peek().at, "ip() is not served here")
         token = self.take("text", "a text in quotes")

@@ -27,9 +27,10 @@ Grouping = Callable[[set[str]], set[str]]
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
-    """Return *vectors* aggregated by *op* (sum, topk, ...); *limit* is k or the quantile at each step. Raises PromqlError.
+    """Return *vectors* aggregated by *op* (sum, topk, ...) within each group of *grouping*; raises PromqlError.
 
-    stddev and stdvar divide by the count: of all, and not of a sample. quantile is `quantile_of`.
+    *limit* is the parameter at each step: k, or the quantile. stddev and stdvar are those of the population; quantile
+    is `quantile_of`.
     """
     groups, owners = group_labels(vectors.labels, grouping(names_of(vectors.labels)))
     if op in {"topk", "bottomk"}:
@@ -48,10 +49,9 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
 
 
 def count_values(grouping: Grouping, vectors: Vectors, label: str, *, without: bool) -> Vectors:
-    """Return how many series of each group have each value, which stands in *label*, as in Prometheus.
+    """Return how many series of each group have each value; the value is the text of the label *label*. Raises PromqlError.
 
     A label of that name is overwritten before series are grouped, so that *without* it all values count together.
-    Raises PromqlError for a *label* that is no name.
     """
     if not _LABEL.fullmatch(label):
         raise PromqlError(f'invalid label name "{label}"', "execution", 422)
@@ -76,7 +76,7 @@ def _format_value(value: float) -> str:
 
 
 def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
-    """Return the aggregate *op* of each group (*owners*) at each step, shape (groups, steps)."""
+    """Return *op* of each group by step; *owners* is each series' group, *counts* the series in a group by step."""
 
     def added(values: Values) -> Values:
         return summed(np.where(vectors.present, values, 0.0), owners, len(counts))
@@ -98,9 +98,9 @@ def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) ->
 
 
 def _quantiles_of_groups(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
-    """Return the *quantile* (one for each step) of each group of rows, as (groups, steps).
+    """Return the *quantile* (one value a step) over the series of each group, of shape *shape*: (groups, steps).
 
-    *owners* gives the group of each row of *vectors*; *shape* is that of the result.
+    *owners* is the group of each series of *vectors*.
     """
     found = np.full(shape, np.nan)
     order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=shape[0])
@@ -114,19 +114,22 @@ def _quantiles_of_groups(vectors: Vectors, owners: Times, shape: tuple[int, int]
 
 
 def grouping_by(names: Iterable[str]) -> Grouping:
-    """Return the grouping that keeps the labels *names*."""
+    """Return a function from the label names of series to those to group by: *names* (PromQL's by)."""
     named = set(names)
     return named.intersection
 
 
 def grouping_without(names: Iterable[str]) -> Grouping:
-    """Return the grouping that drops the labels *names* and the metric's name."""
+    """Return a function from the label names of series to those to group by: all but *names* and the metric's name."""
     dropped = {NAME, *names}
     return lambda given: given - dropped
 
 
 def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) -> Vectors:
-    """Return *vectors*, present where a series is among its group's k (*limit*, one a step) largest, or smallest."""
+    """Return *vectors* with only the k largest (or *smallest*) series of each group present; raises PromqlError.
+
+    *owners* is the group of each series, *limit* is k at each step.
+    """
     if np.isnan(limit).any() or (np.abs(limit) >= 2**63).any():
         raise PromqlError("Parameter value is NaN or overflows int64", "execution", 422)
     values, absent = vectors.values, ~vectors.present

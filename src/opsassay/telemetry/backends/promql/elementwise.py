@@ -31,13 +31,13 @@ def _rounded(values: Values, unit: Values | float = 1.0) -> Values:
 
 
 def _greater(values: Values, minimum: Values) -> Values:
-    """Return the greater of each pair of values, as Go does: infinity is greater than NaN."""
+    """Return the greater of each pair of *values* and *minimum*, as Go's math.Max: infinity is greater than NaN."""
     found: Values = np.where((values == np.inf) | (minimum == np.inf), np.inf, np.maximum(values, minimum))
     return found
 
 
 def _lesser_of(values: Values, maximum: Values) -> Values:
-    """Return the lesser of *values* and *maximum*, each with each."""
+    """Return the lesser of each pair of *values* and *maximum*, as Go's math.Min."""
     return -_greater(-values, -maximum)
 
 
@@ -47,14 +47,14 @@ def _clamp_values(values: Values, minimum: Values, maximum: Values) -> Values:
 
 
 def _moments(values: Values) -> Moments:
-    """Return seconds since 1970 as moments of UTC; fractions are cut off, NaN and infinity are no moment."""
+    """Return *values*, seconds since 1970, as datetimes; fractions are cut off, NaN and infinity become not-a-time."""
     whole = np.where(np.abs(values) < MOST_SECONDS, np.trunc(values), np.nan)
     found: Moments = np.where(np.isnan(whole), np.datetime64("NaT"), whole.astype(np.int64).astype("datetime64[s]"))
     return found
 
 
 def _since(moments: Moments, unit: str, outer: str) -> Values:
-    """Return how many of *unit* (such as "h") have passed since the *outer* one (such as "D") of each moment began."""
+    """Return the whole *unit* periods ("h") since the *outer* period ("D") of each of *moments* began: hours of the day."""
     passed = moments.astype(f"datetime64[{unit}]") - moments.astype(f"datetime64[{outer}]").astype(
         f"datetime64[{unit}]"
     )
@@ -62,19 +62,19 @@ def _since(moments: Moments, unit: str, outer: str) -> Values:
 
 
 def _number_of(passed: npt.NDArray[np.timedelta64]) -> Values:
-    """Return *passed* as numbers, NaN for what is none."""
+    """Return *passed*, numbers of a unit of time, as floats; not-a-time becomes NaN."""
     found: Values = np.where(np.isnat(passed), np.nan, passed.astype(np.int64).astype(np.float64))
     return found
 
 
 def _days_in_month(moments: Moments) -> Values:
-    """Return the length in days of the month of each moment."""
+    """Return the number of days in the month of each of *moments*."""
     months = moments.astype("datetime64[M]")
     return _number_of((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]"))
 
 
 def _day_of_week(moments: Moments) -> Values:
-    """Return the days since Sunday of each moment."""
+    """Return the day of the week of each of *moments*: 0 is Sunday."""
     return (_number_of(moments.astype("datetime64[D]") - np.datetime64(0, "D")) + 4) % 7
 
 
@@ -89,7 +89,7 @@ CALENDAR: Mapping[str, Callable[[Moments], Values]] = {
 
 
 def calendar(name: str, seconds: Values) -> Values:
-    """Return the part *name* (hour, year, ...) of the moments *seconds* since 1970."""
+    """Return the calendar field *name* (hour, year, ...) of *seconds* since 1970, in UTC."""
     return CALENDAR[name](_moments(seconds))
 
 
@@ -104,7 +104,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
 
 
 def applied(name: str, vectors: Vectors, arguments: Sequence[Values]) -> Vectors:
-    """Apply the PromQL function *name* to each value of *vectors*; *arguments* have one value a step each.
+    """Apply the PromQL function *name* to each value of *vectors*; each of *arguments* has one value a step.
 
     `clamp` gives no series when its minimum is above its maximum.
     """
@@ -160,9 +160,9 @@ def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[
 
 
 def _set_label(vectors: Vectors, target: str, make_text: Callable[[Labels], str | None]) -> Vectors:
-    """Return *vectors* with the label *target* set to the text that *make_text* gives for the labels.
+    """Return *vectors* with the label *target* set to the text that *make_text* returns for a series' labels.
 
-    None leaves the labels as they are, "" removes the label. Raises PromqlError for two equal label sets.
+    None leaves the labels as they are, "" removes the label. Raises PromqlError when two series get the same labels.
     """
     labels = []
     for one in vectors.labels:

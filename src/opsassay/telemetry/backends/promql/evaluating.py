@@ -67,7 +67,7 @@ class Evaluation:
     """Start and end of the request, which ``@ start()`` and ``@ end()`` are in subqueries too; of an instant its time."""
 
     def evaluate(self, expression: promql.Expr) -> Operand:
-        """Evaluate *expression* at all steps; return a vector or a number at each step. Raises PromqlError."""
+        """Evaluate *expression* at all steps; return vectors, or one number for each step. Raises PromqlError."""
         with np.errstate(all="ignore"):
             found = self._evaluate_expression(expression)
         return merged(found) if isinstance(found, Vectors) else found
@@ -118,7 +118,7 @@ class Evaluation:
         return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
 
     def _windows_at_instants(self, selector: promql.VectorSelector) -> Windows:
-        """Return the lookback of each step over the series of *selector*."""
+        """Return the windows of lookback, which end at each step, over the series that *selector* selects."""
         return Windows.ending_at(
             self.store, self._select_series(selector), self._ends_of_windows(selector), LOOKBACK_MS
         )
@@ -138,14 +138,14 @@ class Evaluation:
         )
 
     def _evaluate_constant(self, name: str) -> Operand:
-        """Return what a function without arguments gives at each step."""
+        """Return the value of the function *name* without arguments (time, pi, hour, ...) at each step."""
         seconds = self.steps_ms / 1000
         if name in CALENDAR:
             return Vectors([{}], calendar(name, seconds)[None, :], np.ones((1, len(seconds)), dtype=bool))
         return np.full(len(seconds), np.pi) if name == "pi" else seconds
 
     def _timestamps(self, argument: promql.Expr) -> Vectors:
-        """Return when, in seconds, each sample of a selector was taken; of another *argument* the time of each step."""
+        """Return PromQL's `timestamp` in s: of a selector that of its samples, of another *argument* the step's."""
         if isinstance(argument, promql.VectorSelector):
             windows = self._windows_at_instants(argument)
             values, present = windows.store.ms[np.maximum(windows.positions(windows.high) - 1, 0)], windows.holding(1)
@@ -156,7 +156,7 @@ class Evaluation:
         return Vectors(vectors.labels, seconds, vectors.present, vectors.distinct).without_name()
 
     def _apply_to_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
-        """Apply the range function *name* to *windows*; *call* has its other arguments."""
+        """Apply the range function *name*, such as rate, to *windows*; further arguments are in *call*."""
         match name:
             case "absent_over_time":
                 return _missing(call.args[0], windows.holding(1))
@@ -175,7 +175,7 @@ class Evaluation:
         )
 
     def _relabel_vectors(self, name: str, call: promql.Call) -> Vectors:
-        """Evaluate label_replace or label_join."""
+        """Evaluate the function *name*, label_replace or label_join, with the arguments of *call*."""
         vectors = self._evaluate_expression(call.args[0])
         assert isinstance(vectors, Vectors)
         target, first, *others = (_read_literal(argument) for argument in call.args[1:])
@@ -190,7 +190,7 @@ class Evaluation:
         return found
 
     def _apply_to_values(self, name: str, call: promql.Call) -> Operand:
-        """Apply the function *name* of *call* to a vector or number."""
+        """Apply the function *name* to the vector or number that is the argument of *call*."""
         inner, *others = (self._evaluate_expression(argument) for argument in call.args)
         if name == "histogram_quantile":
             assert not isinstance(inner, Vectors)
@@ -210,7 +210,7 @@ class Evaluation:
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
 
     def _aggregate_vectors(self, expression: promql.AggregateExpr) -> Vectors:
-        """Return the aggregate, as sum or topk, of the inner vectors of *expression*."""
+        """Return the result of the aggregation *expression*, such as sum or topk, at each step."""
         vectors = self._evaluate_expression(expression.expr)
         if str(expression.op) == "count_values":
             assert isinstance(vectors, Vectors)
@@ -256,14 +256,14 @@ class Evaluation:
         return Windows.ending_at(store, numbers, ends, range_ms)
 
     def _select_series(self, selector: promql.VectorSelector) -> Times:
-        """Return the numbers of the series that *selector* selects; raises PromqlError for too many samples."""
+        """Return the store's indices of the series that *selector* selects; raises PromqlError for too many samples."""
         numbers = select(self.store, selector)
         if len(numbers) * len(self.steps_ms) > MOST_CELLS:
             raise too_many_samples()
         return numbers
 
     def _ends_of_windows(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
-        """Return the end in ms of the window of *selector* at each step, with offset and ``@``."""
+        """Return the end, ms since 1970, of the window of *selector* at each step, after its offset and ``@``."""
         ends = self.steps_ms
         if selector.at is not None:
             at = selector.at
@@ -276,7 +276,7 @@ class Evaluation:
 
 
 def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
-    """Return *vectors* as a store of series with a sample at each step where they are present; empty ones are left out."""
+    """Return *vectors* as a store of series with a sample at each step (ms since 1970) at which they are present."""
     kept = np.flatnonzero(vectors.present.any(axis=1))
     present = vectors.present[kept]
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(present.sum(axis=1))])
@@ -295,7 +295,7 @@ def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
 
 
 def without_parentheses(expression: promql.Expr) -> promql.Expr:
-    """Return *expression* without the parentheses around it."""
+    """Return *expression* without any parentheses around it."""
     while isinstance(expression, promql.ParenExpr):
         expression = expression.expr
     return expression
@@ -314,13 +314,13 @@ def _read_literal(expression: promql.Expr) -> str:
 
 
 def _missing(selector: promql.Expr, present: Present) -> Vectors:
-    """Return `absent` of *selector*: a series that is 1 at each step where no series is *present*."""
+    """Return PromQL's `absent` of *selector*: a series with value 1 at each step at which no series is *present*."""
     missing: Present = np.logical_not(present.any(axis=0, keepdims=True))
     return Vectors([_equal_labels(selector)], np.ones(missing.shape), missing)
 
 
 def _equal_labels(expression: promql.Expr) -> Labels:
-    """Return the labels that *expression* requires to equal a text, as Prometheus' ``createLabelsForAbsentFunction``."""
+    """Return the labels that the selector *expression* fixes by "=", as Prometheus' ``createLabelsForAbsentFunction``."""
     expression = without_parentheses(expression)
     if isinstance(expression, promql.MatrixSelector):
         expression = expression.vector_selector
@@ -338,7 +338,7 @@ def _equal_labels(expression: promql.Expr) -> Labels:
 
 
 def _read_grouping(modifier: promql.AggModifier | None) -> Grouping:
-    """Return the grouping by *modifier*, "by" or "without"; all in one group for None."""
+    """Return the grouping of the *modifier* by(...) or without(...); for None all series are one group."""
     if modifier is None:
         return grouping_by(())
     return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(

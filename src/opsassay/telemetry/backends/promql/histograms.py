@@ -49,7 +49,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[
 
 
 def _bound(text: str) -> float | None:
-    """Return the number that Go's ``strconv.ParseFloat`` reads in *text*, None where it fails."""
+    """Parse *text*, a bucket's label le, as Go's ``strconv.ParseFloat`` does; None where that fails."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     read = float if _DECIMAL.fullmatch(text) else float.fromhex if _HEXADECIMAL.fullmatch(text) else None
@@ -61,9 +61,10 @@ def _bound(text: str) -> float | None:
 
 
 def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tuple[Times, Values, Values, Present]]:
-    """Yield (numbers, bounds, counts, presence) for each set of histograms with the same bounds.
+    """Yield (histogram indices, bounds, counts, presence) for each set of histograms with the same bounds.
 
-    Counts and presence have the shape (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
+    *owners* is the histogram of each series of *buckets*, *bounds* its upper bound. Counts and presence have the shape
+    (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
     """
     order = np.lexsort((bounds, owners))
     first = np.ones(len(order), dtype=bool)
@@ -85,7 +86,7 @@ def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tup
 
 
 def _patterns(present: Present) -> Iterator[tuple[Present, Times]]:
-    """Yield each distinct column of *present*, shape (buckets, columns), with the numbers of its columns."""
+    """Yield (pattern, column indices) for each distinct column of *present*, shape (buckets, columns), with any bucket."""
     whole = present.all(axis=0)
     yield np.ones(len(present), dtype=bool), np.flatnonzero(whole)
     partly = np.flatnonzero(present.any(axis=0) & ~whole)
@@ -95,7 +96,7 @@ def _patterns(present: Present) -> Iterator[tuple[Present, Times]]:
 
 
 def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> Values:
-    """Return the *quantile* of one histogram in each column of *counts* (buckets, columns).
+    """Return the *quantile* of one histogram in each column of *counts*, cumulative, shape (buckets, columns).
 
     Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.
     """

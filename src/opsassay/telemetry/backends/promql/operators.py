@@ -39,13 +39,13 @@ class Signatures(NamedTuple):
 
     @classmethod
     def of(cls, left: Vectors, right: Vectors, names: set[str], *, on: bool) -> Signatures:
-        """Return the signatures of both sides by the labels *names*, or without *on* by all other labels but the name."""
+        """Return the signatures by which both sides match: the labels *names* (*on*), else all others but the name."""
         both = [*left.labels, *right.labels]
         keys, numbers = group_labels(both, names if on else names_of(both) - names - {NAME})
         return cls(keys, numbers[: len(left.labels)], numbers[len(left.labels) :])
 
     def require_one(self, vectors: Vectors, left: Vectors, right: Vectors) -> None:
-        """Raise PromqlError when two of *vectors* share a signature at a step where both sides have any series."""
+        """Raise PromqlError if two of *vectors*, one side, share a signature at a step at which both sides have series."""
         owners, side = (self.left, "left") if vectors is left else (self.right, "right")
         both = left.present.any(axis=0) & right.present.any(axis=0)
         several = (count_present(vectors.present, owners, len(self.keys)) > 1) & both
@@ -62,7 +62,7 @@ class Signatures(NamedTuple):
         )
 
     def pairs(self, step_count: int) -> tuple[Times, Times]:
-        """Return the row numbers, left and right, of all pairs with the same signature; raises PromqlError for too many."""
+        """Return (left, right) indices of all pairs of series with the same signature; raises PromqlError for too many."""
         order = np.argsort(self.right, kind="stable")
         low = np.searchsorted(self.right[order], self.left, side="left")
         counts = np.searchsorted(self.right[order], self.left, side="right") - low
@@ -74,7 +74,7 @@ class Signatures(NamedTuple):
 
 
 def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> Vectors:
-    """Return *left* `and`, `or` or `unless` *right* (*op*) at each step; series match by *signatures*."""
+    """Return *left* *op* *right* at each step, *op* being `and`, `or` or `unless`; series match by *signatures*."""
     count = len(signatures.keys)
     if op == "or":
         alone = right.present & ~_is_present(left, signatures.left, count)[signatures.right]
@@ -90,7 +90,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
 
 
 def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
-    """Return for each of *count* groups (*owners*: the group of each row) and step whether any vector is present."""
+    """Return, as (groups, steps), whether any series of the group is present; *owners* is the group of each series."""
     found: Present = count_present(vectors.present, owners, count) > 0
     return found
 
@@ -111,7 +111,7 @@ Operand = Vectors | Values
 
 
 def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: Operand) -> Operand:
-    """Return *left* *op* *right*; numbers have the shape (steps,). Raises PromqlError when vectors do not match."""
+    """Return *left* *op* *right* at all steps; numbers have the shape (steps,). Raises PromqlError for a bad match."""
     as_bool = modifier is not None and modifier.return_bool
     if isinstance(left, Vectors) and isinstance(right, Vectors):
         return _between_vectors(op, modifier, left, right, as_bool=as_bool)
@@ -126,9 +126,9 @@ def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: 
 
 
 def _computed(op: str, left: Values, right: Values, operand: Values, *, as_bool: bool) -> tuple[Values, Present | bool]:
-    """Return the values of *left* *op* *right* and where they exist.
+    """Return (values of *left* *op* *right*, where they exist); a comparison keeps *operand* where it is true.
 
-    A comparison gives *operand* where it holds, with *as_bool* 1 or 0 everywhere.
+    With *as_bool* it is 1 or 0 instead, everywhere.
     """
     if op in ARITHMETIC:
         return ARITHMETIC[op](left, right), True
@@ -139,9 +139,9 @@ def _computed(op: str, left: Values, right: Values, operand: Values, *, as_bool:
 def _between_vectors(
     op: str, modifier: promql.BinModifier | None, left: Vectors, right: Vectors, *, as_bool: bool
 ) -> Vectors:
-    """Return *left* *op* *right* of the series that have the same signature, at each step by itself.
+    """Return *left* *op* *right* for the series with the same signature, each step by itself; raises PromqlError.
 
-    What has to be unique is so at a step at which both sides have any series, and labels are as in Prometheus'
+    Signatures have to be unique at a step at which both sides have any series, and labels are as in Prometheus'
     ``VectorBinop`` and ``resultMetric``.
     """
     left, right = left.sampled(), right.sampled()

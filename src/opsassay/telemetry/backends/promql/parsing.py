@@ -64,7 +64,7 @@ def parse_selector(text: str) -> promql.VectorSelector:
 
 
 def _require_subset(root: promql.Expr) -> None:
-    """Raise PromqlError when a part of *root* is not evaluated here or lies too deep."""
+    """Raise PromqlError when any part of *root* is not supported here, or is nested too deeply."""
     left = [(root, 1)]
     while left:
         expression, depth = left.pop()
@@ -77,7 +77,7 @@ def _require_subset(root: promql.Expr) -> None:
 
 
 def _require_durations(expression: promql.Expr) -> None:
-    """Raise OverflowError for a range or an offset beyond what Python's durations hold."""
+    """Raise OverflowError for a range or an offset that is too large for a timedelta."""
     match expression:
         case promql.VectorSelector():
             _ = expression.offset
@@ -88,7 +88,7 @@ def _require_durations(expression: promql.Expr) -> None:
 
 
 def _outside(expression: promql.Expr) -> str | None:
-    """Return the name of what is not supported in *expression*, its operands apart; None when all is."""
+    """Return the unsupported feature in *expression* itself, its operands apart, for a message; None if there is none."""
     match expression:
         case promql.VectorSelector() if expression.matchers.or_matchers:
             return "'or' between matchers"
@@ -104,13 +104,13 @@ def _outside(expression: promql.Expr) -> str | None:
 
 
 def _has_fill_values(modifier: promql.BinModifier) -> bool:
-    """Return whether *modifier* fills in values for the series that one side lacks."""
+    """Return whether *modifier* has fill values for series that are missing on one side."""
     filled = modifier.fill_values
     return filled.lhs is not None or filled.rhs is not None
 
 
 def _inner_expressions(expression: promql.Expr) -> Iterator[promql.Expr]:
-    """Yield the operands and arguments of *expression*."""
+    """Yield the direct operands and arguments of *expression*."""
     match expression:
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
             yield expression.expr
@@ -128,4 +128,5 @@ def _inner_expressions(expression: promql.Expr) -> Iterator[promql.Expr]:
 
 
 def _invalid_query(message: str) -> PromqlError:
+    """Return the error for an invalid query, as Prometheus words it."""
     return PromqlError(f'invalid parameter "query": {message}')

@@ -17,7 +17,7 @@ MOST_KEPT = 256
 
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
-    """Return the numbers of the series in *store* that *selector* matches; raises PromqlError for a wrong regex."""
+    """Return the indices of the series in *store* that *selector* matches; raises PromqlError for an invalid regex."""
     matched = [_matched(store, *matcher) for matcher in matchers_of(selector)]
     if all(of_nothing for of_nothing, _ in matched):
         raise _parse_error("vector selector must contain at least one non-empty matcher")
@@ -25,7 +25,7 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
 
 
 def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
-    """Return whether the matcher *label* *op* *value* fits "", and which series of *store* it fits; cached there."""
+    """Return (whether "" satisfies the matcher *label* *op* *value*, whether each series of *store* does); cached there."""
     key = (op, label, value)
     if (found := store.matched.get(key)) is None:
         texts, which = store.column(label)
@@ -38,7 +38,7 @@ def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool,
 
 
 def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
-    """Return (operator, label, value) of each matcher in *selector*, that of the metric's name included."""
+    """Return (operator, label, value) of each matcher in *selector*, including the one for the metric's name."""
     found = [
         (_operator_text(one.op), decode_literals(one.name), decode_literals(one.value))
         for one in selector.matchers.matchers
@@ -47,7 +47,7 @@ def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
 
 
 def _operator_text(op: promql.MatchOp) -> str:
-    """Return "=", "!=", "=~" or "!~"."""
+    """Return the matcher's operator as text: "=", "!=", "=~" or "!~"."""
     if op == promql.MatchOp.Equal:
         return "="
     if op == promql.MatchOp.NotEqual:
@@ -56,7 +56,7 @@ def _operator_text(op: promql.MatchOp) -> str:
 
 
 def _make_test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
-    """Return the test for *op* and *value*, worked out at once for *texts*; raises PromqlError for a bad regex."""
+    """Return a test whether one of *texts* matches *op* and *value*; raises PromqlError for an invalid regex."""
     try:
         return tester(op, value, texts)
     except RegexError as error:
@@ -64,4 +64,5 @@ def _make_test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
 
 
 def _parse_error(what: str) -> PromqlError:
+    """Return the error for the wrong part *what* of a query, as Prometheus words it."""
     return PromqlError(f'invalid parameter "query": parse error: {what}')

@@ -27,7 +27,7 @@ class PromqlError(UserError):
 
 
 def too_many_samples() -> PromqlError:
-    """Return the error for a query that is too large."""
+    """Return the error for a query that would load too many samples."""
     return PromqlError(TOO_MANY_SAMPLES, "execution", 422)
 
 
@@ -44,7 +44,7 @@ class Vectors:
     distinct: bool = False
 
     def without_name(self) -> Vectors:
-        """Return the vectors without the names of metrics; raises PromqlError as `merged`."""
+        """Return the vectors without the label of the metric's name; raises PromqlError as `merged`."""
         of_one_name = len({labels.get(NAME) for labels in self.labels}) < 2
         unnamed_ones = replace(
             self, labels=[unnamed(labels) for labels in self.labels], distinct=self.distinct and of_one_name
@@ -52,12 +52,12 @@ class Vectors:
         return unnamed_ones if of_one_name else merged(unnamed_ones)
 
     def sampled(self) -> Vectors:
-        """Return the series that are present at any step."""
+        """Return only the series that are present at some step."""
         there = self.present.any(axis=1)
         return self if there.all() else self.rows(np.flatnonzero(there))
 
     def rows(self, indices: Sequence[int] | Times) -> Vectors:
-        """Return the series at *indices* alone."""
+        """Return only the series at *indices*, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
         if len(chosen) == len(self.labels) and (chosen == np.arange(len(chosen))).all():
             return self
@@ -77,7 +77,7 @@ def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
 
 
 def merged(vectors: Vectors) -> Vectors:
-    """Merge series of *vectors* with the same labels; raises PromqlError when two of them are present at one step."""
+    """Merge series with the same labels into one; raises PromqlError when two of them are present at the same step."""
     if vectors.distinct or are_distinct(vectors.labels):
         return vectors
     labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
@@ -89,7 +89,7 @@ def merged(vectors: Vectors) -> Vectors:
 
 
 def require_distinct(vectors: Vectors) -> Vectors:
-    """Return the series of *vectors* that are present at any step; raises PromqlError when two have the same labels."""
+    """Return the series that are present at some step; raises PromqlError when two of them have the same labels."""
     vectors = vectors.sampled()
     if not vectors.distinct and not are_distinct(vectors.labels):
         raise same_labels()
@@ -97,22 +97,22 @@ def require_distinct(vectors: Vectors) -> Vectors:
 
 
 def are_distinct(labels: Sequence[Labels]) -> bool:
-    """Return whether no two of *labels* are the same."""
+    """Return whether all label sets in *labels* differ."""
     return len(set(_texts(labels, sorted(names_of(labels))))) == len(labels) if len(labels) > 1 else True
 
 
 def same_labels() -> PromqlError:
-    """Return the error for series that have the same labels."""
+    """Return the error for two series with the same labels."""
     return PromqlError("vector cannot contain metrics with the same labelset", "execution", 422)
 
 
 def names_of(labels: Sequence[Labels]) -> set[str]:
-    """Return the names of all *labels*."""
+    """Return the names of all labels that occur in *labels*."""
     return set[str]().union(*labels)
 
 
 def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels], Times]:
-    """Group *labels* by *names*; return the labels of each group and the group number of each element."""
+    """Group label sets by the labels *names*; return (labels of each group, group index of each label set)."""
     ordered = sorted(names)
     numbers: dict[tuple[str, ...], int] = {}
     owners = [numbers.setdefault(texts, len(numbers)) for texts in _texts(labels, ordered)]
@@ -121,7 +121,7 @@ def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels
 
 
 def reduced_rows(reduce: np.ufunc, values: Values, owners: Times, group_count: int) -> Values:
-    """Reduce the rows of *values* by their group (*owners*) with *reduce*; no group is empty."""
+    """Reduce the rows of *values* by group with *reduce*; *owners* is the group index of each row, no group is empty."""
     if not group_count:
         return values[:0]
     order = np.argsort(owners, kind="stable")
@@ -130,13 +130,13 @@ def reduced_rows(reduce: np.ufunc, values: Values, owners: Times, group_count: i
 
 
 def _texts(labels: Sequence[Labels], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Return for each of *labels* its values of *names*, '' where one is missing."""
+    """Return for each label set its values of *names* as a tuple, '' where one is missing."""
     columns = [[one.get(name, "") for one in labels] for name in names]
     return zip(*columns, strict=True) if columns else repeat((), len(labels))
 
 
 def count_present(present: Present, owners: Times, group_count: int) -> Values:
-    """Count the rows that are *present*, by their group (*owners*); shape (groups, steps)."""
+    """Count the series *present* in each group, as (groups, steps); *owners* is the group index of each series."""
     if len(present) and (present == present[0]).all():  # as of series that were sampled at the same instants
         found: Values = np.bincount(owners, minlength=group_count)[:, None] * present[0].astype(np.float64)
         return found
@@ -144,7 +144,7 @@ def count_present(present: Present, owners: Times, group_count: int) -> Values:
 
 
 def summed(values: Values, owners: Times, group_count: int) -> Values:
-    """Sum the rows of *values* by their group (*owners*) in order; shape (groups, steps)."""
+    """Sum the rows of *values* within each group, as (groups, steps); *owners* is the group index of each row."""
     steps = values.shape[1]
     places = owners[:, None] * steps + np.arange(steps)
     found = np.bincount(places.ravel(), values.ravel(), minlength=group_count * steps)
@@ -152,7 +152,7 @@ def summed(values: Values, owners: Times, group_count: int) -> Values:
 
 
 def quantile_of(values: Values, present: Present, quantile: Values) -> Values:
-    """Return the *quantile* of the *present* values in each column, at least one a column.
+    """Return the *quantile* (one for each column) of the *present* values in each column; every column has one.
 
     At rank q * (count - 1) and between ranks linearly, NaN before all numbers; -inf below q = 0 and +inf above 1
     (``quantile`` of Prometheus).

@@ -46,14 +46,14 @@ class Windows:
 
     @classmethod
     def ending_at(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
-        """Return the windows of *range_ms* that end at each of *end_ms*, for the series *numbers* of *store*."""
+        """Return the windows of *range_ms* that end at each of *end_ms*, for the series indices *numbers* of *store*."""
         sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
         begin = store.bounds[sampled, None]
         low, high = (store.positions(sampled, at_ms) - begin for at_ms in (end_ms - range_ms, end_ms))
         return cls(store, numbers, sampled, timeline, low, high, end_ms, range_ms)
 
     def rows(self, series: Times) -> Windows:
-        """Return the windows of the chosen *series* alone."""
+        """Return the windows of only the series at the indices *series*."""
         return replace(self, numbers=self.numbers[series], timeline=self.timeline[series])
 
     @property
@@ -63,11 +63,14 @@ class Windows:
 
     @property
     def labels(self) -> list[Labels]:
-        """The labels of the series."""
+        """The labels of each series."""
         return [self.store.labels[number] for number in self.numbers.tolist()]
 
     def each(self, timeline_rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Return for each series the row of *timeline_rows* for its timeline, which series with equal times share."""
+        """Expand *timeline_rows*, a row for each timeline, to a row for each series.
+
+        Series with equal times share a timeline.
+        """
         if len(timeline_rows) == 1:
             return np.broadcast_to(timeline_rows, (len(self.numbers), len(self.end_ms)))
         return timeline_rows[self.timeline]
@@ -77,24 +80,24 @@ class Windows:
         return self.each(self.counts >= minimum)
 
     def positions(self, samples: Times) -> Times:
-        """Return the positions in the store of *samples*, numbered within a series; shape (series, steps)."""
+        """Return the positions in the store of *samples*, numbered within a series, by timeline; shape (series, steps)."""
         found: Times = self.store.bounds[self.numbers, None] + self.each(samples)
         return found
 
     def values_at(self, samples: Times) -> Values:
-        """Return the values of *samples*, numbered within a series; a number out of range gives an arbitrary value."""
+        """Return the values of *samples*, indices within a series; an index out of range gives an arbitrary value."""
         found: Values = self.store.values.take(self.positions(samples), mode="clip")
         return found
 
     def ms_at(self, samples: Times) -> Times:
-        """Return the times in ms of *samples*, numbered within a series; shape (timelines, steps)."""
+        """Return the times (ms since 1970) of *samples*, indices within a series; shape (timelines, steps)."""
         found: Times = self.store.ms.take(self.store.bounds[self.sampled, None] + samples, mode="clip")
         return found
 
     def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
-        """Reduce the *values* in each window with *reduce*, without its first *skip* samples; 0 for an empty window.
+        """Reduce the store's *values* in each window by *reduce*, without its first *skip* samples; 0 for no sample.
 
-        The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
+        The result has the shape (series, steps). Raises PromqlError when the windows hold too many samples.
         """
         self._counted()
         filled = self.holding(skip + 1)
@@ -106,10 +109,10 @@ class Windows:
         return found
 
     def by_length(self, compute: Callable[[Values, Times, Times], Values], minimum: int = 1) -> Values:
-        """Return *compute* of each window with at least *minimum* samples, shape (series, steps); 0 of others.
+        """Return *compute* of each window with at least *minimum* samples, 0 for others; shape (series, steps).
 
         It gets the values and times of all windows of one length, shape (windows, length), and the step of each. Raises
-        PromqlError when the windows hold too much.
+        PromqlError when the windows hold too many samples.
         """
         counts = self._counted()
         low = self.positions(self.low).ravel()
@@ -127,7 +130,7 @@ class Windows:
         return found.reshape(len(self.numbers), len(self.end_ms))
 
     def _counted(self) -> Times:
-        """Return the number of samples in each window, series by series; raises PromqlError for too many."""
+        """Return the number of samples in each window, series after series; raises PromqlError for too many."""
         if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
             raise too_many_samples()
         return self.each(self.counts).ravel()
@@ -168,7 +171,7 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result
 
 
 def instant_rate(windows: Windows) -> Result:
-    """Return the growth per second between the last two samples of each window."""
+    """Return the growth per second between the last two samples of each window; a drop counts as a counter reset."""
     before, last = windows.values_at(windows.high - 2), windows.values_at(windows.high - 1)
     growth = np.where(last < before, last, last - before)
     apart_s = (windows.ms_at(windows.high - 1) - windows.ms_at(windows.high - 2)) / 1000
@@ -176,7 +179,7 @@ def instant_rate(windows: Windows) -> Result:
 
 
 def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
-    """Return the function that applies *reduce* to all samples of each window."""
+    """Return a range function that reduces all samples of each window by *reduce*, such as sum or max."""
     return lambda windows: (windows.reduced(windows.store.values, reduce), windows.holding(1))
 
 
@@ -197,7 +200,7 @@ def last_sample(windows: Windows) -> Result:
 
 
 def variance_over_time(windows: Windows) -> Result:
-    """Return the variance of the samples of each range, of all and not of a sample of them; exactly 0 of equal ones."""
+    """Return the population variance of the samples of each range; exactly 0 when all are equal."""
 
     def variance(values: Values, *_: Times) -> Values:
         away = values - values[:, :1]
@@ -209,7 +212,7 @@ def variance_over_time(windows: Windows) -> Result:
 
 
 def deviation_over_time(windows: Windows) -> Result:
-    """Return the standard deviation of the samples of each range."""
+    """Return the population standard deviation of the samples of each range."""
     variance, present = variance_over_time(windows)
     return np.sqrt(variance), present
 
@@ -229,7 +232,7 @@ def slope(windows: Windows) -> Result:
 
 
 def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
-    """Return the value *ahead_s* after each step of the least-squares line through each window: predict_linear."""
+    """Return PromQL's predict_linear: the least-squares line of each window, *ahead_s* seconds after the step."""
 
     def predict(values: Values, ms: Times, steps: Times) -> Values:
         gained, mean, middle_ms = _line(values, ms)
@@ -239,7 +242,7 @@ def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
 
 
 def _line(values: Values, ms: Times) -> tuple[Values, Values, Values]:
-    """Return slope per second, mean value and mean time of the least-squares line through each row of *values*."""
+    """Return (slope per second, mean value, mean time) of the least-squares line through each row of *values* at *ms*."""
     first = np.where(np.isinf(values[:, :1]), np.nan, values[:, :1])
     away = values - first
     mean = away.mean(axis=1)
@@ -256,7 +259,7 @@ def instant_delta(windows: Windows) -> Result:
 
 
 def counted_steps(cumulative_count: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
-    """Return the function that counts events in each window from their *cumulative_count* before each sample of a store."""
+    """Return a range function that counts events in each window; *cumulative_count* is how many precede each sample."""
 
     def count(windows: Windows) -> Result:
         before = cumulative_count(windows.store)
