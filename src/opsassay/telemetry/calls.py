@@ -9,9 +9,9 @@ from opsassay.telemetry.schema import PERIODS
 
 
 def service_calls(datapack: Datapack) -> pl.DataFrame:
-    """Return every call between services with columns caller, callee, period (abnormal if in both).
+    """Return every caller-callee pair of services in the spans: caller, callee, period (abnormal if in both); sorted.
 
-    Calls are read from both periods, so that a service that fell silent keeps its callers. Sorted by caller, callee.
+    Calls are read from both periods, so that a service that fell silent keeps its callers.
     """
     names = datapack.services()
     parts = []

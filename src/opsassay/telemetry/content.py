@@ -29,7 +29,7 @@ _HASHERS = 2
 
 
 def opaque_id(seed_material: str) -> str:
-    """Return an id of 16 hexadecimal digits derived from *seed_material*, which it does not reveal."""
+    """Return an id of 16 hexadecimal digits, a hash of *seed_material* that does not reveal it."""
     return hashlib.sha256(b"assay incident\0" + seed_material.encode()).hexdigest()[:16]
 
 
@@ -74,7 +74,7 @@ def write_datapack(
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside *path* that becomes *path* at the end, or vanishes when the block fails.
+    """Yield an empty folder next to *path* that is renamed to *path* when the block ends, or deleted when it fails.
 
     Raises DatapackError when *path* exists already. An OSError that names no file, as a full disk's, gets *path*.
     """
@@ -97,10 +97,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails.
+    """Yield a file name next to *path* that is renamed to *path* when the block ends, or deleted when it fails.
 
-    Raises DatapackError for a device or another place that no file may replace. An OSError that names no file, as a full
-    disk's, gets *path*.
+    Raises DatapackError for a device or another place that no file may replace. An OSError that names no file, as a
+    full disk's, gets *path*.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DatapackError(f"{path} is no ordinary file; name another place.")
@@ -123,21 +123,21 @@ def _name_file(error: BaseException, path: Path) -> None:
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:
-    """Write *table* as parquet (zstd); raises OSError."""
+    """Write *table* to *path* as parquet, compressed by zstd; raises OSError."""
     content = io.BytesIO()  # Polars reports a full disk as a malformed file, without the system's error number
     table.write_parquet(content, compression="zstd", row_group_size=_ROW_GROUP)
     path.write_bytes(content.getbuffer())
 
 
 def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
-    """Return the *modality*'s *table* with its rows in one fixed order: by time, then by all other columns."""
+    """Return *table*, of *modality* (traces, ...), with rows in one fixed order: by time, then by all other columns."""
     keys = ["time", *(name for name in SCHEMA[modality] if name != "time")]
     keys += [n for n, dtype in table.schema.items() if n not in SCHEMA[modality] and not dtype.is_nested()]
     return table.sort(keys, nulls_last=False, maintain_order=True)
 
 
 def _digest_datapack(path: Path, incident: Incident | None) -> str:
-    """Return the SHA-256 over the datapack's tables and *incident* (without its own content hash)."""
+    """Return the SHA-256 of the datapack's tables, env.json and *incident* (without its content hash), in hexadecimal."""
     total = hashlib.sha256()
     files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
     with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
@@ -155,12 +155,12 @@ def file_digest(file: Path) -> str:
 
 
 def _path_of_partial(path: Path) -> Path:
-    """Return a temporary path in the folder of *path*, for its incomplete content."""
+    """Return an unused temporary path in the folder of *path*, for a file or folder that is not complete yet."""
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 
 def _sync_to_disk(path: Path) -> None:
-    """Wait until *path*, a file or a folder, is on the disk."""
+    """Flush *path*, a file or a folder, to the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

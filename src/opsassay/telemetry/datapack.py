@@ -68,14 +68,15 @@ class Datapack:
         return cls(path, incident, env)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the table of *modality* in *period*, lazily: the columns of SCHEMA[*modality*], then extra ones.
+        """Return the table of *modality* (traces, logs, ...) in *period* (normal, abnormal) as a lazy frame.
 
-        A missing file has no rows. Raises DatapackError for a file that cannot be read or lacks a required column.
+        Columns are those of SCHEMA[*modality*], then extra ones. A missing file has no rows. Raises DatapackError for a
+        file that cannot be read or lacks a required column.
         """
         return _scan_table(self.path, period, modality)
 
     def read(self, period: str, modality: str) -> pl.DataFrame:
-        """Return the table of *modality* in *period*, in memory, like `scan`; raises DatapackError for a damaged file."""
+        """Return the table of *modality* in *period* in memory, as `scan` does lazily; raises DatapackError if damaged."""
         return _collect_frame(self.scan(period, modality), _name_of_table(self.path, period, modality))
 
     def both(self, modality: str) -> pl.LazyFrame:
@@ -89,7 +90,7 @@ class Datapack:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the incident, in sentences; computed on first use, since comparing all ids takes time."""
+        """Sentences on missing or repeated spans and a wrong content hash; on first use it reads all ids."""
         found = [about for period in PERIODS for about in _remark_on_traces(self.path, period)]
         stored = self.incident.content_hash
         if stored and stored != content_hash(self.path):
@@ -101,11 +102,11 @@ class Datapack:
         return list(self._service_names)
 
     def candidates(self) -> list[str]:
-        """Return all components in any table, such as services, hosts and caches, sorted, without load generators."""
+        """Return all names in service_name of any table (services, hosts, caches), sorted, no load generators."""
         return list(self._candidate_names)
 
     def load_generators(self) -> frozenset[str]:
-        """Return the names of services that only generate load."""
+        """Return the names of services that only send load: known ones, and those that env.json lists."""
         return LOAD_GENERATORS | frozenset(self.env.get("load_generators", ()))
 
     @cached_property
@@ -116,18 +117,18 @@ class Datapack:
 
     @cached_property
     def _candidate_names(self) -> tuple[str, ...]:
-        """Services of spans, metrics and logs together; without load generators."""
+        """All values of service_name in any table, sorted, without load generators."""
         names = {name for modality in MODALITIES for name in self._names_in(modality)}
         return tuple(sorted(names - self.load_generators() - {""}))
 
     def _names_in(self, modality: str) -> set[str]:
-        """Return the service names in the table *modality* of both periods."""
+        """Return the values of service_name in the table of *modality*, both periods together."""
         names = self.both(modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
         return set(names.drop_nulls())
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in the file *path*; raises DatapackError when it has none."""
+    """Return the JSON object in the file *path*; raises DatapackError when the file is missing or holds anything else."""
     try:
         value = read_json(read_plain(path, MAX_FILE_BYTES))
     except (OSError, ValueError, UserError) as error:
@@ -140,10 +141,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def require_expandable(*paths: Path) -> None:
-    """Raise DatapackError when one of the parquet files *paths* expands beyond the limit for its size; none is read.
+    """Raise DatapackError when one of the parquet files *paths* would decompress to more than its size allows.
 
     Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression. A file
-    that is not there, or is no parquet, is left to whoever reads it.
+    that is not there, or is no parquet, is left to its reader.
     """
     with suppress(OSError):
         there = [path for path in paths if path.is_file()]
@@ -173,7 +174,7 @@ _EXPANDED = """
 
 @lru_cache(maxsize=1024)
 def _expanded_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, int, int]]:
-    """Return what each of *files* (path, time of change) expands to: bytes, rows, columns; no parquet is left out."""
+    """Return file to the (bytes, rows, columns) it decompresses to, by parquet footers; *files*: (path, time of change)."""
     import duckdb
 
     found: dict[str, tuple[int, int, int]] = {}
@@ -189,14 +190,14 @@ def _expanded_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, 
 
 @cache
 def _metadata_connection(_process: int) -> DuckDBPyConnection:
-    """Return a connection to read footers by, one for each process, since making one takes longer than the reading."""
+    """Return a DuckDB connection for parquet footers, cached for each process, since opening takes longer than reading."""
     import duckdb
 
     return duckdb.connect(":memory:")
 
 
 def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:
-    """Return a table of *path* as a lazy frame with the usual columns, empty without a file.
+    """Return the table of *modality* and *period* in the folder *path* as a lazy frame, empty without a file.
 
     Raises ValueError for an unknown table and DatapackError for a damaged one.
     """
@@ -215,12 +216,12 @@ def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:
 
 
 def _name_of_table(path: Path, period: str, modality: str) -> str:
-    """Return "path: period_modality.parquet", by which messages name a table."""
+    """Return "PATH: PERIOD_MODALITY.parquet", the name of a table in messages."""
     return f"{path}: {period}_{modality}.parquet"
 
 
 def _collect_frame(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
-    """Return the rows of *frame*; raises DatapackError, which names the table by *where*."""
+    """Run the query *frame* and return its rows; raises DatapackError that begins with *where*, the table's name."""
     try:
         return frame.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -228,7 +229,7 @@ def _collect_frame(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
 
 
 def _damaged_error(where: str, error: BaseException) -> DatapackError:
-    """Return the error for the table *where* that cannot be read."""
+    """Return the DatapackError for a table (named *where*) that cannot be read because of *error*."""
     return DatapackError(f"{where} cannot be read ({first_line(error)}); copy or record the incident again.")
 
 
@@ -237,7 +238,7 @@ Ranges = dict[str, dict[str, Window]]
 
 
 def _read_ranges(path: Path) -> Ranges:
-    """Return the time window of each table with rows; every table is read, so that a truncated one is found now."""
+    """Return by period and modality the time window of each table with rows; raises DatapackError for a damaged one."""
     names = [(period, modality) for period in PERIODS for modality in MODALITIES]
     time = pl.col("time").dt.epoch("ns")
     frames = [_scan_table(path, *name).select(start=time.min(), end=time.max()) for name in names]
@@ -259,7 +260,7 @@ def _read_ranges(path: Path) -> Ranges:
 
 
 def _remark_on_traces(path: Path, period: str) -> tuple[str, ...]:
-    """Return a remark when the spans of *period* are missing or repeat their ids."""
+    """Return sentences on *period*'s spans: that there are none, or that span ids are repeated; () if all is well."""
     where, frame = _name_of_table(path, period, "traces"), _scan_table(path, period, "traces")
     spans, rows = _collect_frame(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
     if not rows:
@@ -281,7 +282,7 @@ def _read_incident(path: Path) -> Incident:
 
 
 def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
-    """Return an Incident for a recording in the public form, with windows from its traces, or from any table."""
+    """Return an Incident for a recording without incident.json: id from *digest*, windows from its tables."""
     windows = {period: found.get("traces") or _hull_of_windows(found) for period, found in ranges.items()}
     return Incident(
         id=opaque_id(digest),
@@ -293,5 +294,5 @@ def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
 
 
 def _hull_of_windows(windows: dict[str, Window]) -> Window:
-    """Return the window from the first start to the last end of *windows*."""
+    """Return the window from the earliest start to the latest end of *windows*."""
     return Window(start_ns=min(w.start_ns for w in windows.values()), end_ns=max(w.end_ns for w in windows.values()))

@@ -60,7 +60,7 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
 
 
 def public_injection(truth: Truth) -> dict[str, Any]:
-    """Return the content of injection.json for *truth*: verbatim when it was imported, else made from its faults."""
+    """Return the content of injection.json: as it was imported, else made from the faults of *truth*."""
     if truth.public:
         return truth.public
     types = {fault.type for fault in truth.faults}
@@ -108,7 +108,7 @@ def read_graph(path: Path) -> Annotation:
 
 
 def _read_faults(data: Mapping[str, Any]) -> tuple[Fault, ...]:
-    """Return the faults that *data*, an injection.json, describes; raises ValueError."""
+    """Return the faults in *data*, the content of an injection.json; raises ValueError."""
     entries, named = _entries(data), data.get("fault_type")
     if not entries and named in (NO_FAULT, UNKNOWN):
         return ()
@@ -131,7 +131,7 @@ def _read_faults(data: Mapping[str, Any]) -> tuple[Fault, ...]:
 
 
 def _entries(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one flat mapping per fault in *data*, an injection.json of any format version."""
+    """Return one flat mapping per fault in *data*, the content of an injection.json of any format version."""
     engine = data.get("engine_config")
     if isinstance(engine, str):
         engine = json.loads(engine) if engine.strip().startswith("[") else None
@@ -148,13 +148,13 @@ def _entries(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _find_first_root(data: Mapping[str, Any]) -> str | None:
-    """Return the first service of the ground truth, None without one."""
+    """Return the first service of the ground truth in *data*, an injection.json; None without one."""
     roots = [service for entry in _as_list(data.get("ground_truth")) for service in _as_list(entry.get("service"))]
     return roots[0] if roots else None
 
 
 def _chaos_type(value: Any) -> str:
-    """Return the chaos type that *value* gives by number or name; raises ValueError, NotFoundError."""
+    """Return the chaos type for *value*, its number or its name; raises ValueError, NotFoundError."""
     if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
         number = int(value)
         if not 0 <= number < len(_NUMBERED):
@@ -164,17 +164,17 @@ def _chaos_type(value: Any) -> str:
 
 
 def _read_root(entry: Mapping[str, Any]) -> RootLabel:
-    """Return the root cause *entry*, each level of it with the names it may have."""
+    """Return *entry* of the ground truth as a label: at each level the names the root cause may have."""
     return RootLabel(**{level: tuple(_as_list(entry.get(level))) for level in RootLabel.model_fields})
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return *value* as a list: of none for an empty value, of one for anything that is no list."""
+    """Return *value* as a list: [] for an empty value, [*value*] for anything that is no list."""
     return list(value) if isinstance(value, list) else [value] if value else []
 
 
 def _nanoseconds(value: Any) -> int:
-    """Parse an ISO time (UTC without a zone) and return nanoseconds; nine decimals are kept."""
+    """Parse an ISO time (UTC without a zone) into ns since 1970; nine decimals are kept."""
     text = str(value).strip().replace("Z", "+00:00")
     head, dot, tail = text.partition(".")
     digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
@@ -185,14 +185,14 @@ def _nanoseconds(value: Any) -> int:
 
 
 def iso_time(time_ns: int) -> str:
-    """Return *time_ns* as an ISO time of UTC with no, six or nine decimals, as few as it needs."""
+    """Return *time_ns*, ns since 1970, as an ISO time of UTC with no, six or nine decimals, as few as it needs."""
     seconds, rest = divmod(time_ns, 1_000_000_000)
     fraction = "" if rest == 0 else f".{rest // 1000:06d}" if rest % 1000 == 0 else f".{rest:09d}"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "+00:00"
 
 
 def _as_nanosecond_node(node: CausalNode) -> CausalNode:
-    """Return *node* with its time in ns, whatever its unit was."""
+    """Return *node* with its time in ns; s, ms, us and ns are told apart by magnitude."""
     if node.timestamp is None:
         return node
     scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)

@@ -57,7 +57,7 @@ def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
 
 
 def _pattern(truth: Truth) -> str:
-    """Return one regular expression, valid in Python and polars, for all words that would reveal *truth*."""
+    """Return one regular expression, valid in Python and polars, for the words and times that reveal *truth*."""
     words = {word for fault in truth.faults for word in (fault.type, fault.kind and fault.kind.value) if word}
     timed = () if truth.stated else truth.faults  # a stated fault has the times of the window, which everybody knows
     instants = {text for fault in timed for text in _list_instants(fault)}
@@ -67,7 +67,7 @@ def _pattern(truth: Truth) -> str:
 
 
 def _list_instants(fault: Fault) -> Iterator[str]:
-    """Yield start and end of *fault* in the forms they may be written in: s, ms, us, ns and ISO 8601."""
+    """Yield start and end of *fault* as texts, in each form they may be written in: s, ms, us, ns and ISO 8601."""
     for time_ns in (fault.start_ns, fault.end_ns):
         yield from (str(time_ns // unit) for unit in (1, 10**3, 10**6, 10**9) if time_ns % unit == 0)
         iso = iso_time(time_ns).removesuffix("+00:00")
@@ -75,7 +75,7 @@ def _list_instants(fault: Fault) -> Iterator[str]:
 
 
 def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield (column, text) for each column name and each text in the Parquet file *path* that *pattern* fits."""
+    """Yield (column, text) for each column name and text in the parquet file *path* that *pattern* matches."""
     frame = pl.scan_parquet(path, glob=False)
     for column, dtype in frame.collect_schema().items():
         if re.search(pattern, column):
@@ -86,7 +86,7 @@ def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _search_json(value: Any) -> Iterator[str]:
-    """Yield each key and each value in *value*, JSON of any depth, as text."""
+    """Yield every key and value within the JSON *value*, at any depth, as text."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield str(key)

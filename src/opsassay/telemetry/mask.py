@@ -31,7 +31,7 @@ class Mask(Written):
 
     @property
     def words(self) -> str:
-        """The hidden telemetry as the value of an arm's knob: ``traces``, ``traces+logs``, ``traces@0.1``."""
+        """This mask as text, for labels of arms: ``traces``, ``traces+logs``, ``traces@0.1`` (a share), ``none``."""
         share = f"traces@{self.trace_fraction:g}" + (f"s{self.seed}" if self.seed else "")
         return "+".join((*self.drop, *((share,) if self.trace_fraction < 1 else ()))) or "none"
 
@@ -59,7 +59,7 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
 
 
 def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.DataFrame]:
-    """Return live *tables*, by modality, without what *mask* hides; a mask's seconds only apply to recordings."""
+    """Return *tables* of a live system, by modality, without what *mask* hides; the mask's window lengths do not apply."""
     return {
         name: empty(name) if name in mask.drop else _sample_traces(table, mask) if name == "traces" else table
         for name, table in tables.items()
@@ -67,7 +67,7 @@ def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.Data
 
 
 def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
-    """Return *incident* with the windows that *mask* leaves, and only the alerts within them."""
+    """Return *incident* with both windows as short as *mask* asks, and without alerts after them."""
     normal, abnormal = incident.normal, incident.abnormal
     if mask.normal_s is not None:
         start_ns = max(normal.start_ns, normal.end_ns - round(mask.normal_s * 1e9))
@@ -82,9 +82,9 @@ def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
 
 
 def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident) -> pl.DataFrame:
-    """Return those of *rows* that are in the window of *period* of the *shortened* incident.
+    """Return those of *rows*, of *period*, that lie in the window of the *shortened* incident.
 
-    Public data has tables whose times lie wholly beside those of the traces; such a table is cut by its own range.
+    Public data has tables whose times lie wholly apart from those of the traces; such a table is cut by its own range.
     """
     old, new = (full.normal, shortened.normal) if period == "normal" else (full.abnormal, shortened.abnormal)
     if old == new or rows.is_empty():
@@ -103,7 +103,7 @@ def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident
 
 
 def _sample_traces(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
-    """Return the spans of a share of the traces, drawn by the seed of *mask*."""
+    """Return the spans of the share of traces that *mask* keeps, chosen by a hash of trace id and seed."""
     if mask.trace_fraction == 1:
         return spans
     limit = int(mask.trace_fraction * 2**64)

@@ -102,7 +102,7 @@ def public_folders(source: Path) -> list[Path]:
 
 
 def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
-    """Import the datapack in *folder*; return its id, the outcome, and notes on what reveals its truth."""
+    """Import the datapack in *folder*; return (id, "imported" or "skipped", notes on what reveals its truth)."""
     if not (folder / INJECTION).exists():
         raise DatapackError(f"{folder} has no {INJECTION}, so its truth is not known; add it or leave the case out.")
     datapack = Datapack.open(folder)
@@ -123,7 +123,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _truth_of(folder: Path, incident: Incident) -> Truth:
-    """Return truth.json in *folder* if injection.json was made from it, otherwise the truth of injection.json."""
+    """Return truth.json in *folder* if it matches injection.json, else the truth that injection.json states."""
     if (folder / TRUTH).exists():
         ours = read_noun(Truth, folder / TRUTH)
         if public_injection(ours) == read_object(folder / INJECTION):
@@ -132,7 +132,7 @@ def _truth_of(folder: Path, incident: Incident) -> Truth:
 
 
 def _export_one(tree: Tree, datapack: Datapack, truth: Truth, folder: Path) -> None:
-    """Write the incident, its label and its injection.json into *folder*, all or nothing."""
+    """Write the incident, its truth, annotation and injection.json into the new *folder*, all or nothing."""
     kept = tree.truth_path(datapack.incident.id)
     with whole_folder(folder) as partial:
         for file in sorted(datapack.path.iterdir()):

@@ -92,7 +92,7 @@ def empty(modality: str) -> pl.DataFrame:
 
 
 def one_sided(has_rows: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """Return a sentence for each modality with rows in one period only; *has_rows* gets (period, modality)."""
+    """Return a sentence for each modality that has rows in one period only; *has_rows* gets (period, modality)."""
     there = {modality: [period for period in PERIODS if has_rows(period, modality)] for modality in MODALITIES}
     return tuple(
         f"There are {modality} of the {periods[0]} window alone: nothing can be compared in them."
@@ -127,12 +127,12 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
 
 
 def _required_columns(modality: str) -> list[str]:
-    """Return the columns that a table of *modality* has to have, in the usual order."""
+    """Return the columns that a table of *modality* must have, in the order of the schema."""
     return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
 
 
 def _cast_column(name: str, dtype: pl.DataType, target_dtype: pl.DataType, where: str) -> pl.Expr:
-    """Return the expression that casts *name* from *dtype* to *target_dtype*; raises DatapackError naming *where*."""
+    """Return the expression that casts column *name* to *target_dtype*; raises DatapackError naming *where*, the table."""
     column = pl.col(name)
     if name == "time":
         return _cast_time(dtype, where)
@@ -142,7 +142,7 @@ def _cast_column(name: str, dtype: pl.DataType, target_dtype: pl.DataType, where
 
 
 def _cast_time(dtype: pl.DataType, where: str) -> pl.Expr:
-    """Return the column time in ns and UTC, from *dtype*; raises DatapackError, which names the table by *where*."""
+    """Return the expression that casts time, of *dtype*, to ns of UTC; raises DatapackError naming *where*, the table."""
     column = pl.col("time")
     if dtype == TIME:
         return column

@@ -35,7 +35,7 @@ WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
 
 
 def level_of(number: int, text: str) -> str:
-    """Return the level of a log record by its OTLP severity *number*, else by its severity *text*."""
+    """Return the level (INFO, WARN, ...) for the OTLP severity *number* 1 to 24, else for the severity *text*."""
     word = re.sub(_AROUND, r"\1\2", text.upper())
     return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else _OTHER_WORDS.get(word, word)
 

@@ -61,11 +61,11 @@ class TableFolder:
     path: Path
 
     def files(self) -> dict[str, str]:
-        """Return table name to file."""
+        """Return table name to path of its parquet file."""
         return {file.stem: str(file.resolve()) for file in sorted(self.path.glob("*.parquet"))}
 
     def services(self) -> list[str]:
-        """Return []: these tables are no telemetry."""
+        """Return []: these tables hold no telemetry, so that there are no services."""
         return []
 
 
@@ -100,11 +100,11 @@ class LockedSql:
             self._stop_worker()
 
     def tables(self) -> list[str]:
-        """Return the names of all tables, those without rows in the datapack included."""
+        """Return the names of all tables, also of those that have no rows in the datapack."""
         return list(self._schemas)
 
     def schema(self, table: str) -> dict[str, str]:
-        """Return column to SQL type of *table*; raises NotFoundError."""
+        """Return column to SQL type of *table*; raises NotFoundError for an unknown table."""
         if table not in self._schemas:
             raise NotFoundError("table", table, self._schemas)
         return dict(self._schemas[table])
@@ -130,7 +130,7 @@ class LockedSql:
             return self._run_query({**request, "tree": with_tree}, min(self.timeout_s, timeout_s or self.timeout_s))
 
     def about(self, subject: Subject) -> None:
-        """Make the schemas `VIEWS`, in which tables have only rows of *subject*, for `query`; raises QueryError."""
+        """Make views of the tables with and without the rows of *subject*, as schemas `VIEWS`; raises QueryError."""
         with self._lock:
             if subject == self._subject and self._worker is not None and self._worker.poll() is None:
                 return
@@ -141,18 +141,18 @@ class LockedSql:
             raise QueryError(f"{self.datapack.path}: {answer.message or 'the worker ended'}; allow more memory.")
 
     def cancel(self) -> None:
-        """Stop the running statement, from any thread: it returns an error, and the next one gets a new worker."""
+        """Stop the running statement, from any thread: it returns an error, and the next statement starts a new worker."""
         worker = self._worker
         if worker is not None:
             worker.kill()
 
     def _subject_request(self) -> dict[str, Any]:
-        """Return the message that asks the worker for views with only the rows of the subject."""
+        """Return the message that asks the worker to make the schemas `VIEWS` for the current subject."""
         assert self._subject is not None
         return {"subject": asdict(self._subject)}
 
     def _run_query(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
-        """Send a query to the worker and return its result; a timeout or lost worker is an error in it."""
+        """Send *request* to the worker and return its result; a timeout or lost worker is an error in the result."""
         self._ensure_worker()
         try:
             reply = self._exchange(json.dumps(request, default=str), timeout_s)
@@ -211,7 +211,7 @@ class LockedSql:
             self._exchange(json.dumps(self._subject_request()), _START_TIMEOUT_S)
 
     def _files(self, folder: Path) -> dict[str, str]:
-        """Return table name to parquet file; missing tables and those of other types are written to *folder*."""
+        """Return table name to parquet file; tables that are missing or have other types are written to *folder*."""
         if isinstance(self.datapack, TableFolder):
             return self.datapack.files()
         files = {}
@@ -227,7 +227,7 @@ class LockedSql:
         return files
 
     def _exchange(self, request: str, timeout_s: float) -> dict[str, Any]:
-        """Send one line to the worker and return its reply; raises TimeoutError, and EOFError when the worker ended."""
+        """Send the line *request* to the worker, return its reply; raises TimeoutError, EOFError when the worker ended."""
         worker = self._worker
         assert worker is not None
         assert worker.stdin is not None

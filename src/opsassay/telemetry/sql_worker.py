@@ -77,7 +77,7 @@ class _Utc(dt.tzinfo):
 
 
 def main() -> None:
-    """Serve queries from standard input until it ends."""
+    """Load the tables that the first line of standard input names, then answer a query a line until it ends."""
     sys.setrecursionlimit(4 * MAX_TREE_DEPTH)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the replies
@@ -97,18 +97,20 @@ def main() -> None:
 
 
 def _listen_for_requests(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Put each JSON line of standard input into *requests*; end this process when the input ends."""
     for line in sys.stdin.buffer:
         requests.put(json.loads(line))
     os._exit(0)
 
 
 def _send_reply(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
+    """Write *reply* as one JSON line."""
     replies.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
     replies.flush()
 
 
 def load(tables: Mapping[str, str], memory_mb: int) -> Any:
-    """Return a connection with *tables* (name to parquet file) in memory and access to everything else closed."""
+    """Return a DuckDB connection with *tables* (name to parquet file) in memory, and no access to anything else."""
     pytz = types.ModuleType("pytz")
     pytz.timezone = lambda _name: _Utc()  # type: ignore[attr-defined]
     pytz.utc = _Utc()  # type: ignore[attr-defined]
@@ -148,11 +150,12 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
 
 
 def _describe_table(connection: Any, table: str) -> list[tuple[str, str]]:
+    """Return (column, SQL type) of each column of *table*."""
     return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
 def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
-    """Run one query and return status, columns, rows, message, truncated, and spent when the worker must be replaced.
+    """Run one query; return status, columns, rows, message, truncated, and spent if the worker must be replaced.
 
     *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
     schema that each read of a telemetry table is to be made in, in the order of `reads`; ``main`` where there is none.
@@ -197,7 +200,7 @@ class CheckedStatement:
     """Names of its parameters."""
 
     def in_schemas(self, connection: Any, schemas: Sequence[str]) -> CheckedStatement:
-        """Return this statement with its reads of telemetry tables directed to *schemas*, one for each read."""
+        """Return a copy in which the n-th read of a telemetry table is from the n-th of *schemas*."""
         tree = json.loads(json.dumps(self.tree))
         for node, schema in zip(reads(tree), schemas, strict=True):
             _point_at_table(node, schema, node["table_name"])
@@ -230,6 +233,7 @@ def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> Checke
 
 
 def _parse_select(connection: Any, sql: str) -> dict[str, Any]:
+    """Return the parse tree of *sql*; raises RefusedStatementError unless it is exactly one SELECT."""
     tree: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()[0])
     if tree.get("error"):
         raise RefusedStatementError(f"only plain SELECT is run here: {tree.get('error_message')}")
@@ -239,6 +243,7 @@ def _parse_select(connection: Any, sql: str) -> dict[str, Any]:
 
 
 def _format_statement(connection: Any, tree: Mapping[str, Any]) -> str:
+    """Return the SQL text of the parse tree *tree*."""
     import duckdb
 
     try:
@@ -260,12 +265,12 @@ def tree_nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def reads(tree: Any) -> list[dict[str, Any]]:
-    """Return the nodes of a checked *tree* that read a telemetry table, in a fixed order."""
+    """Return the nodes of a checked parse tree that read a telemetry table, in the order of the tree."""
     return [n for n in tree_nodes(tree) if n.get("type") == "BASE_TABLE" and n.get("schema_name") == MAIN]
 
 
 def _point_reads(node: Any, tables: frozenset[str], local_names: frozenset[str] = frozenset()) -> None:
-    """Direct each read below *node* to its table in schema main; *local_names* are defined by WITH around it."""
+    """Rewrite each read below *node* to name its table in schema main; *local_names* are those of WITH around it."""
     if not isinstance(node, dict):
         for part in node if isinstance(node, list) else ():
             _point_reads(part, tables, local_names)
@@ -296,12 +301,13 @@ def _point_reads(node: Any, tables: frozenset[str], local_names: frozenset[str] 
 
 
 def _point_at_table(node: dict[str, Any], schema: str, table: str) -> None:
-    """Rewrite the tree *node* so that it reads *table* in *schema*."""
+    """Rewrite *node*, a table read in the parse tree, to read *table* in *schema*."""
     path = [schema, table] if schema else [table]
     node |= {"schema_name": schema, "table_name": table, "catalog_name": "", "qualified_name": {"path": path}}
 
 
 def _require_depth(tree: Any) -> None:
+    """Raise RefusedStatementError when *tree* is nested deeper than MAX_TREE_DEPTH."""
     level = [tree]
     for _ in range(MAX_TREE_DEPTH):
         parts = [part for node in level for part in (node.values() if isinstance(node, dict) else node)]
@@ -311,7 +317,7 @@ def _require_depth(tree: Any) -> None:
 
 
 def _require_known(tree: Any, tables: frozenset[str]) -> None:
-    """Raise RefusedStatementError for unknown table functions and schemas in *tree*."""
+    """Raise RefusedStatementError for a table function or schema in *tree* that is not allowed."""
     for node in tree_nodes(tree):
         name = (node.get("function") or {}).get("function_name", "") if node.get("type") == "TABLE_FUNCTION" else ""
         if name and name.lower() not in TABLE_FUNCTIONS:
@@ -323,7 +329,7 @@ def _require_known(tree: Any, tables: frozenset[str]) -> None:
 
 
 def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
-    """Return the table whose file the reader *function* names; raises RefusedStatementError for another one."""
+    """Return the table whose file the call *function* reads; raises RefusedStatementError for any other file."""
     arguments = function.get("arguments") or []
     literal = (arguments[0]["expression"].get("literal") if len(arguments) == 1 else None) or {}
     table = _find_table(literal.get("text"), tables) if literal.get("kind") == "STRING" else None
@@ -334,12 +340,13 @@ def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
 
 
 def _find_table(name: Any, tables: frozenset[str]) -> str | None:
+    """Return the table whose file is *name*, "TABLE.parquet"; None for any other name."""
     table = name.removesuffix(".parquet") if isinstance(name, str) else ""
     return table if table != name and table in tables else None
 
 
 def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
-    """Make the schemas VIEWS for *subject*: its *names*, the *columns* of which one must have such a name, a *factor*."""
+    """Make the schemas VIEWS for *subject*: *names*, *columns* in which a row may have one of them, and *factor*."""
     names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
     known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
     for name in () if known else VIEWS:
@@ -351,7 +358,7 @@ def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str,
 
 
 def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str]) -> None:
-    """Make the schemas VIEWS, in which each table tells of the subject, by *columns*, or of all others."""
+    """Make views of all tables in the schemas VIEWS; a row is the subject's if one of *columns* has its name."""
     for table in tables:
         schema = _describe_table(connection, table)
         present = [column for column, _ in schema if column in columns]
@@ -371,7 +378,7 @@ def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str])
 
 
 def _shaken(column: str, type_: str) -> str:
-    """Return *column* as `SHAKEN` has it; counts, codes and states stay what they are."""
+    """Return the SQL that scales *column* by the factor and shifts times; '' where it keeps its values."""
     factor = "(SELECT factor FROM view_only.shake)"
     if type_.startswith("TIMESTAMP"):
         return f'"{column}" + to_milliseconds((1e5 * ({factor} - 1))::INT) AS "{column}"'
@@ -381,11 +388,12 @@ def _shaken(column: str, type_: str) -> str:
 
 
 def _name_list(names: frozenset[str]) -> str:
+    """Return *names*, sorted, with commas between."""
     return ", ".join(sorted(names))
 
 
 def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
-    """Return (rows, truncated): at most *max_rows* rows of plain values, and no more text than a reply may hold."""
+    """Return (rows as JSON values, truncated): at most *max_rows* rows, and no more text than a reply may hold."""
     rows: list[list[Any]] = []
     size = 0
     while len(rows) <= max_rows and (batch := cursor.fetchmany(min(100, max_rows + 1 - len(rows)))):
@@ -399,7 +407,7 @@ def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as a JSON value: times as ISO text, unknown types as text, long texts cut."""
+    """Return *value* as a JSON value: times as ISO text, other types as text, long texts cut."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
@@ -413,6 +421,7 @@ def _plain(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> str:
+    """Return *value* as text: times in ISO form, bytes in hexadecimal."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)

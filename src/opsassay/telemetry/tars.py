@@ -52,7 +52,7 @@ def plain_members(
 
 
 def expanded(file: BinaryIO) -> Iterator[bytes] | None:
-    """Return the pieces of *file* decompressed, None if it is not; reading them raises EOFError, OSError, LZMAError."""
+    """Return *file* decompressed, in chunks, None if it is not compressed; reading raises EOFError, OSError, LZMAError."""
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):
@@ -86,7 +86,7 @@ class _SmallReads(io.RawIOBase):
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next *size* bytes; raises tarfile.ReadError for more than `CHUNK`."""
+        """Return the next *size* bytes; raises tarfile.ReadError when *size* is above `CHUNK`."""
         if not 0 <= size <= CHUNK:
             raise tarfile.ReadError("a header of it is too long")
         return self._file.read(size)

@@ -48,11 +48,11 @@ class Tree:
         return sorted(folder.name for folder in found if folder.is_dir() and not folder.name.startswith("."))
 
     def incident_path(self, id_: str) -> Path:
-        """Return the folder of the incident *id_* that solvers may see."""
+        """Return the folder of the incident *id_* with the part that solvers may see."""
         return self.incidents_dir / id_
 
     def truth_path(self, id_: str) -> Path:
-        """Return the folder with truth.json, causal_graph.json, annotation.json and ledger.parquet of *id_*."""
+        """Return the folder of the incident *id_* with the part that solvers may not see: truth.json and others."""
         return self.truth_dir / id_
 
     def datapack(self, id_: str) -> Datapack:
@@ -70,7 +70,7 @@ class Tree:
         return read_noun(Truth, path)
 
     def write_truth(self, truth: Truth) -> None:
-        """Write *truth* as truth.json; call it before the incident's folder is made."""
+        """Write *truth* as truth.json; call it before the incident's folder is written."""
         write_noun(self._truth_folder(truth.id) / TRUTH, truth)
 
     def annotation(self, id_: str) -> Annotation | None:
@@ -83,7 +83,7 @@ class Tree:
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
-        """Return the fault's own delay and errors per call of *id_*, None when there is none; raises DatapackError."""
+        """Return the delay and errors that the fault itself added, per call; None without one; raises DatapackError."""
         path = self.truth_path(id_) / LEDGER
         if not path.exists():
             return None
@@ -98,7 +98,7 @@ class Tree:
             write_table(partial, ledger)
 
     def remove(self, id_: str) -> None:
-        """Delete the incident *id_* and then its truth, where they exist."""
+        """Delete the incident *id_*, and then its truth, if they exist."""
         if (incident := self.incident_path(id_)).exists():
             going = incident.with_name(f".{id_}.removed")
             shutil.rmtree(going, ignore_errors=True)
@@ -108,16 +108,16 @@ class Tree:
             shutil.rmtree(truth)
 
     def _truth_folder(self, id_: str) -> Path:
-        """Return the truth folder of *id_*, made if it is missing."""
+        """Create the truth folder of *id_* if it is missing, and return it."""
         folder = self.truth_path(id_)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 def write_annotation(folder: Path, annotation: Annotation) -> None:
-    """Write annotation.json and causal_graph.json of *annotation* into *folder*.
+    """Write *annotation* as annotation.json, and its graph as causal_graph.json, into *folder*.
 
-    A causal_graph.json that somebody else published stays: what `annotate` makes (it has *made_from*) never replaces it.
+    A causal_graph.json that somebody else published stays: what `annotate` makes never replaces it.
     """
     if not annotation.made_from or not _is_published(folder):
         write_noun(folder / CAUSAL_GRAPH, annotation.graph)
@@ -133,7 +133,7 @@ def _is_published(folder: Path) -> bool:
 
 
 def write_noun(path: Path, noun: Artefact) -> None:
-    """Write *noun* to *path* atomically."""
+    """Write *noun* as JSON to *path*, atomically."""
     with whole_file(path) as partial:
         partial.write_text(noun.pretty_json(), encoding="utf-8")
 
@@ -164,7 +164,7 @@ class Case:
 
 
 def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:
-    """Return the cases in *path*, sorted by name.
+    """Return the cases (incident, truth, annotation) in *path*, sorted by name.
 
     It may be a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a
     folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
@@ -189,12 +189,12 @@ _Reader = Callable[[Path], Case]
 
 
 def find_cases(path: Path) -> list[Path]:
-    """Return the folders of the cases that `resolve` would read in *path*; raises UserError like it."""
+    """Return the folders of the cases that `resolve` reads in *path*; raises UserError when there are none."""
     return [folder for folder, _ in _readers(path)]
 
 
 def _readers(path: Path) -> list[tuple[Path, _Reader]]:
-    """Return the case folders in *path*, each with the function that reads it as a Case; raises UserError for none."""
+    """Return (folder, function that reads it) of each case in *path*; raises UserError when there is none."""
     path = Path(path).resolve()
     if not path.is_dir():
         raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
@@ -207,7 +207,7 @@ def _readers(path: Path) -> list[tuple[Path, _Reader]]:
 
 
 def _readers_by_layout(path: Path) -> list[tuple[Path, _Reader]]:
-    """Return the readers of *path* as a tree, its incidents/, an incident, a datapack, or a folder of datapacks."""
+    """Return (folder, reader) of each case in *path*: a tree, incidents/, one incident, one datapack, or several."""
     if (path / "incidents").is_dir():
         return _list_readers(Tree(path))
     if path.name == "incidents":
@@ -220,12 +220,12 @@ def _readers_by_layout(path: Path) -> list[tuple[Path, _Reader]]:
 
 
 def _list_readers(tree: Tree) -> list[tuple[Path, _Reader]]:
-    """Return the folder of each incident of *tree* and the function that reads it."""
+    """Return (folder, function that reads it) of each incident of *tree*."""
     return [(tree.incident_path(id_), _read_case_of_tree) for id_ in tree.ids()]
 
 
 def _is_datapack(folder: Path) -> bool:
-    """Return whether *folder* holds tables of spans or an injection.json; hidden folders do not count."""
+    """Return whether *folder* holds a traces table or an injection.json; hidden folders do not count."""
     return (
         folder.is_dir()
         and not folder.name.startswith(".")
@@ -243,7 +243,7 @@ def _read_case_of_tree(folder: Path) -> Case:
 
 
 def _case_in_place(folder: Path) -> Case:
-    """Return the case of a public-form datapack without importing it; one without injection.json has no truth."""
+    """Read the public-form datapack in *folder*, without importing it; one without injection.json has no truth."""
     datapack = Datapack.open(folder)
     if not (folder / INJECTION).exists():
         return Case(datapack, None, None, None, folder.name)
@@ -252,7 +252,7 @@ def _case_in_place(folder: Path) -> Case:
 
 
 def read_public_annotation(folder: Path) -> Annotation | None:
-    """Return annotation.json of *folder*, else one made from causal_graph.json, else None; raises DatapackError."""
+    """Return annotation.json in *folder*, else an annotation from causal_graph.json, else None; raises DatapackError."""
     if (folder / ANNOTATION).exists():
         return read_noun(Annotation, folder / ANNOTATION)
     return read_graph(folder / CAUSAL_GRAPH) if (folder / CAUSAL_GRAPH).exists() else None

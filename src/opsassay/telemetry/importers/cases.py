@@ -74,13 +74,12 @@ class Source:
 def import_sources(
     sources: Iterable[Source], out: Path, on_case: OnCase | None = None, *, update_truth: bool = False
 ) -> ImportReport:
-    """Import each of *sources* into the tree *out*, truth before telemetry, and return a report.
+    """Import each of *sources* into the tree *out*, truth before telemetry; return what was imported, skipped, failed.
 
-    A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
-    where it stopped, and fails as a conflict where its truth notes something else; where its id is *by_content* it is
-    read, and fails as a conflict if it has another truth, unless *update_truth* says that the new one counts; its
-    annotation goes then. One that cannot be read is reported, and the
-    rest goes on.
+    A case whose folder is there already is skipped without being read, so that an import that was cut off goes on where
+    it stopped, and fails as a conflict where its truth notes something else; where its id is *by_content* it is read,
+    and fails as a conflict if it has another truth, unless *update_truth* says that the new one counts; its annotation
+    goes then. One that cannot be read is reported, and the rest goes on.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
@@ -104,7 +103,7 @@ def import_sources(
 
 
 def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str, ReadCase]:
-    """Import one *source* into *tree*; return the outcome and the case that was read."""
+    """Import *source* into *tree*; return ("imported" or "skipped", the case that was read). Raises DatapackError."""
     there = tree.incident_path(source.id).exists()
     if there and not source.by_content:
         _require_same_notes(source, tree)
@@ -137,7 +136,7 @@ def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str,
 
 
 def _require_same_notes(source: Source, tree: Tree) -> None:
-    """Raise DatapackError when the truth of the case that is there notes something else than that of *source*."""
+    """Raise DatapackError when the case in *tree* has other notes in its truth than *source* has."""
     if source.truth_notes is None or not (tree.truth_path(source.id) / TRUTH).exists():
         return
     kept = tuple(note for note in tree.truth(source.id).notes if not note.startswith(SOURCE_NOTE))
@@ -146,7 +145,7 @@ def _require_same_notes(source: Source, tree: Tree) -> None:
 
 
 def _conflict(name: str, id_: str, said: str, kept: str) -> DatapackError:
-    """Return the error that the truth of *name* says something else than that of the case *id_*, which is there."""
+    """Return the error that case *name* has the truth *said*, and the case *id_* that is already there the truth *kept*."""
     return DatapackError(
         f"{name} is in conflict with {id_}, which is there already: its truth differs ({said[:200]}, there {kept[:200]}); "
         "correct one of them, or import it into another tree."
@@ -154,7 +153,7 @@ def _conflict(name: str, id_: str, said: str, kept: str) -> DatapackError:
 
 
 def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
-    """Replace the truth in *tree* by *truth* and delete annotation and graph; nothing changes for an equal one."""
+    """Replace the truth in *tree* by *truth* and delete annotation and graph, unless it is equal; return the case."""
     folder = tree.truth_path(truth.id)
     if (folder / TRUTH).exists() and tree.truth(truth.id) == truth:
         return ReadCase(None, None, notes=("its truth is the same",))
@@ -165,12 +164,12 @@ def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
 
 
 def with_source(truth: Truth, name: str) -> Truth:
-    """Return *truth* with *name* noted as the case's name at its source, by which public answers refer to it."""
+    """Return *truth* with a note on *name*, the case's name at its source, which public answers refer to."""
     return truth.model_copy(update={"notes": (*truth.notes, f"{SOURCE_NOTE}{name}")})
 
 
 def require_same_truth(tree: Tree, id_: str, truth: Truth | None, name: str) -> None:
-    """Raise DatapackError when the case *id_* of *tree* has other faults or roots than *truth*, that of *name*."""
+    """Raise DatapackError when the case *id_* in *tree* has other faults or roots than *truth*, that of the case *name*."""
     if truth is None or not (tree.truth_path(id_) / TRUTH).exists():
         return
     kept = tree.truth(id_)
@@ -182,7 +181,7 @@ def require_same_truth(tree: Tree, id_: str, truth: Truth | None, name: str) -> 
 
 
 def case_id(*parts: object) -> str:
-    """Return an opaque id derived from *parts*: format, system, and facts that a solver may know."""
+    """Return an opaque id derived from *parts* (format, system, ...), none of which may name the fault."""
     return opaque_id("\0".join(str(part) for part in parts))
 
 
@@ -198,7 +197,7 @@ def folders_below(source: Path, is_match: Callable[[Path], bool], expected: str)
 
 
 def split_at(cut_ns: int, tables: Mapping[str, pl.DataFrame]) -> Frames:
-    """Split *tables*, by modality, at *cut_ns* into normal (before) and abnormal (from then on)."""
+    """Split *tables*, by modality, at *cut_ns* (ns of UTC); return (period, modality) to rows before or from it on."""
     after = pl.col("time").dt.epoch("ns") >= cut_ns
     frames: Frames = {}
     for modality, table in tables.items():
@@ -207,9 +206,9 @@ def split_at(cut_ns: int, tables: Mapping[str, pl.DataFrame]) -> Frames:
 
 
 def owner_and_metric(column: str, separator: str) -> tuple[str, str]:
-    """Split *column* into service ('' for none) and metric: ``carts_cpu``, ``carts_lat_50``, ``carts_lat_p50``.
+    """Split *column* at the last *separator* into (service, '' for none; metric), such as ``carts_cpu``.
 
-    A number at the end belongs to the metric before it: it is a quantile.
+    A number at the end is a quantile and belongs to the metric: ``carts_lat_50``, ``carts_lat_p50``.
     """
     name = re.escape(separator)
     found = re.fullmatch(rf"(.+?){name}((?:(?!{name})[^\d])+{name}p?\d[\d.]*)", column)
@@ -228,7 +227,7 @@ def read_csv(path: Path, **options: Any) -> pl.DataFrame:
 
 
 def at_ns(column: pl.Expr) -> pl.Expr:
-    """Return the expression that turns *column*, ns since 1970, into a datapack's time."""
+    """Return the expression that casts *column*, ns since 1970, to a datapack's time type."""
     return column.cast(pl.Int64).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
 
 

@@ -99,7 +99,7 @@ def _read_case(folder: Path, id_: str, system: str) -> ReadCase:
 
 
 def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str]) -> tuple[Incident, Frames] | None:
-    """Return the incident and its tables; None, with a note, without metrics on both sides of the first alert."""
+    """Return the incident and its tables; None, and a note, without metrics on both sides of the first alert."""
     raw = folder / "raw_data"
     if not (raw / _METRICS).exists():
         notes.append(f"there is no {_METRICS}: the truth is imported alone")
@@ -130,9 +130,9 @@ def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str])
 
 
 def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
-    """Return the metrics, a row for each value; a component with a metric that only nodes have is a node.
+    """Return the metrics table of the file *path*; a component with a metric that only nodes have is a node.
 
-    *offset* is the UTC offset of the times; *notes* gets what is left out.
+    *offset* is the UTC offset of the times; what is left out is added to *notes*.
     """
     table = read_csv(path)
     if "time" not in table.columns:
@@ -162,7 +162,7 @@ def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
 
 
 def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
-    """Return the log lines, and the UTC offset of their times, which other files leave out; adds to *notes*."""
+    """Return (log table, UTC offset of its times as text, which other files do not state); adds to *notes*."""
     payload = _read_json(path) if path.exists() else {}
     lines = (
         [(str(s), line) for s, said in payload.items() for line in _texts(said)] if isinstance(payload, dict) else []
@@ -194,7 +194,7 @@ def _texts(content: Any) -> list[str]:
 
 
 def _find_first_alert_ns(path: Path, offset: str) -> int | None:
-    """Return the start of the earliest alert in the file *path*, None without one; *offset* is its time zone."""
+    """Return the start of the earliest alert in *path*, ns of UTC, None without one; *offset* is the times' UTC offset."""
     payload = _read_json(path) if path.exists() else {}
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     ranges = [str(alert.get("time_range", "")) for alert in alerts or () if isinstance(alert, dict)]
@@ -203,7 +203,7 @@ def _find_first_alert_ns(path: Path, offset: str) -> int | None:
 
 
 def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Return the milestones of the case verbatim, from the folder process-label or the case itself; adds to *notes*."""
+    """Return {file name: text} of the case's milestones, {} without; from process-label or *folder*; adds to *notes*."""
     parts = folder.absolute().parts
     beside = Path(*parts[:-4], "process-label", *parts[-3:], MILESTONES) if len(parts) > 4 else folder / MILESTONES
     path = next((path for path in (beside, folder / MILESTONES) if path.exists()), None)
@@ -223,7 +223,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _trajectories(folder: Path) -> dict[str, str]:
-    """Return the experts' trajectories of the case verbatim, by file name ``golden-trajectory-path1.json`` and so on."""
+    """Return file name to text of the experts' trajectories of the case, ``golden-trajectory-path1.json`` and so on."""
     parts = folder.absolute().parts
     of_case = Path(*parts[:-4], "golden-trajectory", *parts[-3:])
     found = {name: of_case / name for name in TRAJECTORIES if len(parts) > 4 and (of_case / name).exists()}

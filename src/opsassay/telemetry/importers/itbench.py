@@ -54,7 +54,7 @@ def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _source_of_folder(folder: Path) -> Source:
-    """Return the scenario *folder* as a source."""
+    """Return the scenario in *folder* as a source that can be imported."""
     id_ = case_id("itbench", folder.name)
     return Source(folder.name, id_, partial(_read_case, folder, id_))
 
@@ -82,7 +82,7 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 
 
 def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)) -> tuple[str, GroundTruth]:
-    """Return name and truth of the first of *files* with a root cause; problems go to *notes*; raises DatapackError."""
+    """Return (file name, truth) of the first of *files* that names a root cause; raises DatapackError. Adds to *notes*."""
     for file in files:
         spec = read_spec(folder / file, notes)
         if spec is not None:
@@ -94,7 +94,7 @@ def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)
 
 
 def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]) -> GroundTruth:
-    """Return the truth of *case* in *spec*, the content of *file*; problems in it are added to *notes*."""
+    """Return the truth of *case* from *spec*, the content of *file*; what is wrong in it is added to *notes*."""
     if not spec.get("groups"):
         spec = {"groups": faulted_objects(spec, notes)}
     groups = _read_groups(spec, file, notes)
@@ -125,14 +125,14 @@ def _alias_groups(aliases: Any) -> list[list[str]]:
 
 
 def _flatten_names(value: Any) -> list[str]:
-    """Return the texts in *value*, which may be one, None, or lists within lists."""
+    """Return the texts in *value*, which is one text, None, or nested lists of texts."""
     if not isinstance(value, list):
         return [] if value is None else [str(value)]
     return [name for one in value for name in _flatten_names(one)]
 
 
 def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    """Return the YAML of *path*, without the outer key ``spec``; None, with a note, if it is unreadable."""
+    """Return the mapping in the YAML file *path*, under ``spec`` if it has one; None, and a note, if unusable."""
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None
@@ -214,7 +214,7 @@ def _read_graph(
 
 
 def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> None:
-    """Add a note for every cycle in *pairs*, the (cause, effect) edges of *file*."""
+    """Add a note to *notes* for every cycle in *pairs*, the (cause, effect) edges of *file*."""
     names = sorted({end for pair in pairs for end in pair})
     index = {name: place for place, name in enumerate(names)}
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
@@ -228,7 +228,7 @@ def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> No
 
 
 def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
-    """Return the objects that a v2 file marks as faulted, as distinct groups that are root causes."""
+    """Return the objects that *spec*, of a v2 file, marks as faulted, as root-cause groups; adds to *notes*."""
     found: dict[str, dict[str, Any]] = {}
     for place, entity in enumerate(_as_list(spec.get("entities"))):
         about = entity.get("metadata") if isinstance(entity, dict) else None
@@ -243,13 +243,13 @@ def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str,
 
 
 def _label_of_group(group: Mapping[str, Any]) -> RootLabel:
-    """Return the root label of an ITBench *group* of entities."""
+    """Return the label of a root cause that is the ITBench entity *group*."""
     names = tuple(dict.fromkeys(str(group[key]) for key in ("id", "name") if group.get(key)))
     return RootLabel(service=names, pod=names if str(group.get("kind")).lower() == "pod" else ())
 
 
 def filters_of(group: Mapping[str, Any]) -> list[str]:
-    """Return the regular expressions for the entities of *group*, its own name's first."""
+    """Return the regular expressions that match the entities of *group*: its own name, then its filters."""
     return [re.escape(str(name)) for name in _as_list(group.get("name"))] + [
         str(pattern) for pattern in _as_list(group.get("filter"))
     ]
@@ -273,10 +273,10 @@ def compiled_filter(pattern: str) -> Any:
 
 
 def fits_filter(pattern: Any, name: str) -> bool:
-    """Return whether *pattern* matches the whole of *name*, or of a pod's name without its suffix."""
+    """Return whether the compiled *pattern* matches all of *name*, or of a pod's name without its suffix."""
     return any(pattern.fullmatch(f"{name}{end}") for end in ("", "-0", "-5d9c7f6b8-x2x4z"))
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return *value* as a list: of none for None, of one for anything that is no list."""
+    """Return *value* as a list: [] for None, [*value*] for anything that is no list."""
     return value if isinstance(value, list) else [] if value is None else [value]

@@ -71,7 +71,7 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
 
 
 def _source_of_folder(folder: Path) -> Source:
-    """Return the scenario *folder* as a source whose id does not give its answer away."""
+    """Return the scenario in *folder* as a source that can be imported; its id does not reveal its answer."""
     # The scenario's number is a key to its public answer, so the id follows from the recording.
     recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
     id_ = case_id(_SYSTEM, folder.name if recorded is None else file_digest(recorded))
@@ -104,7 +104,7 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 def _incident(
     id_: str, tables: Mapping[str, pl.DataFrame], alerts: list[tuple[int, str]], notes: list[str]
 ) -> tuple[Incident | None, Frames]:
-    """Return the incident and its *tables*, split at the first of *alerts*; None, with a note, if one side is empty."""
+    """Return the incident and its *tables* split at the first of *alerts*; (None, {}) and a note if none is within them."""
     times = pl.concat([table.get_column("time") for table in tables.values()]).dt.epoch("ns")
     if times.is_empty():
         notes.append("there is no telemetry: the truth is imported alone")
@@ -133,7 +133,7 @@ def _incident(
 
 
 def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
-    """Return the spans in *folder*, none without a file; Duration is ns; *notes* gets what is left out."""
+    """Return the spans in *folder*, Duration read as ns, none without a file; what is left out is added to *notes*."""
     table = _table(folder / TRACES, {"timestamp", "traceid", "spanid", "servicename"}, notes)
     if table is None:
         return empty("traces")
@@ -165,7 +165,7 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
 
 
 def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
-    """Return the table logs of *folder*, empty without a file; what is left out is added to *notes*."""
+    """Return the log table of *folder*, empty without a file; what is left out is added to *notes*."""
     table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
     if table is None:
         return empty("logs")
@@ -185,7 +185,7 @@ def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
 
 
 def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
-    """Return the events and changes of Kubernetes objects as log tables, [] without any; *notes* gets what is wrong."""
+    """Return events and changes of Kubernetes objects as log tables, [] without any; problems are added to *notes*."""
     found = [
         (name, rows_of(table, name))
         for name, rows_of in OBJECTS.items()
@@ -195,7 +195,7 @@ def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
 
 
 def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return gauges and counters as separate tables; *notes* gets what is left out, such as histogram buckets."""
+    """Return modality to table, for gauges and counters; what is left out, such as buckets, is added to *notes*."""
     files = sorted(path for path in folder.rglob("*.tsv") if re.match(r"(pod|service)_", path.name))
     tables, buckets = [], 0
     for path in files:
@@ -249,9 +249,9 @@ def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
 
 
 def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
-    """Return those of *names* that the group *root* matches, else those of the nearest groups in the propagations.
+    """Return those of *names* that the group *root* matches, else those of the nearest groups that it propagates to.
 
-    A root that matches nothing is added to *notes*.
+    Without any it is *root* itself. A root that matches nothing is added to *notes*.
     """
     edges = truth.annotation.graph.edges
     reached, front = {root}, [root]
@@ -268,7 +268,7 @@ def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str])
 
 
 def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
-    """Return those of *names* that a filter of *group* matches, by their own name or that of a pod."""
+    """Return those of *names* (services) that a filter of *group* matches, directly or as the name of a pod."""
     found: set[str] = set()
     for pattern in filters_of(group):
         meant, compiled = stem_of(pattern), compiled_filter(pattern)
@@ -280,14 +280,14 @@ def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> str:
-    """Return mechanism, category, object and condition of *fault*, those that are there, with commas between."""
+    """Return "mechanism, category, object, condition" of *fault*, without the parts that it lacks."""
     entity = fault.get("entity") if isinstance(fault.get("entity"), dict) else {}
     parts = (fault.get("fault_mechanism"), fault.get("category"), (entity or {}).get("name"), fault.get("condition"))
     return ", ".join(str(part) for part in parts if part)
 
 
 def _table(path: Path, required: set[str], notes: list[str]) -> pl.DataFrame | None:
-    """Return the TSV file *path*, columns in lower case without underscores; None, with a note, if *required* ones miss."""
+    """Return the TSV file *path*, column names in lower case without "_"; None, and a note, if *required* ones miss."""
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None
@@ -315,15 +315,12 @@ def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
-    """Return the expression that turns SPAN_KIND_SERVER, Server or SERVER in the column *name* into ``Server``.
-
-    *prefix* is what may stand in front, as SPAN_KIND_.
-    """
+    """Return the expression for column *name* in title case without *prefix*: SPAN_KIND_SERVER becomes ``Server``."""
     return _column_or_null(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
-    """Return the rows of *table* that have a time; how many of the file *name* have none goes into *notes*."""
+    """Return the rows of *table* that have a time; adds to *notes* how many rows of the file *name* have none."""
     missing = table.get_column("time").null_count()
     if missing:
         notes.append(f"{name}: {missing:,} rows have no time and are left out")

@@ -27,9 +27,10 @@ FLAT_EVENT = {"object_kind": "kind", "object_name": "name", "namespace": "namesp
 
 
 def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the Kubernetes events in *table* as log rows: reason and message, of the object's workload.
+    """Return the Kubernetes events in *table* as log rows: reason and message, by the workload of the object.
 
-    Columns as the logs of `itbench_lite`. Events of type Warning are WARN. Raises DatapackError for another form of table.
+    Columns as the logs of `itbench_lite`. Events of type Warning are WARN. Raises DatapackError for another form of
+    table.
     """
     rows = []
     for at, body, flat in _bodies(table, name):
@@ -79,7 +80,7 @@ def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _bodies(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield (time, object, other columns) of each row of *table* whose object is valid JSON; each may be empty."""
+    """Yield (time, object, event columns) of each row of *table* with valid JSON; raises DatapackError naming *name*."""
     if not {"body", "objectname"} & set(table.columns):
         raise DatapackError(f"{name} has neither a column Body nor object_name; restore it from the data set.")
     flat_names = {key.replace("_", ""): key for key in (*FLAT_EVENT, "reason", "message", "event_kind", "event_time")}
@@ -94,7 +95,7 @@ def _bodies(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, JSON) of each leaf of *value*; list items are named by their name where they have one."""
+    """Yield (path, JSON) of each leaf of *value*, but of fields that change by themselves; list items go by their names."""
     if isinstance(value, dict) and value:
         for key in sorted(value.keys() - CHANGING):
             yield from _leaves(value[key], f"{path}.{key}" if path else str(key))
@@ -107,7 +108,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _make_row(time: Any, level: str, metadata: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    """Return one log row on a Kubernetes object: time, level, name, pod, kind, namespace, text."""
+    """Return one log row about the Kubernetes object of *metadata*: time, level, name, pod, kind, namespace, text."""
     name, kind = str(metadata["name"]), str(metadata.get("kind") or "")
     pod = name if kind == "Pod" else ""
     return str(time), level, name, pod, kind, str(metadata.get("namespace") or ""), text[:LONGEST]
@@ -133,6 +134,6 @@ def _logs(rows: list[tuple[str, ...]]) -> pl.DataFrame:
 
 
 def workload_of(pod: str) -> str:
-    """Return the name of the workload in the name of *pod*, or *pod* itself when it has no suffix of a pod."""
+    """Return the workload's name in that of *pod*, without its random suffix; *pod* itself when it has none."""
     found = re.match(POD, pod)
     return found[1] if found else pod

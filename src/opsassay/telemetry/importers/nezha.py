@@ -91,7 +91,7 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
 
 
 def _list_sources(fault_list: Path) -> Iterator[Source]:
-    """Yield a source for each fault of the file *fault_list*, and one for the day's part without a fault."""
+    """Yield a source for each fault in the file *fault_list*, and one for the day's recording without a fault."""
     day, root = fault_list.parent, fault_list.parent.parent.parent
     usual = root / "construct_data" / day.name
     normal = cache(lambda: _recording(usual, sorted(p.name[:5] for p in (usual / "trace").glob("*_trace.csv"))))
@@ -110,7 +110,7 @@ def _list_sources(fault_list: Path) -> Iterator[Source]:
 
 
 def _truth_notes(fault: dict[str, str]) -> tuple[str, ...]:
-    """Return what the truth of *fault* notes: its entry in the list of faults."""
+    """Return the notes for the truth of *fault*: its entry in the list of faults, as text."""
     return (f"nezha: {json.dumps(fault, sort_keys=True)}",)
 
 
@@ -120,7 +120,7 @@ def _time_of_injection(fault: dict[str, str]) -> datetime:
 
 
 def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
-    """Return the filter, on their time, for metrics of a minute in which one of *faults* acted."""
+    """Return the filter for metric rows whose time lies in the minutes in which any of *faults* acted."""
     at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
     starts = [int(_time_of_injection(fault).timestamp()) * 1_000_000_000 for fault in faults]
     return pl.any_horizontal(pl.lit(value=False), *(at.is_between(s, s + lasting, closed="left") for s in starts))
@@ -129,7 +129,7 @@ def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
 def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
     """Read the case of one *fault* from the files of *day*; raises DatapackError when they are missing.
 
-    *normal* returns the tables without a fault; *disturbed* is true for rows near any fault.
+    *normal* returns the tables without a fault, by modality; *disturbed* is the filter of `_disturbed`.
     """
     begun = _time_of_injection(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
@@ -170,7 +170,7 @@ def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturb
 
 
 def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
-    """Return the case of *day* without a fault."""
+    """Return the case *name* of *day* without a fault: the halves of the tables that *normal* returns."""
     whole = normal()
     middle = whole["traces"].get_column("time").sort()[whole["traces"].height // 2]
     first = {modality: frame.filter(pl.col("time") < middle) for modality, frame in whole.items()}
@@ -195,7 +195,7 @@ def _name_system(service: str) -> str:
 
 
 def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return the place within *service* by root_cause_ts.json or a file like it: a function, or a metric."""
+    """Return {"function" or "metric": names}, the place of the fault *kind* within *service*; {} if no file states it."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
         if found:
@@ -204,7 +204,7 @@ def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ..
 
 
 def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return traces and logs of *minutes* (``HH_MM``); a missing file is left out.
+    """Return the tables traces and logs of *minutes* (``HH_MM``) in *folder*; a missing file is left out.
 
     Some public files end in the middle of a quoted text that swallows fields: what is surplus in a row is cut off. Some
     repeat spans of the minute before: equal spans count once.
@@ -220,7 +220,7 @@ def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _read_traces(path: Path) -> pl.DataFrame:
-    """Return the spans of the CSV file *path* with the usual columns."""
+    """Return the spans in the CSV file *path*, in the columns of a datapack."""
     start, end = (pl.col(f"{side}TimeUnixNano").cast(pl.Int64) for side in ("Start", "End"))
     return read_csv(path).select(
         time=at_ns(start),
@@ -242,7 +242,7 @@ _LOG_COLUMNS = ("time", "trace_id", "span_id", "level", "service_name", "message
 
 
 def _read_logs(path: Path) -> pl.DataFrame:
-    """Return the log lines of the CSV file *path* with the usual columns; broken rows are left out."""
+    """Return the log lines in the CSV file *path*, in the columns of a datapack; broken rows are left out."""
     table = read_csv(path, truncate_ragged_lines=True)
     whole = table.filter(numbers("TimeUnixNano").is_not_null())
     return whole.select(
@@ -259,14 +259,14 @@ def _read_logs(path: Path) -> pl.DataFrame:
 
 
 def _service_of_pod(pod: pl.Expr) -> pl.Expr:
-    """Return the service of *pod*, its name without the two random parts at its end."""
+    """Return the expression for the service of *pod*: its name without the two random parts at its end."""
     return pod.str.replace(r"-[^-]+-[^-]+$", "")
 
 
 def _split_frames(
     day: Path, incident: Incident, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
 ) -> Frames:
-    """Return the tables by (period, modality); metrics of *day* are cut at the windows of *incident*."""
+    """Return the tables by (period, modality); metrics of the folder *day* are split by the windows of *incident*."""
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in abnormal.items()}
     metrics = _metrics(day, _entrance(normal))
@@ -291,7 +291,7 @@ def _make_incident(
 
 
 def _entrance(normal: dict[str, pl.DataFrame]) -> str:
-    """Return the service that gets the requests of users."""
+    """Return the service that receives users' requests: the one with most root spans."""
     roots = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
     return str(roots.mode().sort().first())
 
@@ -315,7 +315,7 @@ _METRIC_COLUMNS = ("time", "metric", "value", "service_name", "attr.k8s.pod.name
 
 
 def _unpivoted(path: Path) -> pl.DataFrame:
-    """Return the file *path*, with a column per metric, as rows with _METRIC_COLUMNS; pod is null where none is named."""
+    """Return the CSV file *path*, a column for each metric, as rows with _METRIC_COLUMNS; pod is null if it has none."""
     table = read_csv(path)
     columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName", "ServiceName"}]
     renamed = {c: _METRICS.get(c, (f"nezha.{c}", 1.0)) for c in columns}

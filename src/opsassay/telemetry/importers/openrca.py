@@ -88,12 +88,12 @@ def _list_sources(system: Path) -> Iterator[Source]:
 
 
 def _truth_notes(records: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return what the truth of *records* notes: component and reason of each."""
+    """Return the notes for the truth of *records*: component and reason of each."""
     return tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
 
 
 def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
-    """Read the telemetry around *records*, the failures of one incident; raises DatapackError."""
+    """Read the case *case* of the system *name*: *records*, its failures, and telemetry; raises DatapackError."""
     id_, begun_s = case_id("openrca", case), float(records[0]["at_s"])
     begun_ns, second = int(begun_s * 1e9), 1_000_000_000
     day = system / "telemetry" / datetime.fromtimestamp(begun_s, ZONE).strftime("%Y_%m_%d")
@@ -122,7 +122,7 @@ def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]
 
 
 def _make_fault(row: dict[str, Any], end_ns: int) -> Fault | None:
-    """Return the failure *row* as a fault until *end_ns*; None when its reason has no type."""
+    """Return the failure *row* of record.csv as a fault that lasts until *end_ns*; None when its reason has no type."""
     kind = reason_type(str(row["reason"]))
     if kind is None:
         return None
@@ -132,12 +132,12 @@ def _make_fault(row: dict[str, Any], end_ns: int) -> Fault | None:
 
 
 def reason_type(reason: str) -> str | None:
-    """Return the chaos type for a *reason* of record.csv, None for one that is not in the catalogue."""
+    """Return the chaos type for *reason*, as record.csv words it; None when the catalogue has none."""
     return next((kind for part, kind in _REASONS if part in reason.lower()), None)
 
 
 def root_label(component: str) -> RootLabel:
-    """Return the root label of *component* as `_placed` reads it: a pod ``cart2-0`` is of the service ``cart`` too."""
+    """Return the root label of *component*: a pod ``cart2-0`` counts as the service ``cart`` too."""
     named = pl.DataFrame({"service_name": [component]}, schema={"service_name": pl.String})
     service, pod = named.select(**_place_ids()).select("service_name", "attr.k8s.pod.name").row(0)
     return RootLabel(service=(service,), pod=(pod,) if pod else ())
@@ -179,7 +179,7 @@ _OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "
 
 
 def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
-    """Return the tables of *day* within both windows, and notes on what is missing or odd."""
+    """Return (tables of *day* within the incident's windows, notes on what is missing or odd)."""
     notes: list[str] = []
     parts: dict[str, list[pl.DataFrame]] = {"traces": [], "logs": [], "metrics": []}
     start_s, end_s = incident.normal.start_ns / 1e9, incident.abnormal.end_ns / 1e9
@@ -200,7 +200,7 @@ def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
 
 
 def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame | str:
-    """Return rows of *path* between two times with COLUMNS[*kind*], streamed, or a sentence on why it cannot be read."""
+    """Return the rows of the CSV *path* from *start_s* to *end_s* (epoch) as COLUMNS[*kind*], or why it cannot be read."""
     try:
         lazy = pl.scan_csv(path, infer_schema=False)
         given = lazy.collect_schema().names()
@@ -226,7 +226,7 @@ def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame
 
 
 def _traces(table: pl.DataFrame) -> pl.DataFrame:
-    """Return *table* as spans; the name of the parent's column tells the system, and so the unit of durations."""
+    """Return *table* as spans; the parent column's name tells the system, and by that the unit of durations."""
     have = set(table.columns)
     status = pl.col("status").str.to_lowercase() if "status" in have else pl.lit(None, pl.String)
     failed = ~status.is_in(["0", "200", "ok", "true", "0.0"]) & status.is_not_null()
@@ -244,7 +244,7 @@ def _traces(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
-    """Return a note when durations and starts in a trace contradict each other, so that their units are doubtful."""
+    """Return a note if durations in the file *name* do not fit the starts in their traces, as in another unit; else []."""
     start = pl.col("time").dt.epoch("ns")
     traces = spans.group_by("trace_id").agg(apart=start.max() - start.min(), longest=pl.col("duration").max())
     ratios = traces.filter(pl.col("apart") > 0).select(pl.col("longest") / pl.col("apart")).to_series()
@@ -257,10 +257,11 @@ def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
 
 
 def _place_ids() -> dict[str, pl.Expr]:
-    """Return the expressions for service, pod and node by the ids of Market; an id of another system is a service.
+    """Return column to expression for service, pod and node, by the ids of Market; an id of another system is a service.
 
-    ``node-6`` is a node, ``node-6.ad2-0`` a pod on it; ``ad-0`` and ``ad2-0`` are pods of ``ad``, as ``ad-0.source.ad.db``
-    is; ``ad-grpc`` and ``ad.ts:8088`` are the service ``ad``. A node stands as a service of its own too, to be named.
+    ``node-6`` is a node, ``node-6.ad2-0`` a pod on it; ``ad-0`` and ``ad2-0`` are pods of ``ad``, as
+    ``ad-0.source.ad.db`` is; ``ad-grpc`` and ``ad.ts:8088`` are the service ``ad``. A node is a service too, so that it
+    can be named.
     """
     given = pl.col("service_name")
     bare = (
@@ -277,13 +278,13 @@ def _place_ids() -> dict[str, pl.Expr]:
 
 
 def _fill_log_columns(table: pl.DataFrame) -> pl.DataFrame:
-    """Return log rows with their level, found in the message, INFO where there is none."""
+    """Return log rows in the columns of a datapack; the level is found in the message, else INFO."""
     found = pl.col("message").str.extract(severity.WORD)
     return table.with_columns(level=found.str.to_uppercase().fill_null("INFO"), message=pl.col("message").fill_null(""))
 
 
 def _metrics(table: pl.DataFrame) -> pl.DataFrame:
-    """Return *table* as metrics; of a wide file (a service's request rate, response time ...) each column is a metric."""
+    """Return *table* as metric rows; each measurement column of a wide file, such as request rate, is a metric."""
     if "value" in table.columns and "metric" in table.columns:
         return table.with_columns(value=numbers("value"))
     wide = [c for c in table.columns if c not in {"time", "service_name", "metric"}]

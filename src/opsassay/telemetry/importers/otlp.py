@@ -103,12 +103,12 @@ def import_otlp(
 
 
 def _is_case(folder: Path) -> bool:
-    """Return whether *folder* holds both periods or a file that says where they lie."""
+    """Return whether *folder* is a case: it holds normal/ and abnormal/, or an incident.yaml."""
     return all((folder / period).is_dir() for period in PERIODS) or (folder / STATED_FILE).is_file()
 
 
 def _source_of_folder(folder: Path, overrides: Mapping[str, Any]) -> Source:
-    """Return *folder* as a source; its id follows from its files and its windows."""
+    """Return the case in *folder* as a source; its id follows from its files and windows. *overrides* as in `_stated`."""
     digest = hashlib.sha256()
     for file in sorted(file for place in _places(folder).values() for file in _files_in(place)):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
@@ -120,7 +120,7 @@ def _source_of_folder(folder: Path, overrides: Mapping[str, Any]) -> Source:
 
 
 def _stated(folder: Path, overrides: Mapping[str, Any]) -> StatedIncident:
-    """Return incident.yaml of *folder* with *overrides* of its keys. Raises ConfigError and UserError."""
+    """Return incident.yaml of *folder* with the keys *overrides* on top; raises ConfigError and UserError."""
     return _require_valid(
         {**read_stated(folder).model_dump(exclude_unset=True), **overrides}, f"what is stated of {folder}"
     )
@@ -135,18 +135,18 @@ def _require_valid(data: Mapping[str, Any], name: str) -> StatedIncident:
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """Return period to folder of files; the period is '' where files of both lie together."""
+    """Return {period: folder} of the telemetry files; {"": folder} when both periods are in the same files."""
     apart = {period: folder / period for period in PERIODS}
     return apart if all(place.is_dir() for place in apart.values()) else {"": folder}
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return the files directly in *folder* that may hold telemetry, sorted."""
+    """Return the files directly in *folder* whose names are those of telemetry, sorted."""
     return sorted(file for file in folder.iterdir() if file.is_file() and file.name not in NOT_TELEMETRY)
 
 
 def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase:
-    """Read telemetry, windows and truth of *folder*; *overrides* come before its own file; raises DatapackError."""
+    """Read telemetry, windows and truth in *folder*; keys of *overrides* win over incident.yaml; raises DatapackError."""
     notes: list[str] = []
     about = _stated(folder, overrides)
     frames = _frames(folder, about, notes)
@@ -180,7 +180,7 @@ def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase
 
 
 def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
-    """Return the tables of *folder* by period: from its two folders, or split at the start that *incident* states."""
+    """Return the tables by (period, modality): from the two folders, or split at the boundary or windows of *incident*."""
     read = {period: _read_tables(place, notes) for period, place in _places(folder).items()}
     windows = incident.windows
     if "" not in read:
@@ -205,7 +205,7 @@ def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
 
 
 def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
-    """Return the tables of all files in *folder* by modality; what is left out is added to *notes*."""
+    """Return modality to table from all files in *folder*; what cannot be read is added to *notes*."""
     columns, losses = {signal: make() for signal, (make, _) in _SIGNALS.items()}, Losses()
     for file in sorted(one for one in folder.iterdir() if one.name not in NOT_TELEMETRY):
         before = sum(one.rows for one in columns.values())
@@ -235,7 +235,7 @@ def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 
 def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence, with the number of rows, on each kind of impossible value in *frame*, a table of *modality*."""
+    """Yield a sentence, with the number of rows, for each kind of impossible value in *frame*, of *modality*."""
     if untimed := frame.get_column("time").null_count():
         yield f"{untimed} rows of {modality} have no possible time and are left out"
     if early := frame.filter(pl.col("time") < _EARLIEST).height:
@@ -246,7 +246,7 @@ def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
 
 
 def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (signal, export request) for *file*; what cannot be read goes into *notes*."""
+    """Yield (signal, OTLP export request) for all content of *file*; what cannot be read is added to *notes*."""
     name = f"{file.parent.name}/{file.name}"
     suffixes = [s for s in file.suffixes if s != ".gz"]
     form = suffixes[-1] if suffixes else ""
@@ -275,7 +275,7 @@ def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (signal, export request) for one JSON text, each signal separately."""
+    """Yield (signal, OTLP export request) from one JSON text at *place*; what cannot be read is added to *notes*."""
     left_out: list[str] = []
     try:
         for request in requests_in(json.loads(payload, parse_constant=str), left_out):
@@ -294,7 +294,7 @@ def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[
 
 
 def _without_rows(groups: list[dict[str, Any]], signal: str) -> Iterator[str]:
-    """Yield what in the *groups* of a request gives no row: fields unknown to OTLP, metrics of unknown type."""
+    """Yield sentences on what in *groups* of *signal* gives no row: fields that OTLP lacks, unknown types of metrics."""
     scopes = "scope" + signal.replace("traces", "spans").capitalize()
     items = {"traces": "spans", "logs": "logRecords", "metrics": "metrics"}[signal]
     inner = [scope for group in groups for scope in group.get(scopes, ())]
@@ -309,7 +309,7 @@ def _without_rows(groups: list[dict[str, Any]], signal: str) -> Iterator[str]:
 
 
 def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, JSON text): every line where the first one is JSON, else the texts one after the other."""
+    """Yield (line number, JSON text) of each JSON value in *stream*: one a line, or else values that span lines."""
     for place, (number, line) in enumerate(numbered_lines(stream)):
         if place == 0 and not _is_object(line):
             whole = line + stream.read()
@@ -319,7 +319,7 @@ def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _texts(text: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, JSON text) of every value in *text*; after a broken value line by line, where a line is one."""
+    """Yield (line number, JSON text) of each JSON value in *text*; after a broken one, each line by itself."""
     at = len(text) - len(text.lstrip())
     while at < len(text):
         number = text.count("\n", 0, at) + 1

@@ -57,7 +57,7 @@ def _is_system(folder: Path) -> bool:
 
 
 def _list_sources(system: Path) -> Iterator[Source]:
-    """Yield a source for each issue of *system*, and one for the time without an issue."""
+    """Yield a source for each issue of *system*, and one for its recording without an issue."""
     name = f"petshop-{system.name.replace('_', '-')}"
     usual = cache(lambda: _read_metrics_without_issue(system))
     for issue in sorted(system.glob("t*/issue_*"), key=lambda p: (p.parent.name, int(p.name.removeprefix("issue_")))):
@@ -81,7 +81,7 @@ def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
 
 
 def _read_case(issue: Path, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:
-    """Read one *issue* as a case; *load_normal* returns the metrics without an issue; raises DatapackError."""
+    """Read the case *issue*; *load_normal* returns the metrics without an issue; raises DatapackError."""
     id_ = case_id("petshop", "/".join(issue.parts[-3:]))
     target = read_object(issue / "target.json")
     try:
@@ -97,12 +97,12 @@ def _read_case(issue: Path, system: str, load_normal: Callable[[], pl.DataFrame]
 
 
 def _truth_notes(issue: Path) -> tuple[str, ...]:
-    """Return what the truth of *issue* notes: its target.json."""
+    """Return the notes for the truth of *issue*: the text of its target.json."""
     return (f"target.json: {json.dumps(read_object(issue / 'target.json'), sort_keys=True)}",)
 
 
 def _without_fault(folder_name: str, system: str, load_normal: Callable[[], pl.DataFrame]) -> ReadCase:
-    """Return the case of *system* without a fault."""
+    """Return the case without a fault; the last NO_ISSUE_ROWS of its metrics stand for the abnormal period."""
     id_, usual = case_id("petshop", folder_name), load_normal()
     boundary = usual.get_column("time").unique().sort()[-NO_ISSUE_ROWS]
     normal, abnormal = usual.filter(pl.col("time") < boundary), usual.filter(pl.col("time") >= boundary)
@@ -137,7 +137,7 @@ def _window(metrics: pl.DataFrame) -> Window:
 
 
 def _frames_of_windows(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
-    """Return the tables by period and modality."""
+    """Return the tables of both periods by (period, modality)."""
     return {
         ("normal", "traces"): empty("traces"),
         ("abnormal", "traces"): empty("traces"),
@@ -147,7 +147,7 @@ def _frames_of_windows(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
 
 
 def read_metrics(path: Path) -> pl.DataFrame:
-    """Return time, service_name, metric (``metric:statistic``) and value of every cell below the header rows.
+    """Return every cell of the CSV *path* below its header rows: time, service_name, metric (``metric:statistic``), value.
 
     A cell that is empty or no finite number is a row without a value. Raises DatapackError.
     """

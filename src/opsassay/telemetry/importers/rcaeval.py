@@ -51,7 +51,7 @@ def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _list_sources(folders: Iterator[Path]) -> Iterator[Source]:
-    """Yield a source for each case folder; its id does not give its answer away."""
+    """Yield a source for each case folder; its id does not reveal its answer."""
     for folder in folders:
         name = "/".join(folder.parts[-3:])
         # The folder's name is the answer, so the id follows from the recording alone.
@@ -100,7 +100,7 @@ def _read_case(folder: Path, id_: str) -> ReadCase:
 
 
 def _read_injection_ns(path: Path) -> int:
-    """Return the time of the injection, epoch seconds in the file *path*, in ns; raises DatapackError."""
+    """Read the file *path*, the time of the injection in epoch seconds; return it in ns; raises DatapackError."""
     text = path.read_text(encoding="utf-8").strip()
     try:
         return int(float(text) * 1e9)
@@ -109,7 +109,7 @@ def _read_injection_ns(path: Path) -> int:
 
 
 def _read_metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
-    """Return the metrics of the CSV file *path*, a row for each reading, and notes on what is left out."""
+    """Return (metric rows of the CSV file *path*, notes on what is left out)."""
     table = read_csv(path)
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
@@ -150,7 +150,7 @@ def _traces(path: Path) -> pl.DataFrame:
 
 
 def _read_logs(path: Path) -> pl.DataFrame:
-    """Return the log lines of the CSV file *path* with the usual columns."""
+    """Return the log lines in the CSV file *path*, in the columns of a datapack."""
     table = read_csv(path)
     given = pl.col("level") if "level" in table.columns else pl.lit(None, pl.String)
     found = pl.coalesce(given, pl.col("message").str.extract(severity.WORD)).fill_null("INFO")

@@ -27,7 +27,7 @@ _MOST_BYTES = 8 * 2**20
 
 
 def _as_window(value: Any) -> Any:
-    """Return the window that a text describes, anything else as it is."""
+    """Parse a window that is written as text; return any other *value* unchanged (a pydantic validator)."""
     return parse_window(value) if isinstance(value, str) else value
 
 
@@ -42,7 +42,7 @@ def _as_ns(value: Any) -> Any:
 
 
 def _as_root(value: Any) -> Any:
-    """Return service and kind of a root that is written as one text, anything else as it is."""
+    """Parse a root cause that is written as text into {service, kind}; return any other *value* unchanged."""
     if not isinstance(value, str):
         return value
     service, type_ = read_root(value)
@@ -72,7 +72,7 @@ class StatedRoot(Written):
             raise ValueError(str(error)) from error
 
     def label(self) -> RootLabel:
-        """Return the names of the root cause by level."""
+        """Return this root cause as a label: its names at each level, such as service and pod."""
         return RootLabel(**{level: (name,) for level in LEVELS if (name := getattr(self, level))})
 
 
@@ -122,13 +122,13 @@ class StatedIncident(Written):
 
     @property
     def windows(self) -> dict[str, Window]:
-        """The windows by period; none where they follow from the files or the boundary."""
+        """The stated windows by period; {} unless both are stated."""
         if self.normal is None or self.abnormal is None:
             return {}
         return {"normal": self.normal, "abnormal": self.abnormal}
 
     def truth(self, incident: Incident) -> Truth | None:
-        """Return the stated truth of *incident*; None without a root cause."""
+        """Return the truth of *incident* as incident.yaml states it; None when it states no root cause."""
         if not self.root:
             return None
         window = incident.abnormal
@@ -150,7 +150,7 @@ class StatedIncident(Written):
 
 
 def read_stated(folder: Path) -> StatedIncident:
-    """Return incident.yaml in *folder*, with no values where it is missing; raises ConfigError with file and line."""
+    """Return incident.yaml in *folder*, all values unset when it is missing; raises ConfigError with file and line."""
     path = folder / STATED_FILE
     return load_yaml(path, StatedIncident) if path.exists() else StatedIncident()
 
@@ -178,7 +178,7 @@ def read_alerts(path: Path) -> tuple[StatedAlert, ...]:
 
 
 def _plain_alert(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return *alert* of a backend in the form of incident.yaml, others unchanged; None without a service."""
+    """Return Prometheus' or Alertmanager's *alert* as in incident.yaml, others unchanged; None without a service."""
     labels = alert.get("labels")
     if not isinstance(labels, dict):
         return alert

@@ -30,21 +30,21 @@ class ReceiverControl:
 
     @property
     def port(self) -> int:
-        """The TCP port of the data endpoints."""
+        """The TCP port at which the receiver takes OTLP."""
         try:
             return int(json.loads((self.state_dir / "receiver.json").read_text())["port"])
         except (OSError, ValueError, KeyError) as error:
             raise LostError(_describe_no_receiver(self.state_dir)) from error
 
     def open_session(self, directory: Path, name: str) -> None:
-        """Start to record everything that arrives into *directory*, which is created."""
+        """Record everything that arrives from now on into *directory*, which is created, as session *name*."""
         self._send_command(command="open_session", directory=str(Path(directory).absolute()), name=name)
 
     def refresh(self, name: str) -> None:
-        """Bring all that session *name* has recorded into its directory; a local receiver needs nothing."""
+        """Copy all that session *name* has recorded so far into its directory; nothing to do for a local receiver."""
 
     def close_session(self, name: str) -> SessionStats:
-        """Stop the session; when this returns its spool is on the disk and complete."""
+        """Stop the session *name* and return its counts; its spool is on the disk and complete by then."""
         return SessionStats.model_validate(self._send_command(command="close_session", name=name))
 
     def stats(self) -> ReceiverStats:
@@ -71,7 +71,7 @@ class ReceiverControl:
 def start_receiver(
     state_dir: Path, host: str = "127.0.0.1", port: int = 0, *, die_with_stdin: bool = True, timeout_s: float = 20.0
 ) -> subprocess.Popen[bytes]:
-    """Start a receiver process and wait for it; raises StartError. *die_with_stdin*: it ends when its stdin closes."""
+    """Start a receiver process, ready within *timeout_s*, else StartError; *die_with_stdin*: it ends with its stdin."""
     options = ["--state", str(state_dir), "--host", host, "--port", str(port)]
     command = [sys.executable, "-m", "opsassay.telemetry.otlp", *options]
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -96,6 +96,7 @@ def start_receiver(
 
 
 def _describe_no_receiver(state_dir: Path) -> str:
+    """Return the sentence that no receiver runs in *state_dir*."""
     return (
         f"No receiver answers in {state_dir}; start one with `python -m opsassay.telemetry.otlp --state {state_dir}`."
     )

@@ -14,7 +14,7 @@ SERVICE = "service.name"
 
 
 def attribute_keys(modality: str) -> dict[str, str]:
-    """Return OTLP attribute key to column, for service_name and the ``attr.*`` columns of *modality*."""
+    """Return OTLP attribute key to table column, for service_name and the ``attr.*`` columns of *modality*."""
     return {SERVICE: "service_name"} | {
         column.removeprefix("attr."): column for column in SCHEMA[modality] if column.startswith("attr.")
     }
@@ -29,7 +29,7 @@ def text(value: Any) -> str | None:
 
 
 def _as_python_value(value: Any) -> Any:
-    """Return an OTLP attribute *value* as Python's; bytes as hexadecimal text, None when it is empty."""
+    """Return an OTLP AnyValue as a Python value; bytes as hexadecimal text, None when it is unset."""
     form = value.WhichOneof("value")
     if form == "array_value":
         return [_as_python_value(element) for element in value.array_value.values]
@@ -41,7 +41,7 @@ def _as_python_value(value: Any) -> Any:
 
 
 def integer(value: Any) -> int | None:
-    """Return an OTLP AnyValue as an integer; of a list the first element (headers are lists), None for anything else."""
+    """Return an OTLP AnyValue as an integer; of a list its first element (HTTP headers are lists), None for others."""
     form = value.WhichOneof("value")
     if form == "int_value":
         return int(value.int_value)
@@ -60,7 +60,7 @@ class Attributes:
         self._selected = {key: (self._columns[key], reader) for key, reader in readers.items()}
 
     def extend(self, messages: Sequence[Any]) -> None:
-        """Add a row for each of *messages*, which have ``attributes``."""
+        """Add a row for each of *messages* (spans, log records, ...) with the selected ones of its attributes."""
         for column in self._columns.values():
             base = len(column)
             column.extend([None] * len(messages))
@@ -71,7 +71,7 @@ class Attributes:
                     found[0][row] = found[1](pair.value)
 
     def series(self, key: str, dtype: pl.DataType) -> pl.Series:
-        """Return the values of the attribute *key* as a column of *dtype*; what does not fit is null."""
+        """Return the values of the attribute *key*, one a row, as *dtype*; missing ones and other types are null."""
         return pl.Series(self._columns[key], dtype=dtype, strict=False)
 
 
@@ -84,7 +84,7 @@ class Resources:
         self._rows: list[dict[str, str | None]] = []
 
     def number(self, resource: Any) -> int:
-        """Return the row number of *resource*, which is added when it is new."""
+        """Return the row number of the OTLP *resource*; a new one is added."""
         identity = resource.SerializeToString()
         if (number := self._numbers.get(identity)) is None:
             number = self._numbers[identity] = len(self._rows)
@@ -94,12 +94,12 @@ class Resources:
         return number
 
     def columns(self, rows: list[int]) -> pl.DataFrame:
-        """Return the attribute columns of the resources at *rows*, one row for each."""
+        """Return the attribute columns of the resources with the numbers *rows*, one row for each."""
         table = pl.DataFrame(self._rows, schema=dict.fromkeys(self._keys.values(), pl.String()))
         return table[pl.Series(rows, dtype=pl.UInt32)]
 
     def source_columns(self, rows: list[int]) -> dict[str, pl.Series]:
-        """Return the columns of service, pod, namespace and Kubernetes service (default: the service) for *rows*."""
+        """Return service, pod, namespace and Kubernetes service (default: the service) of the resources *rows*."""
         found = self.columns(rows)
         service, in_kubernetes = found["service_name"], found["attr.k8s.service.name"]
         return {
@@ -111,7 +111,7 @@ class Resources:
 
 
 def times(nanoseconds: Iterable[int]) -> pl.Series:
-    """Return unsigned ns of UTC as times; 0 (unset) and times after the year 2262 are null."""
+    """Return *nanoseconds* since 1970 (UTC) as times; 0 (unset) and times after the year 2262 are null."""
     series = pl.Series(list(nanoseconds), dtype=pl.UInt64()).cast(pl.Int64(), strict=False)
     return series.set(series == 0, None).cast(TIME)
 

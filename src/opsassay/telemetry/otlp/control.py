@@ -19,7 +19,7 @@ SOCKET_NAME = "control.sock"
 
 @contextmanager
 def socket_address(state: Path) -> Iterator[str]:
-    """Yield a short address for the control socket in *state*; the kernel allows 107 bytes at most."""
+    """Yield an address of the control socket in *state* that is short enough for the kernel's limit of 107 bytes."""
     directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
@@ -28,7 +28,7 @@ def socket_address(state: Path) -> Iterator[str]:
 
 
 def bind(state: Path) -> socket.socket:
-    """Return the bound control socket in *state*; what a killed receiver left there is replaced."""
+    """Create and return the control socket in *state*; one that a killed receiver left there is replaced."""
     (state / SOCKET_NAME).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -52,7 +52,7 @@ class Control:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the commands of one client until it goes away."""
+        """Answer a client's commands, one JSON object a line, until it disconnects."""
         try:
             while line := await reader.readline():
                 writer.write(json.dumps(await self._reply_to(line)).encode() + b"\n")
@@ -63,14 +63,14 @@ class Control:
             writer.close()
 
     async def _reply_to(self, line: bytes) -> dict[str, Any]:
-        """Carry out the command in *line*; return {"result"}, or {"error"} and whether it is the user's."""
+        """Run the command in *line*; return {"result"}, or {"error", "user_error": whether it is a UserError}."""
         try:
             return {"result": await self._execute_line(line)}
         except OpsAssayError as error:
             return {"error": str(error), "user_error": isinstance(error, UserError)}
 
     async def _execute_line(self, line: bytes) -> Any:
-        """Carry out the command in *line*, one JSON object, and return its result; raises UserError."""
+        """Run the command in *line*, a JSON object, and return its result; raises UserError, OperationError."""
         try:
             command = json.loads(line)
             execute = self._commands[command["command"]]
@@ -90,5 +90,5 @@ class Control:
         return (await self._recorder.close_session(command["name"])).model_dump()
 
     async def _read_stats(self, _: dict[str, Any]) -> Any:
-        """Return the receiver's counts of all sessions."""
+        """Return the counts of the receiver and of its open sessions."""
         return self._recorder.stats().model_dump()

@@ -74,20 +74,20 @@ class Tally:
     invalid_requests: int = 0
 
     def keep(self, items: int, size_bytes: int) -> None:
-        """Count a request that was written to the spool, with its *items*."""
+        """Count a request of *items* spans, log records or points that was written to the spool."""
         self._count_received(items)
         self.kept_requests += 1
         self.kept_items += items
         self.kept_bytes += size_bytes
 
     def reject(self, items: int) -> None:
-        """Count a request that was answered 503, with its *items*."""
+        """Count a request of *items* spans, log records or points that was answered with 503."""
         self._count_received(items)
         self.rejected_requests += 1
         self.rejected_items += items
 
     def pass_by(self, items: int) -> None:
-        """Count a request that was acknowledged while no session recorded, with its *items*."""
+        """Count a request of *items* spans, log records or points that came while no session recorded."""
         self._count_received(items)
         self.unrecorded_requests += 1
         self.unrecorded_items += items
@@ -103,5 +103,5 @@ class Tally:
 
 
 def tallies() -> dict[str, Tally]:
-    """Return a fresh tally for every signal."""
+    """Return signal (traces, metrics, logs) to a new tally."""
     return {signal: Tally() for signal in SIGNALS}

@@ -66,7 +66,7 @@ def require_url(url: str) -> str:
 
 
 def _headers_from_environment() -> dict[str, str]:
-    """Return the HTTP headers of the environment variable, "name=value,..." with escapes."""
+    """Return the HTTP headers in the environment variable for OTLP headers, "name=value,..." with %-escapes."""
     pairs = (pair.partition("=") for pair in os.environ.get(HEADERS_VARIABLE, "").split(",") if "=" in pair)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
@@ -93,7 +93,7 @@ class SpoolSender:
         """Why the last request was not taken; None when it was."""
 
     def send(self) -> bool:
-        """Send all new requests of the spool; return whether none is left."""
+        """Send all unsent requests in the spool; return False, with the reason in `problem`, when that failed."""
         try:
             for signal in SIGNALS:
                 self._send_signal(signal)
@@ -103,13 +103,13 @@ class SpoolSender:
         return True
 
     def note(self, error: OpsAssayError) -> None:
-        """Remember *error* as the reason why nothing is sent now."""
+        """Store *error* as `problem`, the reason why sending fails, and log the first one."""
         if self.problem is None:
             _log.warning("telemetry is not sent on for now", reason=str(error))
         self.problem = error
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on what the receiver did not get."""
+        """Return a sentence on refused requests and one on unsent ones, as far as there are any."""
         found = [f"{self._url} refused {self.refused} requests: {self.problem}"] if self.refused else []
         if isinstance(self.problem, OperationError):
             found.append(f"not all of the telemetry was sent on: {self.problem}")
@@ -121,7 +121,7 @@ class SpoolSender:
             stream.close()
 
     def _send_signal(self, signal: str) -> None:
-        """Send what was recorded of *signal* since the last time; refused requests are counted and passed over."""
+        """Send the unsent requests of *signal*; refused ones are counted and skipped. Raises OperationError."""
         if (stream := self._open_spool(signal)) is None:
             return
         for end, frame in frames_in(stream, self._offsets[signal]):
@@ -155,7 +155,7 @@ class Forwarder(Background):
         self._refresh, self.sender = refresh, SpoolSender(folder, url)
 
     def work(self) -> None:
-        """Send new requests until the block ends, then what is left for at most `LAST_S` seconds."""
+        """Send new requests until the ``with`` block ends, then the rest for at most `LAST_S` seconds."""
         while not self.ended:
             try:
                 self._refresh()

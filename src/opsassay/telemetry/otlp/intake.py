@@ -38,7 +38,7 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def hold(self, size_bytes: int) -> AsyncIterator[None]:
-        """Reserve *size_bytes* of the budget for the length of the block."""
+        """Wait until *size_bytes* of memory are free in the budget, and reserve them while the block runs."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._free >= size_bytes)
             self._free -= size_bytes
@@ -64,7 +64,7 @@ class Intake:
         return application
 
     async def _take_export(self, request: web.Request) -> web.Response:
-        """Answer one export request; its body waits until there is memory for it."""
+        """Answer one export request; it is read once the budget has memory for its body."""
         signal = request.path.rsplit("/", 1)[-1]
         kind = _KINDS.get(request.headers.get("Content-Encoding", "").strip().lower())
         if request.content_type not in (CONTENT_TYPE, JSON) or kind is None:
@@ -80,7 +80,7 @@ class Intake:
             return await self._accept_request(request, signal, kind)
 
     async def _accept_request(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
-        """Read, check and record the body of *request*; return the response to what went right or wrong."""
+        """Read, check and record the body of *request*; return the response of success or failure."""
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 payload = await request.read()
@@ -106,7 +106,7 @@ class Intake:
         return web.json_response({}) if as_json else web.Response(content_type=CONTENT_TYPE)
 
     def _refuse_request(self, signal: str, status: int, sentence: str) -> web.Response:
-        """Count and log a refused request; return its response with *status* and *sentence*."""
+        """Count and log a refused request of *signal*; return the response with *status* and *sentence*."""
         self._recorder.tallies[signal].invalid_requests += 1
         _log.warning("request refused", signal=signal, status=status, reason=sentence)
         return _make_status_response(status, sentence)
@@ -116,5 +116,6 @@ _TOO_LARGE = f"The body is larger than {MAX_PAYLOAD_BYTES} bytes; export smaller
 
 
 def _make_status_response(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
+    """Return the HTTP response of *status* with *sentence* as a protobuf google.rpc.Status."""
     body = Status(message=sentence).SerializeToString()
     return web.Response(status=status, body=body, content_type=CONTENT_TYPE, headers=headers)

@@ -41,7 +41,7 @@ _OTHER_NAMES = {
 
 
 def requests_in(payload: Any, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the export requests in a JSON value, normalised; raises ValueError for another form.
+    """Yield the export requests in *payload*, a JSON value, with names, ids and enums normalised; raises ValueError.
 
     They are the value itself, each of a list, or what is under ``trace``, as Tempo answers. Why a span, record, link or
     exemplar is left out is added to *problems*.
@@ -89,7 +89,7 @@ def _normalise_value(value: Any, problems: list[str]) -> Any:
 
 
 def _keep_readable(items: list[Any], problems: list[str]) -> Iterator[Any]:
-    """Yield those of *items* that can be normalised; the reasons for others go to *problems*."""
+    """Yield those of *items* that can be normalised; for each other its error is added to *problems*."""
     for item in items:
         try:
             yield _normalise_value(item, problems)
@@ -98,7 +98,7 @@ def _keep_readable(items: list[Any], problems: list[str]) -> Iterator[Any]:
 
 
 def _value_of_enum(name: str, text: str) -> int | str:
-    """Return the value of an enum *text*: its whole name, its number, its name without the prefix, or in lower case."""
+    """Return the enum value *text* of the field *name* as its full name or number; raises ValueError for an unknown one."""
     begin, ends = _ENUMS[name]
     if text.isdecimal():
         return int(text)
@@ -108,7 +108,7 @@ def _value_of_enum(name: str, text: str) -> int | str:
 
 
 def _id(name: str, text: Any) -> str:
-    """Return the id *text* in hexadecimal, '' for zeros alone, which stand for none; raises ValueError."""
+    """Return *text*, the id in the field *name*, in hexadecimal; '' for zeros alone, which mean none; raises ValueError."""
     try:
         if len(text) in {22, 24, 11, 12} and len(known := base64.b64decode(f"{text}==")) == IDS[name]:
             return known.hex()
@@ -118,7 +118,7 @@ def _id(name: str, text: Any) -> str:
 
 
 def with_bytes(value: Any) -> Any:
-    """Return OTLP JSON, whose ids are hexadecimal, in protobuf's own JSON mapping, whose bytes are base64."""
+    """Return OTLP JSON with ids in base64, as protobuf's JSON mapping has them, instead of hexadecimal."""
     if isinstance(value, list):
         return [with_bytes(part) for part in value]
     if not isinstance(value, dict):

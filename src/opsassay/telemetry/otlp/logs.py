@@ -19,7 +19,7 @@ class LogColumns:
         self._clear_rows()
 
     def _clear_rows(self) -> None:
-        """Start again with no rows."""
+        """Drop all collected rows."""
         self.rows = 0
         self._resource: list[int] = []
         self._times: list[int] = []
@@ -29,7 +29,7 @@ class LogColumns:
         self._messages: list[str] = []
 
     def add(self, request: Any, received_ns: int) -> None:
-        """Add every record of an ExportLogsServiceRequest; one without any time gets *received_ns*."""
+        """Add every record of an ExportLogsServiceRequest; one without any time gets *received_ns* (ns of UTC)."""
         for group in request.resource_logs:
             number = self._resources.number(group.resource)
             for scope in group.scope_logs:
@@ -43,7 +43,7 @@ class LogColumns:
                 self._messages += [text(record.body) or "" for record in records]
 
     def take(self) -> pl.DataFrame:
-        """Return the collected records and clear them."""
+        """Return the collected records as a logs table, and drop them here."""
         own = {
             "time": times(self._times),
             "trace_id": hexadecimal(self._trace_ids),

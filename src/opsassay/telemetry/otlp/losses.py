@@ -37,7 +37,7 @@ class Losses:
                     self._add_spans(scope.spans)
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each kind of loss."""
+        """Yield a sentence with the count for each kind of content that tables cannot hold."""
         if self._backward:
             yield f"{plural(self._backward, 'span')} without an end after the start: the duration is 0"
         for what, count in sorted(self._counts.items()):
@@ -47,7 +47,7 @@ class Losses:
             yield f"{plural(len(names), 'attribute')} of {signal} not kept: there is no column for {some}"
 
     def _add_spans(self, spans: Iterable[Any]) -> None:
-        """Count what the tables lose of *spans*."""
+        """Count the parts of *spans* that tables cannot hold: attributes, events, trace state, links."""
         for span in spans:
             self._note_attributes("traces", span, _OF_SPANS)
             self._counts["span event"] += len(span.events)
@@ -72,13 +72,13 @@ class Losses:
         self._counts = +self._counts
 
     def _note_attributes(self, signal: str, holder: Any, known_keys: Iterable[str]) -> None:
-        """Remember the attributes of *holder* that are not in *known_keys*."""
+        """Remember the attribute keys of *holder*, an item of *signal*, that are not in *known_keys*."""
         if unknown := {pair.key for pair in holder.attributes}.difference(known_keys):
             self._attributes.setdefault(signal, set()).update(unknown)
 
 
 def _buckets(form: str, point: Any) -> int:
-    """Return how many buckets the histogram *point* has; tables keep its total count alone."""
+    """Return how many buckets the histogram *point* of the kind *form* has, since tables only keep its total."""
     if form == "histogram":
         return len(point.bucket_counts) if len(point.bucket_counts) > 1 else 0
     if form == "exponential_histogram":

@@ -30,13 +30,14 @@ class _Points:
         self.clear_rows()
 
     def clear_rows(self) -> None:
+        """Drop all collected rows."""
         self.rows = 0
         self._values: dict[str, list[Any]] = {}
         self._resource: list[int] = []
         self._attributes = Attributes(dict.fromkeys(self._keys, text))
 
     def add_metric(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
-        """Add the points of *metric*; *form* is its kind of data, *received_ns* the time of points without one."""
+        """Add the points of *metric*, of the OTLP type *form*; one without a time gets *received_ns* (ns of UTC)."""
         data = getattr(metric, form)
         points = [point for point in data.data_points if not point.flags & NO_RECORDED_VALUE]
         number = self._resources.number(resource)
@@ -59,16 +60,16 @@ class _Points:
         self._extend_column("series", [self._number_of_series(number, scope, metric.name, point) for point in points])
 
     def _extend_column(self, column: str, values: list[Any]) -> None:
-        """Append *values* to *column*."""
+        """Append *values*, one a point, to *column*."""
         self._values.setdefault(column, []).extend(values)
 
     def _number_of_series(self, resource: int, scope: str, metric: str, point: Any) -> int:
-        """Return the number of the series of *point*, by resource, scope, metric and attributes; a new one if new."""
+        """Return the number of the series of *point*: the same for equal resource, scope, metric and attributes."""
         attributes = tuple(sorted(pair.SerializeToString() for pair in point.attributes))
         return self._series.setdefault((resource, scope, metric, attributes), len(self._series))
 
     def take_frame(self) -> pl.DataFrame:
-        """Return the rows so far as a frame, and start again with none."""
+        """Return the collected points as a table, and drop them here."""
         resources = self._resources.columns(self._resource)
         schema = SCHEMA[self.modality]
         columns = {
@@ -97,7 +98,7 @@ class MetricColumns:
         return sum(points.rows for points in self._points.values())
 
     def add(self, request: Any, received_ns: int) -> None:
-        """Add every point of an ExportMetricsServiceRequest; one without a time gets *received_ns*."""
+        """Add every point of an ExportMetricsServiceRequest; one without a time gets *received_ns* (ns of UTC)."""
         for group in request.resource_metrics:
             for scope in group.scope_metrics:
                 for metric in scope.metrics:
@@ -106,18 +107,18 @@ class MetricColumns:
                         points.add_metric(group.resource, scope.scope.name, metric, form, received_ns)
 
     def take(self) -> dict[str, pl.DataFrame]:
-        """Return the collected points by modality, only those with any, and clear them."""
+        """Return modality to table of the collected points, only tables with rows, and drop them here."""
         return {modality: points.take_frame() for modality, points in self._points.items() if points.rows}
 
 
 def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
     """Return *points* with cumulative series turned into the growth since the previous point.
 
-    The first point of a series is what came before the recording and only serves as the base, unless the series
-    started after *opened_ns*. A count that falls is a restart: that point stands for itself. The extremes of an
-    interval are known where it moved the extremes of the whole series, else they are null.
-    *points* are the rows of metrics_histogram as `MetricColumns` gives them; its columns start_ns, cumulative and
-    series are gone from what is returned. *opened_ns* is UTC.
+    The first point of a series is what came before the recording and only serves as the base, unless the series started
+    after *opened_ns*. A count that falls is a restart: that point stands for itself. The extremes of an interval are
+    known where it moved the extremes of the whole series, else they are null. *points* are the rows of
+    metrics_histogram as `MetricColumns` gives them; its columns start_ns, cumulative and series are gone from what is
+    returned. *opened_ns* is UTC.
     """
     order = ["series", "start_ns", "time"]
     before = {name: pl.col(name).shift(1).over("series", "start_ns") for name in ("count", "sum", "min", "max")}

@@ -28,7 +28,7 @@ _IN_FLIGHT_TIMEOUT_S = 5.0
 
 
 def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
-    """Run `receive` in a loop of its own; see there."""
+    """Run `receive` with the same arguments in a new event loop, until it returns."""
     state.mkdir(parents=True, exist_ok=True)
     asyncio.run(receive(state, host, port, die_with_stdin=die_with_stdin))
 
@@ -56,7 +56,7 @@ def _listen_on(host: str, port: int) -> socket.socket:
 
 
 async def _serve_until_stopped(state: Path, listener: socket.socket, *, die_with_stdin: bool) -> None:
-    """Receive until a signal, or with *die_with_stdin* the end of stdin; answer open requests, then clean up."""
+    """Receive until a signal, or with *die_with_stdin* the end of stdin; answer open requests, then close all sessions."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
@@ -87,7 +87,7 @@ async def _serve_until_stopped(state: Path, listener: socket.socket, *, die_with
 
 
 def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
-    """Read standard input to its end; a thread, because epoll takes no regular file and no /dev/null."""
+    """Set *stopped* when standard input ends; runs in a thread, since epoll takes no regular file and no /dev/null."""
     try:
         while os.read(0, 4096):
             pass
@@ -97,7 +97,7 @@ def _wait_for_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> 
 
 
 def _announce(state: Path, port: int) -> None:
-    """Write receiver.json atomically; its presence means that the receiver is ready."""
+    """Write receiver.json with the port atomically into *state*; its presence means that the receiver is ready."""
     text = json.dumps({"pid": os.getpid(), "port": port, "started_ns": time.time_ns()})
     handle, temporary = tempfile.mkstemp(dir=state, prefix=f".{STATE_NAME}.")
     with os.fdopen(handle, "w") as stream:

@@ -30,7 +30,7 @@ _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 
 
 def unpack(kind: Kind, payload: bytes) -> bytes:
-    """Return the protobuf bytes of a frame; raises BrokenBodyError, or LargeBodyError above 16 MiB."""
+    """Return the protobuf bytes of *payload*, gunzipped by *kind*; raises BrokenBodyError, LargeBodyError over 16 MiB."""
     if kind != Kind.GZIP:
         return payload
     unpacker = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -53,7 +53,7 @@ _MESSAGES: dict[str, Any] = {
 
 
 def split_messages(data: bytes) -> list[bytes]:
-    """Return the messages of a file: those after lengths of 4 bytes, as a collector's exporter writes, or all of it."""
+    """Return the messages in *data*: each after a length of 4 bytes, as a collector's exporter writes, or all of it."""
     found, at = [], 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
@@ -91,14 +91,17 @@ def count_items(signal: str, message: Any) -> int:
 
 
 def _count_spans(message: Any) -> int:
+    """Return the number of spans in a trace export request."""
     return sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
 
 
 def _count_log_records(message: Any) -> int:
+    """Return the number of log records in a log export request."""
     return sum(len(scope.log_records) for resource in message.resource_logs for scope in resource.scope_logs)
 
 
 def _count_data_points(message: Any) -> int:
+    """Return the number of data points in a metric export request."""
     return sum(
         len(getattr(metric, form).data_points)
         for resource in message.resource_metrics

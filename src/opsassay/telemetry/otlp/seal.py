@@ -73,7 +73,7 @@ def split_windows(
 
 
 def _span_time() -> pl.Expr:
-    """Return the expression for the time that decides to which period a span belongs."""
+    """Return the expression for the time by which a span is put into a period: its root's start; if late its own."""
     is_root = pl.col("parent_span_id") == ""
     root = pl.col("time").filter(is_root).min().over("trace_id")
     ended_ns = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
@@ -96,7 +96,7 @@ def _read_batches(
 
 
 def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
-    """Yield (receive time, message) of each distinct request; a client without a response sends its body again."""
+    """Yield (receive time, message) of each distinct request; one that a client sent again unanswered counts once."""
     seen = set[bytes]()
     for frame in read_frames(spool_path(directory, signal)):
         if frame.kind == Kind.OPENED:
@@ -109,7 +109,7 @@ def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
 
 
 def _first_received_ns(directory: Path, signal: str) -> int:
-    """Return when the first request of *signal* arrived, 0 without one."""
+    """Return when the first request of *signal* arrived, ns of UTC, 0 without one."""
     first: Frame | None = next(read_frames(spool_path(directory, signal)), None)
     return first.received_ns if first else 0
 

@@ -40,7 +40,7 @@ class SpoolSession:
             raise OperationError(f"Cannot record into {directory}: {error.strerror}; choose another folder.") from error
 
     def append(self, signal: str, header: bytes, payload: bytes) -> OSError | None:
-        """Write one frame; return the OSError if the operating system refused it."""
+        """Write one frame, *header* and *payload*, to the file of *signal*; return its OSError, None if it went well."""
         try:
             self._files[signal].append(header, payload)
         except OSError as error:
@@ -48,7 +48,7 @@ class SpoolSession:
         return None
 
     def close_files(self) -> None:
-        """Sync and close all files; raises OperationError when the disk refuses."""
+        """Flush all files to the disk and close them; raises OperationError when the disk refuses."""
         failed = None
         for file in self._files.values():
             try:
@@ -59,7 +59,7 @@ class SpoolSession:
             raise OperationError(f"The disk under {self.directory} refused a flush: {failed.strerror}; record again.")
 
     def stats(self, closed_ns: int | None = None) -> SessionStats:
-        """Return the counts so far; *closed_ns* is the end of the session."""
+        """Return the counts so far; *closed_ns* is the end of the session in ns of UTC, None while it is open."""
         return SessionStats(
             name=self.name,
             directory=str(self.directory),
@@ -83,7 +83,7 @@ class SessionRecorder:
         self._started_ns = time.time_ns()
 
     async def record(self, signal: str, kind: Kind, payload: bytes, items: int) -> None:
-        """Write a request to every open session and count it; raises OverloadError when one of them cannot take it."""
+        """Write a request of *items* to every open session and count it; raises OverloadError when one cannot take it."""
         sessions = list(self._sessions.values())
         if not sessions:
             self.tallies[signal].pass_by(items)
@@ -135,7 +135,7 @@ class SessionRecorder:
         self._sessions[name] = SpoolSession(name, directory)
 
     async def close_session(self, name: str) -> SessionStats:
-        """Stop session *name* with all on disk; return its counts; raises UserError, or OperationError of the disk."""
+        """Stop session *name*, flush it and return its counts; raises UserError if unknown, OperationError of the disk."""
         session = self._sessions.pop(name, None)
         if session is None:
             raise UserError(f"There is no open session {name!r}; open: {', '.join(self._sessions) or 'none'}.")

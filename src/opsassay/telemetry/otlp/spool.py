@@ -44,7 +44,7 @@ def spool_path(directory: Path, signal: str) -> Path:
 
 
 def frame_header(received_ns: int, kind: Kind, payload: bytes) -> bytes:
-    """Return the header of a spool frame, the bytes before *payload*."""
+    """Return the header bytes of a spool frame: length, checksum and kind of *payload*, time *received_ns* (UTC)."""
     covered = _COVERED.pack(received_ns, kind)
     return HEADER.pack(len(payload), zlib.crc32(payload, zlib.crc32(covered)), received_ns, kind)
 
@@ -76,7 +76,7 @@ def frames_after(path: Path, offset: int) -> Iterator[tuple[int, Frame]]:
 
 
 def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
-    """Yield the frames of the spool *path* from *offset* (bytes), each with its end; raises DatapackError."""
+    """Yield (end, frame) of the spool *path* from byte *offset*; *end* is the frame's end. Raises DatapackError."""
     try:
         stream = path.open("rb")
     except FileNotFoundError as error:

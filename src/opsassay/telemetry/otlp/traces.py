@@ -44,7 +44,7 @@ class TraceColumns:
         self._clear_rows()
 
     def _clear_rows(self) -> None:
-        """Start again with no rows."""
+        """Drop all collected rows."""
         self.rows = 0
         self._resource: list[int] = []
         self._ids: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
@@ -64,7 +64,7 @@ class TraceColumns:
                 self._add_spans(list(scope.spans), number)
 
     def _add_spans(self, spans: list[Any], resource: int) -> None:
-        """Add *spans*, all of the resource number *resource*."""
+        """Add *spans*, which all have the resource of the number *resource*."""
         self.rows += len(spans)
         self._resource += [resource] * len(spans)
         self._ids[0].extend([span.trace_id for span in spans])
@@ -79,7 +79,7 @@ class TraceColumns:
         self._attributes.extend(spans)
 
     def take(self) -> pl.DataFrame:
-        """Return the collected spans, with a column attr.links when any has one, and clear them."""
+        """Return the collected spans as a traces table, with attr.links when any has links, and drop them here."""
         own = {
             "time": times(self._starts),
             "trace_id": hexadecimal(self._ids[0]),
@@ -99,7 +99,7 @@ class TraceColumns:
         return pl.DataFrame(columns)
 
     def _coalesce_attributes(self, column: str, keys: tuple[str, ...]) -> pl.Series:
-        """Return *column*, filled from the attributes *keys* where it is null."""
+        """Return the first attribute of *keys* that each span has, as the table's column *column*."""
         dtype = pl.String() if column.endswith("method") else pl.Int64()
         sources = pl.DataFrame([self._attributes.series(key, dtype).alias(key) for key in keys])
         found = sources.select(pl.coalesce(keys)).to_series()
@@ -107,19 +107,19 @@ class TraceColumns:
 
 
 def keeps_links(span: Any) -> bool:
-    """Return whether the links of *span* are kept: it is a consumer span without a parent."""
+    """Return whether the links of *span* are stored: only those of a consumer span without a parent."""
     return span.kind == _CONSUMER and not any(span.parent_span_id)
 
 
 def _links(span: Any) -> str | None:
-    """Return the links of *span* as ``trace_id:span_id,...``, None where they are not kept or there are none."""
+    """Return the links of *span* as ``trace_id:span_id,...``; None without links and for spans that keep none."""
     if not span.links or not keeps_links(span):
         return None
     return ",".join(f"{link.trace_id.hex()}:{link.span_id.hex()}" for link in span.links)
 
 
 def _words(numbers: list[int], words: tuple[str | None, ...]) -> pl.Series:
-    """Return enum *numbers* as *words*; an unknown number is null."""
+    """Return enum *numbers* as texts, *words* being indexed by number; an unknown number is null."""
     known = pl.Series(numbers, dtype=pl.Int64()).cast(pl.UInt32(), strict=False)
     known = known.set(known >= len(words), None)
     return pl.Series(words, dtype=pl.String()).gather(known)
