@@ -61,12 +61,12 @@ class Annotated:
 
 
 def annotate_path(path: Path) -> Annotated:
-    """Annotate the case at *path* and write the result to its truth; an unreadable case is reported."""
+    """Annotate the case at *path* and store the result with its truth; an error is in the result, not raised."""
     return run_job(AnnotateJob(path, again=True))[0]
 
 
 def run_job(job: AnnotateJob) -> list[Annotated]:
-    """Return the results of *job*: one, or one per service for a placebo fault without a given root."""
+    """Annotate the case of *job* and store the result: one, or for a placebo fault one per type and service tried."""
     began = time.perf_counter()
     try:
         (case,) = resolve(job.path)
@@ -84,7 +84,7 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
 
 
 def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str | None:
-    """Return whether the recording confirms the stated root of *case*, in words; None when none is stated."""
+    """Return in words whether the recording confirms the root that the team states; None when it states none."""
     if case.truth is None or not case.truth.stated:
         return None
     window, (place, *_) = case.datapack.incident.abnormal, case.truth.roots[0].service
@@ -107,11 +107,10 @@ def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -
 
 
 def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
-    """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
+    """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry shows.
 
     Where a root is named and no fault, its kind is the one that is seen there. *root* pretends that the fault was on
-    that service. Raises UserError
-    for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
+    that service. Raises UserError for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
     """
     if case.truth is None:
         raise UserError(
@@ -132,7 +131,7 @@ def annotate_case(case: Case, root: str | None = None, settings: AnnotateSetting
 
 
 def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: AnnotateSettings) -> Annotation:
-    """Return the annotation of *case* when only one faulty service of each of *places* is known."""
+    """Return the annotation of *case* with an unknown kind of fault, inferred at a service of each of *places*."""
     opened = open_pack(case.datapack, settings)
     seen = opened.since(None, settings)
     known = case.datapack.services()
@@ -152,7 +151,7 @@ def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: A
 
 
 def _faults_by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
-    """Return the faults, a host's listed once for each of its services."""
+    """Return the faults, with a fault on a host repeated for each of the host's services."""
     return [
         fault.model_copy(update={"service": service})
         for fault, services, _ in affected
@@ -161,7 +160,7 @@ def _faults_by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
 
 
 def made_from(case: Case, settings: AnnotateSettings) -> str:
-    """Return the digest of all inputs of the case's annotation."""
+    """Return the digest of all inputs of the case's annotation (recording, truth, settings), to detect changes."""
     assert case.truth is not None
     parts = [
         CAUSES_VERSION,
@@ -176,7 +175,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
 
 
 def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annotation | None:
-    """Return the stored annotation when data and settings are those it was made from; else None."""
+    """Return the stored annotation if data and settings are still those it was made from; else None."""
     known = case.annotation
     if known is None or case.truth is None or not known.made_from:
         return None
@@ -184,7 +183,7 @@ def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annota
 
 
 def _annotate_placebos(case: Case, job: AnnotateJob) -> list[Annotated]:
-    """Annotate a fault-free case as if a fault of the job's type were at the root, or at each service."""
+    """Annotate a fault-free case as if a fault of *job*'s type had been at the job's root, or at each service."""
     assert job.sham is not None
     _require_service(case, job.root)
     services: Sequence[str] = [job.root] if job.root else case.datapack.services()
@@ -211,7 +210,7 @@ def _require_service(case: Case, root: str | None) -> None:
 
 
 def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
-    """Return *annotation* with faults whose effect check failed labelled no_effect."""
+    """Return *annotation* with each fault whose effect check failed as no_effect; *acting*: some fault had an effect."""
     checked = zip(truth.faults, truth.effects, strict=False)
     idle = tuple(_verdict_without_effect(fault, effect) for fault, effect in checked if not effect.passed)
     if acting:
@@ -222,7 +221,7 @@ def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> An
 
 
 def _verdict_without_effect(fault: Fault, effect: EffectCheck) -> FaultVerdict:
-    """Return the verdict that the fault had no effect, with what its effect check measured."""
+    """Return the verdict no_effect for *fault*, with the numbers that its effect check measured."""
     seen = f"{effect.signature} {number_text(effect.after)} against {number_text(effect.threshold)}"
     return FaultVerdict(
         type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."

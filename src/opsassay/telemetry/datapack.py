@@ -98,7 +98,7 @@ class Datapack:
         return tuple(found)
 
     def services(self) -> list[str]:
-        """Return all services in traces (without spans, in logs and metrics), sorted, without load generators."""
+        """Return the names of services with spans (if none has any, with logs or metrics), sorted, no load generators."""
         return list(self._service_names)
 
     def candidates(self) -> list[str]:

@@ -26,16 +26,16 @@ class OperationBaseline:
 
     @property
     def drifted(self) -> bool:
-        """Whether the second half of the normal window differs too much from the first."""
+        """Whether the second half of the normal window differs too much from the first (too many false alarms)."""
         return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
 
 
 def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thresholds) -> OperationBaseline:
-    """Return the baseline of *entries*: operations by the first half of the normal window, false alarms by the other.
+    """Return the baseline of each operation from the first half of the normal window, and false alarms in the second.
 
     *entries* are calls in the normal window [*start_ns*, *end_ns*), ns of UTC, with the columns node, time_ns,
-    duration_ms and failed. false_alarm_rate is the share of windows of the second half that are slow, erroring or missing
-    by `flag_windows` (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
+    duration_ms and failed. false_alarm_rate is the share of windows of the second half that are slow, erroring or
+    missing by `flag_windows` (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
     """
     middle = (start_ns + end_ns) // 2
     first = entries.filter(pl.col("time_ns") < middle)
@@ -72,7 +72,7 @@ MINIMUM_WINDOWS = 5
 
 
 def _with_pauses(nodes: pl.DataFrame, entries: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Return *entries* with the column *pauses*: whether the operation had pauses in its baseline."""
+    """Return *nodes* with the column *pauses*: whether a window of [*start_ns*, *end_ns*) had none of the node's calls."""
     counted = windows(entries, nodes, start_ns, end_ns).group_by("node")
     steady = counted.agg(pauses=(pl.col("now") == 0).any() | (pl.len() < MINIMUM_WINDOWS))
     return nodes.join(steady, on="node", how="left").with_columns(pl.col("pauses").fill_null(value=True))

@@ -31,7 +31,7 @@ class Sources:
 
     @staticmethod
     def merged(parts: Iterable[Sources]) -> Sources:
-        """Return the union of *parts*; times of the same place are added."""
+        """Return the sum of *parts*: added times of one place are summed, failed calls united."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         entries: frozenset[int] = frozenset()
@@ -44,7 +44,7 @@ class Sources:
 
     @staticmethod
     def united(parts: Iterable[Sources]) -> Sources:
-        """Return the union of what several places of one fault saw, links between them counted once."""
+        """Return the union of *parts*, what several places of one fault saw: of two added times of one place the larger."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         every = list(parts)
@@ -85,26 +85,26 @@ class EvidenceContext:
 
     @property
     def own(self) -> pl.DataFrame:
-        """The requests that the root service served (entries)."""
+        """The requests that the root service serves (rows of `Calls.entries`)."""
         return self.calls.entries.filter(pl.col("service") == self.root)
 
     @property
     def inbound(self) -> pl.DataFrame:
-        """The synchronous calls of others, load generators included, to the root."""
+        """The synchronous calls of other services and load generators to the root (rows of `Calls.exits`)."""
         to_root = (pl.col("callee_service") == self.root) & (pl.col("caller_service") != self.root)
         return self.calls.exits.filter(to_root & ~pl.col("asynchronous"))
 
     @property
     def outbound(self) -> pl.DataFrame:
-        """The calls of the root to services and stores."""
+        """The calls of the root to other services and stores (rows of `Calls.exits`)."""
         return self.calls.exits.filter(pl.col("caller_service") == self.root)
 
 
 def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
-    """Return the rows of `added_time` in which the time rose clearly: significant, by enough ms and enough percent.
+    """Return the rows of `added_time` whose time clearly rose: significantly, by enough ms and by enough percent.
 
-    *backed*: something else shows the fault already, so less certainty is asked.
-    z > limits.z (z_backed when *backed*), added_ms > limits.added_ms, and added_ms > (limits.ratio - 1) * before_ms.
+    z > limits.z (z_backed when *backed*: other evidence shows the fault already), added_ms > limits.added_ms, and
+    added_ms > (limits.ratio - 1) * before_ms.
     """
     limits = thresholds.signature
     much = (pl.col("added_ms") > limits.added_ms) & (pl.col("added_ms") > (limits.ratio - 1) * pl.col("before_ms"))
@@ -115,7 +115,7 @@ BROKEN = pl.col("failed") & (pl.col("absent") | pl.col("store") | pl.col("served
 
 
 def with_outcome(context: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
-    """Return *exits* with the column *served_well*: the callee was reached and did not fail."""
+    """Return *exits* (outgoing calls) with the column *served_well*: the callee served the call without failure."""
     entries, callee = context.calls.entries, index_of(exits.get_column("callee_entry"))
     ids = entries.get_column("entry").to_numpy()
     well = np.zeros(int(max(ids.max(initial=-1), callee.max(initial=-1))) + 1, dtype=bool)
@@ -124,10 +124,10 @@ def with_outcome(context: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def beyond(context: EvidenceContext, exits: pl.DataFrame, hit: pl.Expr, group: str, minimum: int = 2) -> frozenset[int]:
-    """Return the ids of abnormal exits with *hit* in those groups where hits are more than chance.
+    """Return the ids of abnormal *exits* (calls) with *hit*, in groups in which hits are more frequent than by chance.
 
-    *hit* is an expression over *exits*, *group* a column of it, *minimum* the hits below which a group is none; the test
-    is that of `beyond_chance`.
+    *hit* is an expression over *exits*, *group* a column of it, *minimum* the fewest hits of a group; the test is that
+    of `beyond_chance`.
     """
     table = exits.with_columns(hit=hit)
     now, before = (table.filter(pl.col("period") == p) for p in ("abnormal", "normal"))

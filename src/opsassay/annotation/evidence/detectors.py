@@ -53,7 +53,7 @@ def z_score(value: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> Array:
 def z_severity(
     value: ArrayLike, mean: ArrayLike, deviation: ArrayLike, levels: tuple[float, float, float] = Z_LEVELS
 ) -> NDArray[np.int64]:
-    """Return the Severity of each value: z above each of *levels*."""
+    """Return the Severity of each value: how many of the three *levels* its z score exceeds."""
     return np.searchsorted(np.asarray(levels), z_score(value, mean, deviation), side="left").astype(np.int64)
 
 
@@ -64,7 +64,7 @@ def percentile_severity(
     p999: ArrayLike,
     factors: tuple[float, float, float] = TAIL_FACTORS,
 ) -> NDArray[np.int64]:
-    """Return the Severity of each value against baseline percentiles.
+    """Return the Severity of each value against percentiles of its baseline.
 
     Critical above P99.9 or 2 x P99, warning above P99 or 1.5 x P99, moderate above P90 or 1.2 x P99, by *factors*.
     """

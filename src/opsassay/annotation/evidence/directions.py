@@ -56,11 +56,11 @@ class _Question:
     breaks: bool = False
 
     def table(self, added_ms: float) -> Links:
-        """Return `count_by_link` where a call is hit that waits *added_ms* more."""
+        """Return `count_by_link`, a call being hit when it waits *added_ms* longer than usual."""
         return self.calls.count_by_link(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
-        """Return the least added wait, ms, of an affected call on those links of *place* that *members* selects."""
+        """Return the added wait (ms) from which a call on the links *members* of *place* counts as hit."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
@@ -94,7 +94,10 @@ def _is_caller(place: str) -> pl.Expr:
 
 
 def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, filter) of the classes of the place's links, most general first; only *peer*'s if given."""
+    """Yield (name, filter) of each group of *place*'s links that a fault may hit, general ones first.
+
+    Only *peer*'s if given.
+    """
     if peer is not None:
         yield from _with_peer(links, peer)
         return
@@ -105,7 +108,7 @@ def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[
 
 
 def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, expression) of each protocol, and of all stores if there are several; none for one protocol."""
+    """Yield (name, filter) for the links of each protocol, and of all stores if several; none for one protocol."""
     spoken = links.get_column("protocol").unique().sort().to_list()
     if len(spoken) < 2:
         return
@@ -116,7 +119,7 @@ def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield the class of the links with *peer*; for an unnamed store the links by store protocol."""
+    """Yield (name, filter) of the links with *peer*; if none is named so, of each store protocol's links."""
     called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
     called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
     if links.filter(called).height:
@@ -135,10 +138,10 @@ def best_hypothesis(
     only_direction: str | None = None,
     added_ms: float | None = None,
 ) -> Hypothesis | None:
-    """Return the network fault that the links of *place* support best, None without support.
+    """Return the network fault that the calls on the links of *place* support best; None when they support none.
 
     A class is supported when most (*link_share*) of its links that tell are slow, as many outside it are not, and its
-    hits together are no chance. *only_direction*: the one direction to ask for. *added_ms*: what a hit call waits at least.
+    hits together are no chance. *only_direction*: the one direction to ask for. *added_ms*: least wait of a hit call.
     """
     best: Hypothesis | None = None
     links = question.calls.kinds.filter(_calls_or_serves(place)).select(*ENDS, "protocol").unique()
@@ -154,7 +157,7 @@ def best_hypothesis(
 def _hypothesis_for(
     place: str, question: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
-    """Return the hypothesis that the links *members* of *place* are hit, None when they do not support it."""
+    """Return the network fault on the links *members* of *place*, in *direction*; None when calls do not support it."""
     agree, limits = question.calls.limits.link_share, question.calls.thresholds
     least_ms = question.smallest(place, members) if added_ms is None else added_ms
     mine = question.table(least_ms).filter(_calls_or_serves(place))
@@ -189,18 +192,18 @@ def _hypothesis_for(
 
 
 def _pairs_of_links(table: Links) -> frozenset[tuple[str, str]]:
-    """Return the (caller, callee) pairs of the table."""
+    """Return the (caller, callee) pair of each row of *table*."""
     return frozenset(table.select(ENDS).iter_rows())
 
 
 def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
-    """Return the expression: the row's caller and callee are one of the pairs *links*."""
+    """Return the expression: the row's (caller, callee) is one of *links*."""
     ends = pl.struct(ENDS)
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
 def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question: _Question) -> Iterator[Hypothesis]:
-    """Yield what the other ends of the slow links would explain; load generators are no candidates."""
+    """Yield the best network fault at the other end of each slow link; load generators are no candidates."""
     ends = {end for link in hypothesis.slow for end in link} - {hypothesis.place}
     for other in sorted(ends & set(context.calls.services)):
         theirs = best_hypothesis(other, question, added_ms=hypothesis.added_ms)
@@ -209,9 +212,9 @@ def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question
 
 
 def direction_of(context: EvidenceContext, direction: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
-    """Return the best-supported direction of a network fault at the root that no other end explains better.
+    """Return the network fault at the root that explains the calls best, if no other end of its links explains them better.
 
-    With it come the calls, and in words what was seen or why there is none. *direction*: the one direction to ask for.
+    As (fault or None, the calls, a sentence on what was seen). *direction* limits it to one direction.
     """
     calls, peer, root = link_calls(context), context.fault.peer, context.root
     share = context.fault.kind in _OF_A_SHARE
@@ -242,7 +245,7 @@ def direction_of(context: EvidenceContext, direction: str | None = None) -> tupl
 def _compare_rivals(
     context: EvidenceContext, hypothesis: Hypothesis, question: _Question
 ) -> tuple[Hypothesis | None, Hypothesis | None]:
-    """Return a rival that explains more than the hypothesis, and one that explains the same; None for none."""
+    """Return (a fault elsewhere that explains more than *hypothesis*, one that explains the same), each None if none."""
     rivals = list(_rival_hypotheses(context, hypothesis, question))
     packets = context.fault.parameters.get("direction") in _OF_PACKETS
     same = {rival for rival in rivals if hypothesis.slow in (rival.slow, rival.slow if packets else _own_links(rival))}
@@ -252,15 +255,15 @@ def _compare_rivals(
 
 
 def _own_links(hypothesis: Hypothesis) -> frozenset[tuple[str, str]]:
-    """Return the slow links by which its place calls others; without any, all slow links."""
+    """Return the slow links on which the place of *hypothesis* is the caller; if there are none, all slow links."""
     made = frozenset(link for link in hypothesis.slow if link[0] == hypothesis.place)
     return made or hypothesis.slow
 
 
 def who_breaks(context: EvidenceContext, direction: str) -> tuple[bool, str | None]:
-    """Return whether most calls of the root in *direction* break on all its links, as no other end explains better.
+    """Return (whether the root breaks most calls in *direction*, inbound or outbound, on all its links; an equal rival).
 
-    *direction*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
+    False when a fault at another end explains more; the rival is the place that explains exactly as much, or None.
     """
     asked = _Question(link_calls(context), breaks=True)
     found = best_hypothesis(context.root, asked, peer=context.fault.peer, only_direction=direction)
@@ -304,7 +307,7 @@ def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls
 
 
 def _after_share(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
-    """Return the share of the added time after the callee ended; None when clocks do not allow it."""
+    """Return the share of the added time that falls after the callee's end; None when clocks contradict it."""
     parts = calls.calls_of(_is_one_of_links(hypothesis.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
@@ -317,7 +320,7 @@ def _after_share(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
 
 
 def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
-    """Return what the fault adds to the traffic: added time and broken calls on the links it may hit."""
+    """Return the added time and the broken calls on the links that the fault of *hypothesis* may hit."""
     now = calls.calls_of(_is_one_of_links(hypothesis.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
@@ -327,7 +330,7 @@ def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
 
 
 def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
-    """Return the check that finds what direction of traffic was hit; *only* limits it to one direction."""
+    """Return a signature check for a network fault at the root, in any direction or in *only* one."""
 
     @at_usual_pace
     def check(context: EvidenceContext) -> SignatureCheck:

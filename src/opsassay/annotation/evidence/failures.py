@@ -14,7 +14,7 @@ from opsassay.annotation.reading.circuit_breaking import disturbed
 
 
 def absence(context: EvidenceContext) -> SignatureCheck:
-    """Return whether failed calls to the root have nothing below them; with a restart in the metrics one is enough."""
+    """Check whether calls to the root fail without being served; one is enough if metrics show a restart."""
     restarted = raised(context.metrics, context.root, "restart", context.thresholds.resources)
     unready = raised(context.metrics, context.root, "unready", context.thresholds.resources)
     backed = restarted.passed or unready.passed
@@ -34,7 +34,7 @@ def absence(context: EvidenceContext) -> SignatureCheck:
 
 
 def killed(context: EvidenceContext) -> SignatureCheck:
-    """Return whether `absence` or `unconsumed` shows, unless restarts are counted and there was none."""
+    """Check whether the root was gone, by `absence` or `unconsumed`; fails when metrics show that it did not restart."""
     if (
         kept_running(context.metrics, context.root)
         and not raised(context.metrics, context.root, "unready", context.thresholds.resources).passed
@@ -52,7 +52,7 @@ def killed(context: EvidenceContext) -> SignatureCheck:
 
 
 def unconsumed(context: EvidenceContext) -> SignatureCheck:
-    """Return whether messages to the root were not consumed, or waited longer than before."""
+    """Check whether messages to the root are not consumed, or wait longer than in the baseline."""
     to_root = (pl.col("callee_service") == context.root) & (pl.col("caller_service") != context.root)
     messages = context.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(context.root))
     lost = beyond(context, messages, pl.col("absent"), "to", minimum=3)
@@ -65,7 +65,7 @@ def unconsumed(context: EvidenceContext) -> SignatureCheck:
 
 
 def own_errors(context: EvidenceContext) -> SignatureCheck:
-    """Return whether failures start at the root: nothing below failed, or its good answers arrive as failures."""
+    """Check whether failures begin at the root: requests that fail with no failed call below, or good answers spoilt."""
     below = pl.Series(disturbed(context.calls)[context.own.get_column("entry").to_numpy()])
     own = context.own.with_columns(hit=pl.col("own_error") & ~below)
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
@@ -84,7 +84,7 @@ def own_errors(context: EvidenceContext) -> SignatureCheck:
 
 
 def turned_away(context: EvidenceContext) -> SignatureCheck:
-    """Return whether calls fail before the root's handler: their client span has nothing below it."""
+    """Check whether calls to the root fail before its handler starts: no server span below the client span."""
     broken = beyond(context, context.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
     if broken and not who_breaks(context, "inbound")[0]:
         words = f"calls to {context.root} go unserved from some of its callers alone"
@@ -94,7 +94,7 @@ def turned_away(context: EvidenceContext) -> SignatureCheck:
 
 
 def store_errors(context: EvidenceContext) -> SignatureCheck:
-    """Return whether calls of the root to its stores fail."""
+    """Check whether the root's calls to its stores fail more often than in the baseline."""
     broken = beyond(context, context.outbound.filter("store"), pl.col("failed"), "name")
     words = (
         f"{len(broken)} store calls of {context.root} fail" if broken else f"the stores answer {context.root} as before"
@@ -103,7 +103,7 @@ def store_errors(context: EvidenceContext) -> SignatureCheck:
 
 
 def misdirected(context: EvidenceContext) -> SignatureCheck:
-    """Return whether calls of the root reach another service than always before, and fail there."""
+    """Check whether calls of the root reach another service than they always did in the baseline."""
     real = context.outbound.filter(~pl.col("asynchronous") & ~pl.col("virtual")).drop_nulls("usual_service")
     hostname = context.fault.parameters.get("hostname")
     out = real.filter(pl.col("usual_service") == hostname) if hostname else real
@@ -115,7 +115,7 @@ def misdirected(context: EvidenceContext) -> SignatureCheck:
 
 
 def lookup_failures(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root fails to reach most places that it calls, while it is reached itself."""
+    """Check whether the root fails to reach most places that it calls, while callers still reach it."""
     links = real_links(context)
     real = links.calls_of(pl.col("caller_service") == context.root).join(links.kinds.select("kind", "peer"), on="kind")
     hostname = context.fault.parameters.get("hostname")

@@ -67,7 +67,7 @@ def added_time(
 def _added_latency(
     frame: pl.DataFrame, value: str, group_by: list[str], strata: list[str], *, small_groups_too: bool
 ) -> pl.DataFrame:
-    """Compare *value* (ms) of the two periods within equal *strata*: one row of weighted means per *group_by*."""
+    """Compare *value* (ms) between the periods within equal *strata*: a row of weighted means for each *group_by*."""
     keys = [*group_by, *strata]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
@@ -113,9 +113,9 @@ def _added_latency(
 
 
 def since(calls: Calls, start_ns: int | None) -> Calls:
-    """Return *calls* without those of the abnormal window that ended before the fault, *start_ns*.
+    """Return *calls* without those of the abnormal window that ended before *start_ns*, the start of the fault.
 
-    *start_ns* is UTC; *calls* come back as they are where it is None or lies outside of that window.
+    *start_ns* is ns of UTC; *calls* come back as they are where it is None or lies outside of that window.
     """
     if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
         return calls

@@ -50,13 +50,13 @@ class Links:
     kinds: pl.DataFrame
 
     def calls_of(self, kinds: pl.Expr) -> pl.DataFrame:
-        """Return the calls whose kind satisfies *kinds*, an expression over the columns of `kinds`."""
+        """Return the calls whose kind (caller, callee, operation) satisfies *kinds*, an expression over `kinds`."""
         flags = self.kinds.select(kinds.fill_null(value=False)).to_series()
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
 
 
 def real_links(context: EvidenceContext, selection: pl.Expr | None = None) -> Links:
-    """Return the synchronous exits of the context (*selection* of them) by the network link they take.
+    """Return the context's synchronous calls, those of *selection* only, by the network link that they use.
 
     The services of a host are one end, called like it, and calls between them are on no link of it.
     """
@@ -104,7 +104,7 @@ class LinkCalls(Links):
         return calls.select("kind", "period", "waited_ms", hit=pl.col("broken") | late).drop_nulls("hit")
 
     def count_by_link(self, hits: pl.DataFrame) -> pl.DataFrame:
-        """Return per link how many calls are hit, now and before, and how likely that is by chance.
+        """Return for each link n, k (calls and hits now), n0, k0 (in the baseline) and p, the chance of so many hits.
 
         What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that
         was rarely called can tell: n0 + prior_calls and k0 + round(prior_calls * rate), rate being hits over calls of
@@ -150,7 +150,7 @@ def link_calls(context: EvidenceContext) -> LinkCalls:
 
 
 def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return *kinds* with usual_ms and before_ms, median and mean of the waiting of *calls* in the baseline.
+    """Return *kinds* with usual_ms and before_ms: median and mean waiting time of *calls* in the baseline.
 
     They are those of the calls of one operation at one place, of the link where that had none, of all links of that
     protocol where this had none.
@@ -173,7 +173,7 @@ def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
-    """Return the rows of `count_by_link` with *support*, *tells*, *slow* and *spared*.
+    """Return the rows of `count_by_link` with *support* (a log likelihood ratio), *slow* (hit) and *spared* (not hit).
 
     It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate,
     natural logarithms: k ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*,

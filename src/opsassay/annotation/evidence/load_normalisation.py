@@ -17,7 +17,7 @@ PERIODS = ("normal", "abnormal")
 
 
 def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callable[[EvidenceContext], SignatureCheck]:
-    """Return *check* limited to times with no more requests than before, if the load grew."""
+    """Wrap *check*: if the load grew, it only sees calls from moments as busy as those of the baseline."""
 
     @wraps(check)
     def check_normalised(context: EvidenceContext) -> SignatureCheck:
@@ -37,7 +37,7 @@ def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callabl
 
 
 def _growth(context: EvidenceContext) -> float:
-    """Return the ratio of requests that reach the root now and before, 1 when none did before."""
+    """Return the rate of requests to the root now over that of the baseline, 1 when it had none."""
     requests = dict(context.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
     before, now = (requests.get(p, 0) / context.calls.seconds(p) for p in PERIODS)
     return now / before if before else 1.0
@@ -70,7 +70,7 @@ def _is_busy(context: EvidenceContext) -> pl.Expr | None:
 
 
 def _count_intervals(calls: Calls, period: str, limits: LoadThresholds) -> int:
-    """Return into how many equal intervals *period* is divided."""
+    """Return the number of intervals of about limits.moment_s seconds in *period*, at least 1."""
     return max(int(_period_seconds(calls, period) / limits.moment_s), 1)
 
 
@@ -80,9 +80,9 @@ def _period_seconds(calls: Calls, period: str) -> float:
 
 
 def moment_of(calls: Calls, period: str, limits: LoadThresholds) -> pl.Expr:
-    """Return the expression for the number of the interval of *period* in which a call began.
+    """Return the expression for the number, from 0, of the interval of *period* in which a row's call began.
 
-    An expression over rows with time_ns that gives a number from 0 on; moments of a period are equally long.
+    It takes rows with time_ns; the intervals of a period are equally long.
     """
     count, start_ns = _count_intervals(calls, period, limits), calls.start_ns[period]
     length_ns = max(calls.end_ns[period] - start_ns, NANO)

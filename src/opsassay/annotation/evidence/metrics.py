@@ -56,16 +56,16 @@ class Raised:
 
 
 def _least_rise(family: str, limits: ResourceThresholds) -> tuple[float, float]:
-    """Return the absolute rise and the ratio from which a rise of *family* counts."""
+    """Return (absolute rise in cores or bytes, ratio) that a rise of *family* (cpu, memory) must reach."""
     if family == "cpu":
         return limits.cpu_cores, limits.cpu_ratio
     return limits.memory_mb * 2**20, limits.memory_ratio
 
 
 def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
-    """Return per *owner*, service and metric the levels before and now, the largest rise first.
+    """Return before, now, rise and deviation of each metric of each *owner* and service, the largest rise first.
 
-    *before* is the median, *deviation* the sd that the median absolute deviation tells: one odd reading moves neither.
+    *before* is the median, *now* the upper quartile, *deviation* the sd by the median absolute deviation.
     """
     value = pl.col("value")
     normal = value.filter(_PERIODS["normal"])
@@ -84,12 +84,12 @@ def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFr
 
 
 def _select_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
-    """Return the finite rows of the metrics whose name fits *family* (a key of FAMILIES)."""
+    """Return the rows of *metrics* with finite values whose metric name matches *family*, a key of FAMILIES."""
     return metrics.filter(pl.col("metric").str.contains(FAMILIES[family].pattern) & pl.col("value").is_finite())
 
 
 def _select_host_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the finite CPU rows of hosts, that is those without a pod."""
+    """Return the rows of *metrics* with finite values on the CPU of hosts: those without a pod."""
     no_pod = pl.col("attr.k8s.pod.name").fill_null("") == ""
     return metrics.filter(pl.col("metric").str.contains(_HOST_CPU) & no_pod & pl.col("value").is_finite())
 
@@ -136,7 +136,10 @@ def _judge_level(
     growth: float = 1.0,
     used_up: bool = False,
 ) -> Raised:
-    """Return whether the level in *level_rows* rose beyond noise, by enough, and among the most of *levels*."""
+    """Return whether the one row *level_rows* rose beyond noise, by enough, and about as much as the top of *levels*.
+
+    *growth*: factor of traffic, by which use may grow; *used_up*: the resource's limit was reached, which is enough.
+    """
     row, (least, ratio) = level_rows.row(0, named=True), _least_rise(family, limits)
     usual = row["before"] * growth
     much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
@@ -149,7 +152,7 @@ def _judge_level(
 
 
 def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresholds) -> dict[str, NodeState]:
-    """Return the states cpu, mem and restart of pods, containers (by service) and hosts, each with its onset.
+    """Return component to state (cpu, mem, restart) with its onset, for pods, containers and hosts.
 
     A resource deviates from the first window on in which it is as high as `raised` asks: windows of WINDOW_S from
     *start_ns* on, wider where samples are farther apart. A host is as its largest metric, a container as its pods.
@@ -178,7 +181,7 @@ def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresh
 def _first_deviations(
     rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limits: ResourceThresholds
 ) -> pl.DataFrame:
-    """Return the owners that deviate: service_name, owner, first_ns (start of the first such window), width_ns."""
+    """Return the owners whose use of *family* deviates: service_name, owner, first_ns (the window's start), width_ns."""
     least, ratio = _least_rise(family, limits)
     by = ["service_name", "owner", "metric"]
     now = rows.filter(_PERIODS["abnormal"]).with_columns(owner=owner, at_ns=pl.col("time").dt.epoch("ns")).sort("at_ns")
@@ -198,7 +201,7 @@ def _first_deviations(
 
 
 def _restarted_pods(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the pods that restarted: service_name, owner, first_ns (first sample that says so)."""
+    """Return the pods that restarted: service_name, owner, first_ns (time of the first sample that shows it)."""
     rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & pl.col("value").is_finite())
     rows = rows.with_columns(owner=_POD, at_ns=pl.col("time").dt.epoch("ns"))
     before = pl.coalesce(
@@ -209,14 +212,14 @@ def _restarted_pods(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
-    """Return whether the share of its resource limit that *pod* uses exceeded *limit*."""
+    """Return whether *pod*'s use as a share of its limit is above *limit* now (P75) and was not before (median)."""
     rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
     now, before = (rows.filter(_PERIODS[period]).get_column("value") for period in ("abnormal", "normal"))
     return bool(now.len() and before.len() and now.quantile(0.75) > limit >= before.median())  # type: ignore[operator]
 
 
 def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
-    """Return whether a pod's counter of *family* rose above its normal maximum (restart) or fell below it (others)."""
+    """Return whether a pod of *service* has a *family* counter above its normal maximum (restart) or below it (others)."""
     rows = metrics.filter(
         pl.col("metric").str.contains(_COUNTED[family])
         & (pl.col("service_name") == service)

@@ -15,7 +15,7 @@ from opsassay.annotation.reading.graph import SystemGraph
 
 
 def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple[str, ...]]:
-    """Return the spans of other services in the root's pods, by span of the root; empty without shared pods."""
+    """Return each span of the root to the spans of other services in the root's pods; {} when no pod is shared."""
     pods = set(graph.pods_of(root))
     others = sorted(s for s in calls.services if s != root and pods & set(graph.pods_of(s)))
     if not others:
@@ -28,7 +28,7 @@ def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple
 def crowded_spans(
     graph: SystemGraph, root: str, calls: Calls, states: Mapping[str, NodeState]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the spans of services on the root's hosts, by host, where the host's CPU itself is overloaded."""
+    """Return host to the spans of other services on it, for hosts of the root whose CPU is overloaded."""
     strained = [h for h in graph.hosts_of(root) if "cpu" in states.get(f"node|{h}", NodeState()).reasons]
     nodes = calls.entries.select("service", "node").unique()
 
@@ -41,7 +41,7 @@ def crowded_spans(
 
 
 def with_siblings(sources: Sources, calls: Calls, neighbours: Collection[str], limits: SignatureThresholds) -> Sources:
-    """Return *sources* with the own time that the *neighbours*, spans of the same pod or host, take in addition."""
+    """Return *sources* plus the own time that *neighbours*, spans in the same pod or on the same host, take in addition."""
     if not neighbours:
         return sources
     entries = calls.entries.filter(pl.col("node").is_in(sorted(neighbours)) & ~pl.col("any_failed_exit"))

@@ -40,14 +40,14 @@ OTHER_TIME = 2.0
 
 
 def calls_skipped(context: EvidenceContext) -> SignatureCheck:
-    """Return whether spans of the root end without the calls, or inner spans, that their operation always needed.
+    """Check whether spans of the root end without the calls, or inner spans, that their operation always had.
 
     No service below can be the cause, since it was not called. Of an operation k0 of n0 spans were bare before (see
     `find_bare`), and k of n are now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often
     spans are bare at other services (spans that are lost or not sampled are missing everywhere), corrected for all
     operations; when bare spans take another time than others; and when there were none before, or they came in place of
-    others, not in addition to them, which would be another mix of requests. A service whose calls fail, or show at their
-    callees alone, has none.
+    others, not in addition to them, which would be another mix of requests. A service whose calls fail, or show at
+    their callees alone, has none.
     """
     nodes = _lacking_operations(context.calls)
     limits = context.thresholds.statements
@@ -78,9 +78,10 @@ def calls_skipped(context: EvidenceContext) -> SignatureCheck:
 
 
 def _traffic_ratio(calls: Calls) -> float:
-    """Return how many requests are due now for each one before: by the lengths of the windows, or by those of users.
+    """Return how many calls to expect in the abnormal window for each one in the normal window.
 
-    The lower of both counts: users may have stopped, and quick requests of another kind may have come in addition.
+    It is the lower of the ratios of the windows' lengths and of users' requests: users may have stopped, and quick
+    requests of another kind may have come in addition.
     """
     surface = dict(calls.entries.filter("surface").group_by("period").len().iter_rows())
     now, before = (surface.get(period, 0) for period in ("abnormal", "normal"))
@@ -94,7 +95,7 @@ def _sum_share(part: str, total: str) -> pl.Expr:
 
 
 def _lacking_operations(calls: Calls) -> pl.DataFrame:
-    """Return the operations with bare spans, which were few before: counts n0, k0, n, k and median times."""
+    """Return operations with few bare spans before: n0, k0 (spans, bare ones), n, k now, usual_ms, bare_ms (medians)."""
     bare, ms = pl.col("bare"), (pl.col("end_ns") - pl.col("time_ns")) / 1e6
     return (
         calls.bare.group_by("service", "operation")
@@ -112,7 +113,7 @@ def _lacking_operations(calls: Calls) -> pl.DataFrame:
 
 
 def _blames_others(context: EvidenceContext) -> bool:
-    """Return whether calls of the root fail more than before, or only their callees have spans."""
+    """Return whether calls of the root fail more than in the baseline, or mostly only their callees have spans."""
     failed = dict(context.outbound.group_by("period").agg(pl.col("failed").mean()).iter_rows())
     virtual = context.outbound.filter(_NORMAL).get_column("virtual").mean()
     worse = (failed.get("abnormal") or 0.0) - (failed.get("normal") or 0.0)
@@ -120,7 +121,7 @@ def _blames_others(context: EvidenceContext) -> bool:
 
 
 def way_changed(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root's code no longer continues as before after one of its log statements."""
+    """Check whether the root's code no longer continues as in the baseline after one of its log statements."""
     broken = context.statements.broken(context.root)
     if broken is None:
         return SignatureCheck(passed=False, sentence=f"{context.root} logs as before")
@@ -135,7 +136,7 @@ def _quote_statement(text: str) -> str:
 
 
 def payload_changed(context: EvidenceContext) -> SignatureCheck:
-    """Return whether most successful answers of an operation have sizes never seen in the baseline."""
+    """Check whether most successful answers of an operation have sizes outside those of the baseline."""
     sized = context.own.filter(pl.col("response_bytes").is_not_null() & ~pl.col("failed"))
     before = sized.filter(pl.col("period") == "normal").group_by("node")
     known = before.agg(n=pl.len(), low=pl.col("response_bytes").min(), high=pl.col("response_bytes").max())
@@ -149,14 +150,14 @@ def payload_changed(context: EvidenceContext) -> SignatureCheck:
 
 
 def _call_growth(context: EvidenceContext) -> float:
-    """Return the ratio of calls that the root serves now and before, at least 1."""
+    """Return how many times as many calls the root serves now as in the baseline, at least 1."""
     served = dict(context.own.group_by("period").len().iter_rows())
     rates = [served.get(period, 0) / context.calls.seconds(period) for period in ("abnormal", "normal")]
     return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
 
 
 def cpu_raised(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root's CPU use rose, among the most in the system."""
+    """Check whether the root's CPU use rose, about as much as any in the system."""
     found = raised(context.metrics, context.root, "cpu", context.thresholds.resources, _call_growth(context))
     late = starved_time(context) if found.used_up and not found.passed else None
     if late is not None and late.passed:
@@ -166,21 +167,21 @@ def cpu_raised(context: EvidenceContext) -> SignatureCheck:
 
 
 def host_cpu_raised(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the CPU use of the host itself rose."""
+    """Check whether the CPU use of the host itself rose."""
     found = host_raised(context.metrics, context.root, context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
 def memory_raised(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root's memory use rose, among the most in the system."""
+    """Check whether the root's memory use rose, about as much as any in the system."""
     found = raised(context.metrics, context.root, "memory", context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
 def gc_raised(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the garbage collector works more than twice as long per second.
+    """Check whether garbage collection takes more than twice as long per second, and 0.01 s per second more.
 
-    And by more than 0.01 s per second, by the sums of histograms (s) whose name has "gc" in it.
+    By the sums of histograms (s) whose name has "gc" in it.
     """
     rows = context.histograms.filter(
         pl.col("metric").str.contains("gc", literal=True)
@@ -273,7 +274,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 
 
 def check_signature(kind: FaultKind, context: EvidenceContext) -> Signature:
-    """Check whether the telemetry shows a fault of *kind* at the root of the context."""
+    """Return whether the telemetry shows a fault of *kind* at the root of *context*, with what shows it."""
     rule = SIGNATURES[kind]
     shown = {check: check(context) for check in rule.shows}
     seen = any(e.passed for e in shown.values())

@@ -41,7 +41,7 @@ class SurfaceSlo(Written):
 
 
 def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Return what users notice: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
+    """Return the requests that users notice: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
 
     The surface is where requests enter and where messages are consumed. A request that was never served (the load
     generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
@@ -109,7 +109,7 @@ def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Ala
 
 
 def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
-    """Return the nodes whose added latency is above *z* errors, above the SLO's milliseconds and above its factor."""
+    """Return the nodes of *slower* with z above *z* and more added latency than the SLO's ms and factor, sorted."""
     slow = slower.filter(
         (pl.col("z") > z)
         & (pl.col("added_ms") > slo.latency_added_ms)
@@ -119,7 +119,7 @@ def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
 
 
 def _silent_consumers(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
-    """Return the consumers that handle far fewer messages than before."""
+    """Return the consumers whose rate of messages fell below missing_share of that in the baseline, sorted."""
     rates = (
         felt.filter(pl.col("kind") == "consumer")
         .group_by("node")

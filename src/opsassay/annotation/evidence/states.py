@@ -64,12 +64,12 @@ class NodeState:
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The paper's names for what is wrong; empty when healthy."""
+        """The paper's names of the deviations, such as lat, err, missing; empty when healthy."""
         return frozenset(self.onsets)
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The coarser states of OpsAssay, sorted."""
+        """OpsAssay's coarser states of this node, sorted; the healthy state when nothing deviates."""
         return tuple(sorted({STATE_OF_REASON[r].value for r in self.onsets})) or (OperationState.HEALTHY.value,)
 
 
@@ -197,7 +197,7 @@ def node_states(
 
 
 def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
-    """Return (node, first time in ns) for nodes that gave up waiting for a callee more often than by chance."""
+    """Return node to the first time (ns of UTC), where requests fail on a callee they stopped waiting for beyond chance."""
     if not calls.status_known:
         return {}
     worked_on = (pl.col("gap_ms") < pl.col("lead_ms")).fill_null(value=False)
@@ -211,7 +211,7 @@ def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
 
 
 def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return (node, onset in ns) for nodes that are slow over the whole window, as their callers feel it."""
+    """Return node to onset (ns of UTC) for nodes that are slow over the whole abnormal window, as their callers feel it."""
     t = thresholds
     table = slower.filter(
         (pl.col("z") > t.z_critical)
@@ -252,10 +252,10 @@ def beyond_chance(
 def beyond_percentiles(
     entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds
 ) -> dict[str, int]:
-    """Return (node, first time in ns) for nodes with more *column* per window than the baseline's percentiles.
+    """Return node to the first time (ns) where more rows per window have *column* than the baseline's percentiles.
 
-    The paper's detector of error counts (D.8), any severity: above P90 or 1.2 x P99 of the counts of the baseline's windows
-    of SPAN_WINDOW_S in which the node was called.
+    The paper's detector of error counts (D.8), any severity: above P90 or 1.2 x P99 of the counts of the baseline's
+    windows of SPAN_WINDOW_S in which the node was called.
     """
     width = int(SPAN_WINDOW_S * NANO)
     count, window = pl.col(column).sum().cast(pl.Int64), pl.col("time_ns") // width
@@ -271,7 +271,7 @@ def beyond_percentiles(
 
 
 def _critical_tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return (node, onset in ns) for nodes whose P99 latency is critical; both windows need enough calls."""
+    """Return node to onset (ns of UTC) for nodes whose P99 latency is critical; both windows need enough calls."""
     duration = pl.col("duration_ms")
     tails = {name: duration.quantile(share) for name, share in TAILS}
     before = normal.group_by("node").agg(n=pl.len(), **tails).filter(pl.col("n") >= thresholds.tail_samples)

@@ -10,7 +10,10 @@ from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
 def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> SignatureCheck:
-    """Check whether a node spends more of *value* (ms per call) than before, on calls without a failed callee."""
+    """Check whether the root spends more of *value* (ms a call) than in the baseline, in calls without a failed callee.
+
+    *activity* names that time in the sentence.
+    """
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = context.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
     table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), context.thresholds)
@@ -27,18 +30,18 @@ def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> 
 
 @at_usual_pace
 def own_time(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root itself takes longer, not waiting for anyone."""
+    """Check whether the root itself takes longer than in the baseline, waits for others apart."""
     return _check_own_time(context, pl.col("own_ms"), "time of its own")
 
 
 @at_usual_pace
 def store_time(context: EvidenceContext) -> SignatureCheck:
-    """Return whether the root waits longer for its stores."""
+    """Check whether the root waits longer for its stores than in the baseline."""
     return _check_own_time(context, pl.col("store_ms"), "time in its stores")
 
 
 def starved_time(context: EvidenceContext) -> SignatureCheck:
-    """Return whether time is added that no callee spent, in the root and before it, as in a starved process.
+    """Check whether time is added that no callee spent, in the root and before it, as in a process without CPU.
 
     What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
     separated into the root's own time and the time between the callers' spans and the root's.
@@ -77,7 +80,7 @@ def starved_time(context: EvidenceContext) -> SignatureCheck:
 
 
 def clock_shift(context: EvidenceContext) -> SignatureCheck:
-    """Return whether server spans moved by 100 ms or more relative to their client spans."""
+    """Check whether the root's server spans moved by 100 ms or more relative to their client spans."""
     lead = context.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
     shift = {period: value for period, n, value in lead.iter_rows() if n >= 5}
     moved = shift["abnormal"] - shift["normal"] if len(shift) == 2 else 0.0

@@ -28,7 +28,7 @@ LONG_NS, TIMES_USUAL = 15_000_000_000, 10
 
 
 def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[int, int], ...]:
-    """Return the gaps without spans of *period* within *window*, as (from, to) in ns.
+    """Return the gaps without any span in *period* of *window*, as (from, to) in ns of UTC.
 
     *spans*: period, trace, time_ns, end_ns, those of load generators included: they go on when a system is down. What
     precedes the first span of the normal window, or follows its last, is a gap too; at the ends of the abnormal window
@@ -135,7 +135,7 @@ def read_calls(pack: Datapack) -> Calls:
 
 
 def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
-    """Return the entries (server spans), and the id of the entry at each span row, -1 for none."""
+    """Return (requests that services serve, index from span row to request id, -1 for none)."""
     rows = np.flatnonzero(spans.is_entry & ~spans.generator)
     entry_of = np.full(spans.parent.size, -1, dtype=np.int64)
     entry_of[rows] = np.arange(rows.size)
@@ -167,7 +167,7 @@ def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
 
 
 def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
-    """Return per entry whether a callee is missing that (nearly) all baseline calls of the operation had."""
+    """Return for each entry whether it lacks a callee that (nearly) all baseline requests of its operation had."""
     node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
     reached = exits.get_column("callee_entry").is_not_null().to_numpy()
     caller = index_of(exits.get_column("caller_entry"))
@@ -202,7 +202,7 @@ def usual_callees(calls: Calls) -> pl.DataFrame:
 
 
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return entries and exits with requests of a wildcard route `/*` separated by their first call."""
+    """Return both tables with the nodes of wildcard routes `/*` split by the first call that a request makes."""
     operations = entries.get_column("operation")
     routes = [name for name in known_names(operations) if "*" in name]
     wild = operations.is_in(routes)
@@ -227,7 +227,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
 
 
 def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Return *entries* with waiting time and failure as users saw them: by their client span, else the entry."""
+    """Return *entries* with felt_ms, felt_failed and ended_early, as the load generator's client span shows them."""
     outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
     waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
     failed = np.zeros(entries.height, dtype=np.bool_)
@@ -246,7 +246,7 @@ def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_know
 
 
 def _ended_early(entries: pl.DataFrame) -> pl.Series:
-    """Return per request whether it failed faster than its node's baseline mean."""
+    """Return for each entry whether it failed in less time than its node's baseline mean."""
     failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
     usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
     early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()

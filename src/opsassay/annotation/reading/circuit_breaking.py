@@ -17,7 +17,10 @@ from opsassay.annotation.reading.spans import Flags, take_or_missing
 
 
 def refused_requests(calls: Calls) -> pl.DataFrame:
-    """Return for each request that gave up a callee: caller_entry, and the exit of the last, failed call to it."""
+    """Return requests that failed without making a usual call: caller_entry, and exit, the failed call to it before.
+
+    The call was made by the same process (pod), so that a circuit breaker may have opened.
+    """
     nothing = pl.DataFrame(schema={"caller_entry": pl.Int64, "exit": pl.UInt32})
     alone = calls.entries.filter(
         (pl.col("period") == "abnormal") & pl.col("failed") & ~pl.col("any_failed_exit") & pl.col("cut_short")
@@ -60,7 +63,7 @@ ROUNDS = 12
 
 
 def disturbed(calls: Calls) -> Flags:
-    """Return per entry, by id, whether anything failed below it at any depth."""
+    """Return for each request, indexed by entry id, whether any call below it failed, at any depth."""
     ids, exits = calls.entries.get_column("entry").to_numpy(), calls.exits
     size = int(max(ids.max(initial=-1), exits.get_column("callee_entry").max() or 0)) + 1
     failed = np.zeros(size, dtype=bool)

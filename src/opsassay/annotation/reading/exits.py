@@ -31,7 +31,7 @@ class _Places:
 
 
 def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataFrame:
-    """Return the exits (Calls.exits without critical): client spans, calls without a client span, span links."""
+    """Return the calls of services: client spans, calls without one, span links; *entry_of*: request id by span row."""
     found = [*_exit_pairs(spans), *_linked_exits(spans)]
     places = [
         np.concatenate([getattr(p, name) for p in found]) for name in ("span", "caller", "callee", "virtual", "linked")
@@ -44,7 +44,7 @@ def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataF
 
 
 def _exit_pairs(spans: Spans) -> list[_Places]:
-    """Return the exits with a client span, and the calls without: entries directly below a non-exit span."""
+    """Return calls with a client span, and calls without: server spans whose parent is no client span."""
     child = np.flatnonzero(spans.is_entry & (spans.parent >= 0) & ~spans.generator)
     parent = spans.parent[child]
     outermost = top_exit(spans)
@@ -63,7 +63,7 @@ def _exit_pairs(spans: Spans) -> list[_Places]:
 
 
 def _linked_exits(spans: Spans) -> list[_Places]:
-    """Return asynchronous exits: producer spans that a consumer's *links* name, in another trace."""
+    """Return asynchronous calls: producer spans to which a consumer span of another trace has a link."""
     if "links" not in spans.frame.columns:
         return []
     pairs = (
@@ -85,7 +85,7 @@ def _linked_exits(spans: Spans) -> list[_Places]:
 
 
 def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
-    """Return the table of exits at *places*; without a client span (*virtual*) the callee's span is used."""
+    """Return the table of calls at *places*; one without a client span (*virtual*) has the times of the callee's span."""
     frame = spans.frame.select("period", "time_ns", "end_ns", "operation", "kind", failed="error")[places.span]
     return frame.with_columns(
         span=pl.Series(places.span),
@@ -97,7 +97,7 @@ def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
 
 
 def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
-    """Return *exits* with caller and callee, the expected callee where it is missing, and the times between."""
+    """Return *exits* with caller, callee (if it is missing the usual one), and the times between their spans."""
     nodes = entries.get_column("node")
     reached = entries.select(
         callee_node="node",
@@ -152,7 +152,7 @@ def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, ca
 
 
 def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return *exits* with a row for each usual consumer that did not receive a message."""
+    """Return *exits* with one more row for each usual consumer that did not get a message."""
     sent = exits.filter(pl.col("producer"))
     if not sent.height:
         return exits
@@ -185,7 +185,7 @@ def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _usual_callee(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return for each exit operation its callee in the baseline, and whether it never had one."""
+    """Return usual_node and usual_service, the callee in the baseline, of each calling operation; *never*: it had none."""
     by = ["place"]
     normal = exits.filter(pl.col("period") == "normal")
     per_callee = normal.group_by(*by, "callee_node", "callee_service").len("calls")

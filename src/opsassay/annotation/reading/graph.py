@@ -21,11 +21,11 @@ class SystemGraph:
     edges: frozenset[tuple[str, str, str]]
 
     def callers(self) -> dict[str, tuple[str, ...]]:
-        """Return per span those that call it synchronously, sorted."""
+        """Return span to the spans that call it synchronously, sorted."""
         return self._group_edges("calls", reverse=True)
 
     def callees(self) -> dict[str, tuple[str, ...]]:
-        """Return per span those that it calls, also asynchronously, sorted."""
+        """Return span to the spans that it calls, synchronously or not, sorted."""
         both = [self._group_edges(kind, reverse=False) for kind in ("calls", "calls_async")]
         return {n: tuple(sorted({*both[0].get(n, ()), *both[1].get(n, ())})) for n in both[0].keys() | both[1].keys()}
 
@@ -34,7 +34,7 @@ class SystemGraph:
         return tuple(sorted(t for s, kind, t in self.edges if kind == "routes_to" and s == f"service|{service}"))
 
     def service_of(self, pod: str) -> str | None:
-        """Return the service that routes to *pod* (``pod|name``); None when none is known to."""
+        """Return the service that routes to *pod* (``pod|name``); None when it is not known."""
         return min(
             (s.removeprefix("service|") for s, kind, t in self.edges if kind == "routes_to" and t == pod), default=None
         )
@@ -58,7 +58,7 @@ class SystemGraph:
         return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in nodes}))
 
     def _group_edges(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
-        """Map each source of edges of *kind* to its sorted targets; with *reverse* each target to its sources."""
+        """Return source to its sorted targets, for edges of *kind*; with *reverse* target to its sources."""
         found: dict[str, set[str]] = {}
         for source, edge_kind, target in self.edges:
             if edge_kind == kind:

@@ -90,7 +90,7 @@ class Statements:
     limits: StatementThresholds
 
     def broken(self, service: str) -> BrokenHabit | None:
-        """Return the log line that *service* usually writes and most clearly no longer does by itself; else None.
+        """Return the usual log line that *service* most clearly stopped writing by itself; None when there is none.
 
         Spans of requests in which another service broke a habit, or blamed a third, earlier are left out: that may be
         the cause.
@@ -114,11 +114,12 @@ class Statements:
 
     @cached_property
     def _log_lines(self) -> pl.DataFrame:
+        """The log lines with a trace, as `_read_log_lines` returns them."""
         return _read_log_lines(self.pack)
 
     @cached_property
     def _followed(self) -> pl.DataFrame:
-        """One row per span or request and each log line that is usual for it: the columns _COLUMNS."""
+        """A row for each span or request and each log line usual for it, with whether it was written: columns _COLUMNS."""
         served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
@@ -134,7 +135,7 @@ class Statements:
 
     @cached_property
     def _broken_shares(self) -> dict[str, float]:
-        """The share, by service, of spans in the fault window that lack a log line such spans usually have."""
+        """Service to the share of its spans in the fault window that lack a log line such spans usually have."""
         now = self._followed.filter(pl.col("period") == "abnormal")
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 
@@ -188,7 +189,7 @@ def _read_log_lines(pack: Datapack) -> pl.DataFrame:
 
 
 def _unwrapped(message: pl.Series) -> pl.Series:
-    """Return the log lines without what a container runtime, and then a logger of JSON, wrote around them."""
+    """Return each message without what a container runtime or a JSON logger wraps around it."""
     inner = _TEXT.str.extract(_WRAPPED)
     message = _replace(message, message.str.contains(_KEY), message, pl.coalesce(inner, _TEXT))
     nested = _TEXT.str.replace_all(r'\\(["\\])', "$1").str.extract(_WRAPPED)
@@ -198,17 +199,17 @@ def _unwrapped(message: pl.Series) -> pl.Series:
 
 
 def _replace(values: pl.Series, rows: pl.Series, texts: pl.Series, change: pl.Expr) -> pl.Series:
-    """Return *values* with what *change* makes of _TEXT, one of *texts*, where *rows* is true."""
+    """Return *values*, replaced where *rows* is true by *change*, an expression over the column _TEXT from *texts*."""
     at = rows.arg_true()
     changed = texts.gather(at).to_frame("text").select(change).to_series()
     return values.clone().scatter(at, changed) if at.len() else values
 
 
 def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
-    """Return the *requests* that do not show what log lines are usual: period, trace, service.
+    """Return the *requests* that cannot show which log lines are usual: period, trace, service.
 
     Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
-    and later ones without an error that all logged before: who no longer fails goes on to what was never seen.
+    and later ones without an error that all logged before, since they go on to lines never seen.
     """
     normal, request = pl.col("period") == "normal", requests.columns
     errors = lines.filter("error").select(*request, "statement", "blames").unique([*request, "statement"])
@@ -228,7 +229,7 @@ def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_s
 
 
 def _habits_in_spans(lines: pl.DataFrame) -> pl.DataFrame:
-    """Return for each statement in a span whether its usual successor followed: a statement, or END."""
+    """Return for each statement in a span whether its usual next statement (or END) followed: columns _COLUMNS."""
     span = ["service", "period", "trace", "span"]
     following = pl.col("statement", "time_ns", "error").shift(-1).over(span).name.prefix("next_")
     pairs = lines.sort("time_ns", maintain_order=True).with_columns(following)
@@ -254,7 +255,7 @@ def _habits_in_spans(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
-    """Return for each operation and usual statement whether its requests logged it."""
+    """Return for each request whether it logged each statement that its operation usually logs: columns _COLUMNS."""
     request = ["service", "period", "trace"]
     requests = served.group_by(*request, "node").agg(broke_ns=pl.col("end_ns").max(), at_ns=pl.col("end_ns").min())
     logged = lines.filter(~pl.col("error")).select(*request, usual="statement").unique()
@@ -270,9 +271,9 @@ def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFra
 def _broken_habits(
     followed: pl.DataFrame, usual_share: Mapping[str, float], limits: StatementThresholds
 ) -> pl.DataFrame:
-    """Return the usual log lines that a service lacks more than by chance: _HABIT, before, now (shares), p.
+    """Return the usual log lines missing more often than by chance: _HABIT, before, now (shares written), p.
 
-    *usual_share* has per service how often such lines are missing at the others.
+    *usual_share* is service to how often such lines are missing at other services.
     """
     normal = pl.col("period") == "normal"
     at = pl.col("at_ns")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def coded(names: pl.Series, *more_names: pl.Series) -> pl.Series:
-    """Return *names* as a polars Enum whose categories include *more_names*."""
+    """Return *names* as a polars Enum; its categories also include those of *more_names*."""
     known = pl.concat([each.unique().cast(pl.String) for each in (names, *more_names)])
     return names.cast(pl.Enum(known.drop_nulls().unique().sort()))
 
@@ -25,7 +25,7 @@ def join_names(first: pl.Series, separator: str, second: pl.Series) -> pl.Series
 
 
 def stacked(parts: Sequence[pl.Series]) -> pl.Series:
-    """Return the Enum series *parts* concatenated, with the categories of all."""
+    """Return the Enum series *parts* one after the other, as one Enum with the categories of all."""
     names = pl.Enum(sorted({name for part in parts for name in known_names(part)}))
     return pl.concat([part.cast(names) for part in parts], rechunk=True)
 
@@ -42,7 +42,7 @@ def codes(names: pl.Series) -> NDArray[np.int64]:
 
 
 def distinct_pairs(index: NDArray[np.int64], names: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct pairs of *index* and *names* (`codes`), sorted, without pairs with a -1."""
+    """Return the distinct (index, name code) pairs as two sorted arrays, without pairs that contain -1."""
     bits = int(names.max(initial=0)).bit_length()
     both = (index >= 0) & (names >= 0)
     pairs = np.sort((index[both] << bits) | names[both], kind="stable")  # calls are by time: mostly in order

@@ -41,11 +41,11 @@ class Rows:
             free = np.flatnonzero(self._table.take(place) < 0)
 
     def _find_slots(self, keys: Keys) -> Index:
-        """Return the first place in the hash table to look for each key."""
+        """Return for each key its first slot in the hash table."""
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
 
     def find(self, keys: Keys) -> Index:
-        """Return the row of each of *keys*, -1 where there is none."""
+        """Return for each of *keys* the index of its first row, -1 when it is not in the table."""
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
         place = self._find_slots(keys)

@@ -30,7 +30,7 @@ class SampledTraces(Datapack):
     one_of: int
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the rows of the sampled traces, and those without a trace."""
+        """Return the rows of *modality* in *period* that belong to sampled traces or to no trace."""
         table = self.whole.scan(period, modality)
         if "trace_id" not in table.collect_schema().names():
             return table
@@ -39,11 +39,11 @@ class SampledTraces(Datapack):
 
 
 def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapack, tuple[str, ...]]:
-    """Return *pack*, or a sample of its traces where its spans need more memory than there is, and a note that says so.
+    """Return (*pack*, notes); when its spans need too much memory, a sample of its traces, and a note that says so.
 
-    *memory_mb* is the cap, without what the program takes before it reads (about 200 MB); else what the machine has free
-    now. Raises DatapackError when a window holds no
-    spans, and when no sample is possible: of fewer than FEWEST_SPANS spans, or of messages between traces.
+    *memory_mb* is the cap, without what the program takes before it reads (about 200 MB); else what the machine has
+    free now. Raises DatapackError when a window holds no spans, and when no sample is possible: of fewer than
+    FEWEST_SPANS spans, or of messages between traces.
     """
     spans = {period: pack.scan(period, "traces").select(pl.len()).collect().item() for period in PERIODS}
     for period, count in spans.items():

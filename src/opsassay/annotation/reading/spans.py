@@ -65,7 +65,7 @@ def take_or_missing(values: NDArray[T], index: Index, missing: int) -> NDArray[T
 
 
 def nullable(index: Index) -> pl.Series:
-    """Return *index* as a polars series with null for -1, to gather with."""
+    """Return *index* as a polars series with null for -1, for Series.gather."""
     return pl.select(pl.when(pl.lit(pl.Series(index)) >= 0).then(pl.lit(pl.Series(index)))).to_series()
 
 
@@ -121,7 +121,7 @@ def _find_roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
 
 
 def _find_roots(parent: Index) -> Index:
-    """Return for each row the last row on its way up *parent*, by pointer doubling."""
+    """Return for each row its topmost ancestor by *parent* (row indices, -1 for none), by pointer doubling."""
     up, rows = np.arange(parent.size), np.flatnonzero(parent >= 0)
     up[rows] = parent.take(rows)
     for _ in range(32):
@@ -136,6 +136,6 @@ def _find_roots(parent: Index) -> Index:
 
 
 def top_exit(spans: Spans) -> Index:
-    """Return for each exit the outermost exit directly around it, since clients wrap clients."""
+    """Return for each client span the outermost client span directly around it, since client libraries nest."""
     inside = spans.is_exit & take_or_missing(spans.is_exit, spans.parent, 0)
     return _find_roots(np.where(inside, spans.parent, -1))

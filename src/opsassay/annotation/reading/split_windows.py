@@ -20,7 +20,7 @@ class SplitWindows(Datapack):
     """A datapack whose normal window ends with the beginning of the fault; what came after counts as abnormal."""
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the rows of *period*, split at the fault; a request that spans it is not split."""
+        """Return the rows of *period* with the windows split at the fault; a request that spans it is not split."""
         normal = super().scan("normal", modality)
         late = pl.col("time").dt.epoch("ns") >= self.incident.normal.end_ns
         if "trace_id" in normal.collect_schema().names():
@@ -34,7 +34,7 @@ class SplitWindows(Datapack):
 
 
 def parted_at_fault(pack: Datapack, faults: Sequence[Fault]) -> Datapack:
-    """Return *pack* split where the first of *faults* began, if that is late in its normal window."""
+    """Return *pack* with its windows split where the first of *faults* began, if that is late in its normal window."""
     began = min((f.start_ns for f in faults if f.type != NO_FAULT), default=None)
     whole, after = pack.incident.normal, pack.incident.abnormal
     least = whole.start_ns + int(LEAST_SHARE * (whole.end_ns - whole.start_ns))

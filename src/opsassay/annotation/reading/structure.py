@@ -46,7 +46,7 @@ def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
 
 
 def _operation_codes(spans: Spans) -> tuple[Index, int]:
-    """Return for each span the number of its service and name, from 0 on, and how many of these there are."""
+    """Return (for each span the number, from 0, of its service and name; how many numbers there are)."""
     service, name = (spans.frame.get_column(column) for column in ("service", "operation"))
     width = known_names(name).len()
     pair = codes(service) * width + codes(name)
@@ -57,7 +57,7 @@ def _operation_codes(spans: Spans) -> tuple[Index, int]:
 
 
 def _with_calls(spans: Spans) -> Flags:
-    """Return which spans have a call of their service in them, at any depth."""
+    """Return for each span whether its service makes a call within it, at any depth."""
     found = np.zeros(spans.parent.size, dtype=bool)
     below = (spans.is_exit | spans.is_entry) & (spans.parent >= 0)
     while below.any():
@@ -69,7 +69,7 @@ def _with_calls(spans: Spans) -> Flags:
 
 
 def _often(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
-    """Return for each span whether more than OFTEN of the baseline spans of its operation, among *rows*, have *flags*."""
+    """Return for each span whether over OFTEN of its operation's baseline spans among *rows* have *flags* set."""
     before = rows[normal.take(rows)]
     size = int(code.max(initial=-1)) + 1
     all_ = np.bincount(code.take(before), minlength=size)
@@ -78,7 +78,7 @@ def _often(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
 
 
 def lacks_usual(code: Index, normal: Flags, owner: Index, part: Index, size: int) -> Flags:
-    """Return for each row whether it lacks a part that (nearly) all baseline rows of its code had.
+    """Return for each row whether it lacks a part that (nearly) all baseline rows with its code had.
 
     *code* and *normal* have a row each; *owner* (a row) has a *part* (a code, -1 for none). Codes are below *size*.
     """

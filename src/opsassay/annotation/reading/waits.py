@@ -52,7 +52,7 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, caller: Index) -> tuple[Index, Index]:
-    """Return start and end of exits in ns since their entry began, clipped to it."""
+    """Return (start, end) of each exit in ns after its entry began, clipped to the entry."""
     from_, to = (entries.get_column(c).to_numpy()[caller] for c in ("time_ns", "end_ns"))
     begin, finish = (exits.get_column(c).to_numpy()[rows] - from_ for c in ("time_ns", "end_ns"))
     lasted = np.maximum(to - from_, 0)
@@ -61,7 +61,7 @@ def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, call
 
 
 def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
-    """Return per exit the ns in which its caller waits for it and for nothing that ends later."""
+    """Return for each exit the ns in which its caller waits for it and for nothing that ends later."""
     if not caller.size:
         return np.zeros(0)
     order = _order_latest_first(caller, begin, finish)
@@ -80,7 +80,7 @@ def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
 
 
 def _order_latest_first(caller: Index, begin: Index, finish: Index) -> Index:
-    """Return the order of exits by caller, the last to finish first, then the last to begin."""
+    """Return the order of exits by caller, then by latest finish, then by latest begin."""
     bits = int(finish.max()).bit_length()
     if bits + int(caller.max()).bit_length() < _KEY_BITS:
         key = (caller << bits) | ((1 << bits) - 1 - finish)
@@ -93,7 +93,7 @@ def _order_latest_first(caller: Index, begin: Index, finish: Index) -> Index:
 
 
 def _request_shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArray[np.uint64]:
-    """Return per entry a hash of the set of its callees, the kind of the request."""
+    """Return for each of *size* entries a hash of the set of its callees, which tells kinds of requests apart."""
     names = exits.get_column("callee_node")
     entry, callee = distinct_pairs(caller, codes(names)[rows])
     shapes = np.zeros(size, dtype=np.uint64)

@@ -58,12 +58,12 @@ class _Window:
 
 
 def span_key() -> pl.Expr:
-    """Return the expression for the 64-bit key of a span, unique over both periods and fast to join on."""
+    """Return the expression for the 64-bit key of a span, from its trace, span id and period."""
     return _span_key(pl.col("trace_id").hash(1), "span_id")
 
 
 def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
-    """Return the 64-bit key of a span from its trace, its id and its period, so that periods never match."""
+    """Return the 64-bit key of a span from the hash *trace*, the column *span* and the period; periods never match."""
     period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
     return trace ^ pl.col(span).hash(2) ^ period
 
@@ -124,7 +124,7 @@ def _read_window(pack: Datapack, period: str) -> _Window:
 
 
 def _encode_names(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return *frame* with names as Enums and kinds as KIND."""
+    """Return *frame* with names as polars Enums and span kinds as KIND."""
     given = coded(frame.get_column("kind"))
     lowered = [kind.lower() for kind in known_names(given)]
     kinds = pl.Series([kind if kind in KIND.categories else "internal" for kind in lowered], dtype=KIND)
@@ -160,7 +160,7 @@ def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]
 
 
 def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Add what logs say of each span; without span status anywhere the words of logs decide what is an error."""
+    """Return *frame* with error and own_error by span status or, unless *status_known*, by what logs say of the span."""
     words = ["logged_error", "new_words", "own_words"]
     if logged.height:
         frame = frame.join(logged, on="key", how="left", maintain_order="left").with_columns(
@@ -176,8 +176,8 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
     """Return key, logged_error, new_words and own_words of the spans with errors in their logs.
 
     *new_words*: the normal window has no such message. *own_words*: and the message names no other service. All errors
-    of the normal window count as new there, so that its rate of failures is rather over- than understated, except
-    those that at least HABIT of the traces through the service have: they are how it always talks.
+    of the normal window count as new there, so that its rate of failures is rather over- than understated, except those
+    that at least HABIT of the traces through the service have: they are always logged.
     """
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
     failures = pl.col("level").is_in(ERROR_LEVELS) & (pl.col("span_id").fill_null("") != "")

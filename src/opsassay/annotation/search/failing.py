@@ -71,7 +71,7 @@ class _Traffic:
 def carry_errors(
     calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
 ) -> PropagatedErrors:
-    """Return which failures the *sources* at *roots* explain; callers give up on the *slow* nodes.
+    """Return which failed requests the fault at *roots* explains; callers may also give up on *slow* nodes.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
     counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit, more
@@ -106,7 +106,7 @@ def carry_errors(
 
 
 def _collect_traffic(calls: Calls) -> _Traffic:
-    """Return the calls of the fault window, and per request what is known of it, by request number."""
+    """Return the calls of the fault window, and arrays on their requests, indexed by request id."""
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
     # Who gave a callee up failed because of the last call to it, as if it had made that one.
     given_up = refused_requests(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
@@ -140,12 +140,15 @@ def _collect_traffic(calls: Calls) -> _Traffic:
 
 
 def _failed_callers(traffic: _Traffic, bad: Flags) -> Flags:
-    """Return which of the exits flagged in *bad* made their caller fail."""
+    """Return which of the exits flagged in *bad* explain that their caller failed."""
     return bad & take_or_missing(traffic.failed & traffic.blameless, traffic.caller, 0)
 
 
 def _propagate_failures(traffic: _Traffic, failed: Flags, hit_by_root: Flags) -> Flags:
-    """Mark in *failed* all requests that a bad exit made fail, up the calls; return the bad exits."""
+    """Set in *failed* every request that a bad exit made fail, upwards from call to call; return which exits are bad.
+
+    *hit_by_root* flags the exits that the root itself made fail.
+    """
     bad = hit_by_root
     for _ in range(ROUNDS):
         below = take_or_missing(failed, traffic.callee, 0) & (
@@ -204,7 +207,7 @@ def _find_bypasses(
 
 
 def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, changed: Flags) -> tuple[Bypass, ...]:
-    """Return the bypasses by node names: failed requests' calls (*upper*) to healthy ones, and those one's (*lower*)."""
+    """Return bypasses by node name: *upper*: failed requests' calls to healthy ones, *lower*: those ones' bad calls."""
     direct = upper.filter(
         pl.Series(take_or_missing(changed, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0))
     )
@@ -225,7 +228,7 @@ def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, cha
 
 
 def _count_failures(calls: Calls, failed_requests: Flags) -> dict[str, FailureCount]:
-    """Return the failures of each node with explained ones; unserved requests count at their sender."""
+    """Return node to its failures, with how many the root explains; an unserved request counts at its callee."""
     entries = calls.entries.with_columns(
         carried=pl.Series(failed_requests[calls.entries.get_column("entry").to_numpy()])
     )

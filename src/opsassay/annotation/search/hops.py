@@ -63,18 +63,18 @@ class Terrain:
     gates_off: frozenset[str] = frozenset()
 
     def onset_ns(self, place: Place) -> int:
-        """Return when the deviation of *place* began, ns; the fault's start for the root and healthy places."""
+        """Return when *place* began to deviate, ns of UTC; the start of the fault for the root and healthy places."""
         state = self.states.get(place[0].removeprefix("span|"))
         return self.began_ns if place == self.root or state is None else state.onsets.get(place[1], self.began_ns)
 
     def width_ns(self, component: str) -> int:
-        """Return the width of the windows in which *component* was judged."""
+        """Return the width (ns) of the time windows in which *component* was judged, 0 when it has no state."""
         state = self.states.get(component.removeprefix("span|"))
         return 0 if state is None else state.width_ns
 
 
 def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield every hop from *place*, and for each refused one the first check (gate) that it failed."""
+    """Yield every hop (one step of propagation) from *place*, and for each refused one the first check it failed."""
     kind, _, name = place[0].partition("|")
     if kind == "node":
         yield from _steps_from_host(terrain, place)
@@ -99,7 +99,7 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
-    """Yield the failures that passed through a healthy caller of *name*; all possible ones if that check is off."""
+    """Yield the failures that pass through a healthy caller of *name*; all possible ones if that check is off."""
     if "carried" not in terrain.gates_off:
         yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
         return
@@ -110,7 +110,7 @@ def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
 
 
 def _steps_from_host(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield the steps from a host down to what it runs, where the fault shows."""
+    """Yield the hops from the host *place* down to the components on it at which the fault shows."""
     rules = _select_rules(terrain, place, "node")
     for part in terrain.parts:
         admitting = [r for r in rules if r.destination == part.partition("|")[0] and place[1] in r.effects]
@@ -121,7 +121,7 @@ def _steps_from_host(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops from the faulted *place*, of *kind*, to *node* by the rules that name no host."""
+    """Yield the first hops, from the faulted *place* of *kind* to its own span *node*, by rules without a host."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
@@ -188,7 +188,7 @@ def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str
 
 
 def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries:
-    """Return the test that *node*, which nobody called, is slow because the root uses up its pod or host."""
+    """Return a test whether *node* is slow since the root uses up its pod or host; *evidence* is added to the result."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
@@ -218,7 +218,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
-    """Return the rules that start at *kind* in the state of *place*; *forward*: those from caller to callee."""
+    """Return the rules from *kind* in the state of *place*; *forward*: those from caller to callee, else the others."""
     return [
         r
         for r in terrain.rules
@@ -229,7 +229,10 @@ def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = 
 def _apply_gates(
     terrain: Terrain, place: Place, target: str, rules: Sequence[Rule], carries: Carries
 ) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* to *target* that pass all checks, else the first check that refused."""
+    """Yield the hops from *place* to *target* that pass all checks; if none does, the first check that failed.
+
+    *carries* returns the evidence that the target's deviation came from *place*, None without any.
+    """
     node = terrain.states.get(target.removeprefix("span|"))
     if node is None or not node.onsets:
         if "deviation" not in terrain.gates_off:

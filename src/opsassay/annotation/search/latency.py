@@ -82,10 +82,10 @@ def carry_latency(
     roots: frozenset[str],
     least_added_ms: float,
 ) -> PropagatedLatency:
-    """Return the share of each node's added time that the *sources* at the services *roots* explain.
+    """Return the share of each node's added latency that the fault at the services *roots* explains.
 
-    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that became
-    slower by less than *least_added_ms* have nothing to explain.
+    *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that
+    became slower by less than *least_added_ms* have nothing to explain.
     """
     rates = [CallRate._make(row) for row in per_call.iter_rows()]
     rose = slower.filter(pl.col("added_ms") >= least_added_ms).select("node", "added_ms", "before_ms")
@@ -116,7 +116,7 @@ def carry_latency(
 def _calls_on_slow_links(
     rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
 ) -> Iterator[tuple[CallRate, float]]:
-    """Yield (call, ms per call) for calls over links that the fault slowed, with a root at one end."""
+    """Yield (call, added ms per call) for calls on links that the fault slowed, with a root at one end."""
     for rate in rates:
         peer = f"store:{rate.store_name}" if rate.store_name else rate.callee_service
         link_ms = sources.link_ms.get((rate.caller_node, peer), 0.0)
@@ -138,7 +138,7 @@ def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyD
 
 
 def _solve_shares(own_shares: Mapping[str, float], weights: Sequence[CallWeight]) -> dict[str, float]:
-    """Return by node the fixed point of share(p) = min(1, own(p) + sum over c of w(p, c) * share(c))."""
+    """Return node to the fixed point of share(p) = min(1, own(p) + sum over callees c of w(p, c) * share(c))."""
     shares = {node: min(share, 1.0) for node, share in own_shares.items()}
     for _ in range(ROUNDS):
         flow = dict(own_shares)
@@ -190,7 +190,7 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
 
 
 def _waiting_outside(calls: Calls, sources: Sources) -> dict[str, float]:
-    """Return for each entry operation of the root how long the load generator waited on the faulted link, ms."""
+    """Return each node that the load generator calls over a faulted link to the added wait there, ms per call."""
     outside = calls.exits.lazy().filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
     pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node").collect()
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}

@@ -60,7 +60,7 @@ class _Explored:
 
 
 def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> Found:
-    """Return the accepted hops from the root to *alarms* (spans in a state), the paths, and the refused hops."""
+    """Return the hops on accepted paths from the root to *alarms* (spans in a state), these paths, and refused ones."""
     seen = _explore(terrain, limits)
     kept = _hops_towards(seen.hops, {p for p in seen.depth if p in alarms}, seen.depth, limits)
     paths = tuple(_enumerate_paths(terrain.root, kept, alarms, limits))
@@ -71,7 +71,7 @@ def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> 
 
 
 def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
-    """Take every hop from every (component, state) that is reached, nearest first, within *limits*."""
+    """Take every hop from every reached (component, state), breadth first from the root, within *limits*."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refusals: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}
@@ -103,7 +103,7 @@ def _route_to(explored: _Explored, place: Place) -> tuple[str, ...]:
 
 
 def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
-    """Yield the path to each component that was refused and was reached in no other way."""
+    """Yield the path to each component whose hop was refused and that no other path reached."""
     reached = {component for component, _ in explored.depth}
     for refusal in explored.refusals:
         if refusal.component not in reached:
@@ -111,7 +111,7 @@ def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
 
 
 def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
-    """Yield the paths that passed every check and ended where no user notices."""
+    """Yield the paths that passed every check and ended at a component that users do not notice."""
     leads_on = {source for source, _ in explored.hops}
     named: set[str] = {component for component, _ in on_paths}
     for place in explored.depth:
@@ -126,7 +126,7 @@ def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: Sear
 def _hops_towards(
     hops: Mapping[tuple[Place, Place], Hop], ends: set[Place], depth: Mapping[Place, int], limits: SearchLimits
 ) -> tuple[Hop, ...]:
-    """Return the hops from which one of *ends* can be reached within the hop limit."""
+    """Return the hops that lie on a path from the root to one of *ends* within the hop limit, sorted."""
     into: dict[Place, list[Place]] = {}
     for source, target in hops:
         into.setdefault(target, []).append(source)

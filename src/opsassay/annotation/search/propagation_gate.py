@@ -78,7 +78,7 @@ class Carriage:
         return carried_ms >= max(self.limits.sufficient_added_ms, self.limits.sufficient_rise * added.before_ms)
 
     def failing(self, node: str) -> bool:
-        """Return whether most of the node's failures, or many by themselves, are due to the root.
+        """Return whether most of the node's failures, or enough by themselves, are due to the root.
 
         carried >= node_share * beyond_baseline, or carried >= max(sufficient_failures, sufficient_failed * calls).
         """
@@ -100,14 +100,14 @@ class Flows:
 
 
 def find_flows(calls: Calls, limits: PropagationLimits) -> Flows:
-    """Return the calls per entry and the shares of missing calls along *calls*, for use with any root."""
+    """Return rates of calls per request, and callers' shares of missing calls, both the same for any root."""
     return Flows(calls_per_entry(calls), _missing_call_shares(calls, limits))
 
 
 def carry(
     calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str], limits: PropagationLimits
 ) -> Carriage:
-    """Return what the *sources* at the services *roots* explain of all slowness and failures.
+    """Return how much of each node's slowness and failures the fault, as *sources* at the services *roots*, explains.
 
     *slower*: the added time of each node, with columns node, added_ms and before_ms.
     """

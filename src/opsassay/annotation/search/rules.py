@@ -38,7 +38,7 @@ class Rule(Noun):
 
 
 def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
-    """Make a rule; *kinds*: "source > inner > destination", *states* before, *effects* after; category by *id_*."""
+    """Make a rule; *kinds*: "source > inner > destination"; *states* of the source, *effects* at the destination."""
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {
@@ -79,7 +79,7 @@ def active_rules(
     confidence: Mapping[str, float] | None = None,
     min_confidence: float = 0.0,
 ) -> tuple[Rule, ...]:
-    """Return the propagation rules in force, without *disabled* ones and, on request, without extensions.
+    """Return the propagation rules to use, without *disabled* ids and, if not *extensions*, without OpsAssay's own.
 
     *confidence* replaces that of single rules; rules with less than *min_confidence* are left out.
     """

@@ -39,7 +39,7 @@ class CaseVerdict(Artefact):
 
     @property
     def agree(self) -> bool:
-        """Whether the annotator agrees: no stage has a flag."""
+        """Whether the annotator agrees with the label: no objection at any stage."""
         return not (self.nodes or self.edges or self.missing)
 
 
@@ -57,7 +57,7 @@ class KindAgreement:
 
 
 def edge_name(graph: CausalGraph, index: int) -> str:
-    """Return the name, in verdicts, of the edge at *index*."""
+    """Return the name that verdicts use for the edge of *graph* at *index*."""
     edge = graph.edges[index]
     return f"{edge.source} -> {edge.target}"
 
@@ -70,21 +70,21 @@ def sample(ids: Sequence[str], count: int | None, seed: int) -> list[str]:
 
 
 def audit_file(suite: Path, annotator: str) -> Path:
-    """Return the file with the verdicts of *annotator*; raises UserError for a name unfit for a file."""
+    """Return the path of *annotator*'s verdicts in *suite*; raises UserError for a name that is unfit for a file."""
     if not _NAME.fullmatch(annotator):
         raise UserError(f"{annotator!r} cannot name an annotator: use up to 40 letters, digits, dots and dashes.")
     return suite / "audit" / f"{annotator}.jsonl"
 
 
 def save_verdict(suite: Path, verdict: CaseVerdict) -> None:
-    """Append *verdict* to its annotator's file; the last one on a case counts."""
+    """Append *verdict* to its annotator's file; on reading, the last one on a case counts."""
     file = audit_file(suite, verdict.annotator)
     file.parent.mkdir(parents=True, exist_ok=True)
     append_line(file, verdict)
 
 
 def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
-    """Return the verdicts of *annotator* by case; raises DatapackError for a damaged file."""
+    """Return case id to the last verdict of *annotator*; raises DatapackError for a damaged file."""
     file = audit_file(suite, annotator)
     if not file.exists():
         return {}
@@ -100,7 +100,7 @@ def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
 
 
 def annotators(suite: Path) -> list[str]:
-    """Return the names of those who judged cases of *suite*, sorted."""
+    """Return the names of the annotators with stored verdicts on *suite*, sorted."""
     return sorted(file.stem for file in (suite / "audit").glob("*.jsonl"))
 
 
@@ -138,11 +138,12 @@ def agreement(suite: Path) -> KindAgreement:
 
 
 def cohens_kappa(table: np.ndarray) -> float | None:
-    """Return Cohen's kappa of a confusion table, None (undefined) when all answers are the same."""
+    """Return Cohen's kappa of a square confusion table; None (undefined) when all answers are the same."""
     total = table.sum()
     observed, expected = np.trace(table) / total, table.sum(axis=0) @ table.sum(axis=1) / total**2
     return None if expected == 1 else float((observed - expected) / (1 - expected))
 
 
 def _verdict_as_json(verdict: CaseVerdict) -> dict[str, Any]:
+    """Return *verdict* as an item of JSON."""
     return verdict.model_dump(mode="json", include={"nodes", "edges", "missing", "note"}) | {"agree": verdict.agree}

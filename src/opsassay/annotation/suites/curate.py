@@ -21,7 +21,7 @@ SUITE, CHECKSUMS = "suite.json", "SHA256SUMS"
 
 
 def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = None) -> Selection:
-    """Return the selection of *cases* for a suite; raises UserError when none is annotated."""
+    """Choose *cases* for a suite, *per_stratum* of a stratum, *size* in all; raises UserError if none is annotated."""
     annotated = _require_annotated(cases)
     candidates = [
         SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _disturbance_of(c))
@@ -32,7 +32,7 @@ def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = No
 
 
 def _disturbance_of(case: Case) -> str:
-    """Return the disturbance in a fault-free case, '' for a case with a fault."""
+    """Return the name of the disturbance in a fault-free case, such as load_surge; '' for a case with a fault."""
     faults = case.truth.faults if case.truth else ()
     if not faults or any(fault.type != NO_FAULT for fault in faults):
         return ""
@@ -40,7 +40,7 @@ def _disturbance_of(case: Case) -> str:
 
 
 def _require_annotated(cases: Sequence[Case]) -> dict[str, Case]:
-    """Return the cases with annotation and truth by incident id; raises UserError when there are none."""
+    """Return incident id to case, for cases with annotation and truth; raises UserError when there are none."""
     annotated = {case.datapack.incident.id: case for case in cases if case.annotation and case.truth}
     if not annotated:
         raise UserError(f"None of the {len(cases)} cases is annotated; run `opsassay incident annotate` first.")
@@ -68,7 +68,7 @@ def write_suite(cases: Sequence[Case], selection: Selection, out: Path, *, name:
 
 
 def copy_case(case: Case, tree: Tree) -> None:
-    """Copy *case*, with its truth and annotation, into *tree*."""
+    """Copy *case* (incident, truth, annotation) into *tree*."""
     assert case.truth is not None
     copy_incident(case, tree.incident_path(case.datapack.incident.id))
     id_ = case.datapack.incident.id
@@ -91,7 +91,7 @@ def copy_incident(case: Case, target: Path) -> None:
 
 
 def _build_suite(name: str, selection: Selection, annotated: dict[str, Case]) -> Suite:
-    """Return the suite of the taken cases, with a canary that follows from its name and contents."""
+    """Return the suite *name* of the selected cases; its canary string is derived from name and contents."""
     items = tuple(
         SuiteItem(id=c.id, system=c.system, content_hash=annotated[c.id].datapack.incident.content_hash)
         for c in selection.taken
@@ -103,7 +103,7 @@ def _build_suite(name: str, selection: Selection, annotated: dict[str, Case]) ->
 
 
 def _datasheet(selection: Selection, annotated: dict[str, Case]) -> dict[str, Any]:
-    """Return the paper's datasheet fields (Appendix A) that follow from the data."""
+    """Return the fields of the paper's datasheet (Appendix A) that can be computed from the data."""
     truths = [annotated[candidate.id].truth for candidate in selection.taken]
     kinds = Counter(f.kind.value for t in truths if t for f in t.faults if f.kind)
     return {

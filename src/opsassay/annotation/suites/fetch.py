@@ -48,7 +48,7 @@ class Allowance:
         self.most, self.left = most_bytes, most_bytes
 
     def take(self, size: int) -> None:
-        """Use *size* bytes of the allowance; raises DatapackError when it is exceeded."""
+        """Subtract *size* bytes from the allowance; raises DatapackError when it is exceeded."""
         self.left -= size
         if self.left < 0:
             raise too_large(self.most)
@@ -92,7 +92,7 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
 
 @contextmanager
 def _open_source(source: str, allowance: Allowance) -> Iterator[Open]:
-    """Yield a function that opens a file of *source* by name."""
+    """Yield a function that opens a file of *source* (a folder, tar or URL) by its name."""
     path = Path(source)
     if path.is_dir():
         yield lambda name: open_plain(_path_inside(path, name))
@@ -112,7 +112,7 @@ def _open_source(source: str, allowance: Allowance) -> Iterator[Open]:
 
 
 def _path_inside(folder: Path, name: str) -> Path:
-    """Return the path of *name* in *folder*; raises DatapackError when a folder on the way is a link."""
+    """Return the path of the file *name* in *folder*; raises DatapackError when a folder on the way is a symbolic link."""
     for parent in list(PurePosixPath(name).parents)[:-1]:
         if (folder / parent).is_symlink():
             raise DatapackError(
@@ -122,7 +122,7 @@ def _path_inside(folder: Path, name: str) -> Path:
 
 
 def _base_url(source: str) -> str:
-    """Return the URL of the folder of the files of *source*; raises UserError when it is invalid."""
+    """Return the URL of the folder with the files of *source*, a URL or Hub name; raises UserError when invalid."""
     hub = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
     if _HUB_NAME.fullmatch(source):
         return f"{hub}/datasets/{source}/resolve/main"
@@ -142,7 +142,7 @@ def _base_url(source: str) -> str:
 
 
 def _open_url(url: str) -> BinaryIO:
-    """Open *url*, with the Hub's token for the Hub only. Raises OperationError."""
+    """Open *url* for reading, with the Hub's token for the Hub only; raises OperationError."""
     request = urllib.request.Request(url, headers={"User-Agent": "opsassay"})  # noqa: S310 - http or https, as checked
     token = os.environ.get("HF_TOKEN")
     if token and url.startswith(os.environ.get("HF_ENDPOINT", HUB).rstrip("/") + "/"):
@@ -196,7 +196,7 @@ def _is_plain_relative_path(name: str) -> bool:
 
 
 def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:
-    """Fetch the missing files into *partial*, and delete files that do not belong; return how many were fetched."""
+    """Fetch the files of *sums* (name to SHA-256) into *partial*, delete others there; return how many were fetched."""
     fetched = 0
     for name, digest in sums.items():
         file = partial / name
@@ -225,7 +225,7 @@ def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: A
 
 
 def _copy_stream(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
-    """Copy *stream* to *file* within *allowance*; return the SHA-256 of the content."""
+    """Copy *stream* to *file* within *allowance*; return the SHA-256 of the content, in hexadecimal."""
     total = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
         allowance.take(len(chunk))
@@ -237,7 +237,7 @@ def _copy_stream(stream: BinaryIO, file: BinaryIO, allowance: Allowance) -> str:
 
 
 def _require_same(out: Path, sums: Mapping[str, str]) -> None:
-    """Raise DatapackError unless *out* holds the files of *sums*."""
+    """Raise DatapackError unless *out* holds exactly the files of *sums* with their checksums."""
     there = out / CHECKSUMS
     same = (
         is_plain(there)

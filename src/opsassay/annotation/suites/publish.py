@@ -99,7 +99,7 @@ def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, 
 
 
 def _dataset_configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """Return the configurations for `load_dataset`: the index, and each kind of table, split by incident."""
+    """Return the configurations for `datasets.load_dataset`: the index, and each kind of table, split by incident."""
     found: list[dict[str, Any]] = [{"config_name": "incidents", "data_files": INDEX, "default": True}]
     for table in TABLES:
         files = [

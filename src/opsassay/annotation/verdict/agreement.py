@@ -38,13 +38,13 @@ class Agreement:
 
     @property
     def note(self) -> str:
-        """A sentence on oddities of the published graph, '' without any."""
+        """A sentence on defects of the published graph, '' without any."""
         named = ", ".join(self.unknown)
         return f"The published graph names services that the telemetry lacks: {named}." if self.unknown else ""
 
 
 def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[str]) -> Agreement:
-    """Return how far the graphs *ours* and *published* agree; *services* are those in the telemetry."""
+    """Return how far two graphs of one incident agree in nodes, edges and roots; *services* are those in its telemetry."""
     named = published.services() | published.root_services()
     return Agreement(
         roots=_count_overlap(ours.root_services(), published.root_services()),
@@ -56,5 +56,6 @@ def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[st
 
 
 def _count_overlap(ours: set[str] | set[tuple[str, str]], published: set[str] | set[tuple[str, str]]) -> Overlap:
+    """Return how many items both sets have, and how many only one of them."""
     both = len(set(ours) & set(published))
     return Overlap(both, len(ours) - both, len(published) - both)

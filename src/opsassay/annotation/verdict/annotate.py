@@ -35,10 +35,10 @@ from opsassay.telemetry.schema import one_sided
 
 
 def decide(*, drifted: bool, signature: str | None, alarms: int, paths: int, instead: str = "") -> tuple[Label, str]:
-    """Return the label of a fault and the reason in a sentence; *drifted*: the normal window was not stable.
+    """Return (label of a fault, the reason in a sentence); *drifted*: the normal window was not stable.
 
-    *signature* says how the fault's own signature was seen (None: it was not, and *instead* says what was found instead),
-    *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
+    *signature* says how the fault's own signature was seen (None: it was not, and *instead* says what was found
+    instead), *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
     """
     if drifted:
         return (
@@ -60,6 +60,7 @@ def decide(*, drifted: bool, signature: str | None, alarms: int, paths: int, ins
 
 
 def _count_paths_in_words(count: int) -> str:
+    """Return the start of a sentence on *count* paths: "1 verified path carries", "2 verified paths carry"."""
     return "1 verified path carries" if count == 1 else f"{count} verified paths carry"
 
 
@@ -75,7 +76,7 @@ class Opened:
     baseline: OperationBaseline
 
     def since(self, start_ns: int | None, settings: AnnotateSettings) -> ObservedPack:
-        """Return what is observed from the start of the fault on (None: in the whole abnormal window)."""
+        """Return calls, states and alarms observed from *start_ns* (ns of UTC) on; None: in the whole abnormal window."""
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
@@ -126,7 +127,7 @@ def annotate(
     root: str | None = None,
     settings: AnnotateSettings | None = None,
 ) -> Annotation:
-    """Return the annotation of *datapack* given the *faults* that were injected into it.
+    """Return the annotation (causal graph, label, reasons) of *datapack* given the *faults* injected into it.
 
     *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
     *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table, a
@@ -156,7 +157,7 @@ def annotate_seen(
     root: str | None = None,
     settings: AnnotateSettings,
 ) -> Annotation:
-    """Return the result of `annotate` for what was *observed* since the faults began; to try many faults."""
+    """Return the result of `annotate` for what was *observed* since the faults began, so that many faults can be tried."""
     placed = place_faults(faults, root, opened.graph)
     trials = [try_root(each, observed, settings) for each in placed]
     label, reason = _label(trials, trials, opened.baseline, observed)
@@ -179,7 +180,7 @@ def annotate_seen(
 def _find_node_states(
     calls: Calls, baseline: OperationBaseline, slower: pl.DataFrame, thresholds: Thresholds
 ) -> dict[str, NodeState]:
-    """Return the state of each operation in the fault window, timeouts among its symptoms."""
+    """Return node to its deviations in the fault window: latency, errors, missing calls and timeouts."""
     entries = calls.entries.select(NEEDED)
     now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
     window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
@@ -193,7 +194,7 @@ def _find_node_states(
 def _label(
     chosen: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> tuple[Label, str]:
-    """Return label and reason of the *chosen* trials; alarms explained by other *trials* do not count."""
+    """Return (label, reason) for the faults of *chosen*; alarms that other *trials* explain do not count."""
     shown = "; ".join(t.signature.sentence for t in chosen if t.signature.seen or t.found)
     unseen = "; ".join(_explain_unseen(t, observed) for t in chosen if not t.signature.seen)
     paths = sum(len(routes(t)) for t in chosen)
@@ -211,7 +212,7 @@ def _label(
 def _judge_fault(
     trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> FaultVerdict:
-    """Return the label of one fault, judged by its own *trial* and all *trials*."""
+    """Return the verdict on the fault of *trial*, given all *trials* of the incident."""
     label, reason = _label([trial], trials, baseline, observed)
     return FaultVerdict(
         type=trial.fault.type,
@@ -224,7 +225,7 @@ def _judge_fault(
 
 
 def _explain_unseen(trial: Trial, observed: ObservedPack) -> str:
-    """Return why a fault was not seen: its target has no traces, or the sentence of its check."""
+    """Return why the fault of *trial* was not seen: its target has no traces, or its check's sentence."""
     if not set(trial.services) & set(observed.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

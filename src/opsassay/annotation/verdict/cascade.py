@@ -32,12 +32,12 @@ class Trial:
 
 
 def public(component: str) -> str:
-    """Return the name of *component* without the suffix that tells requests of a wildcard route apart."""
+    """Return *component* without the suffix that splits a wildcard route by the first call."""
     return component.partition(BEHIND)[0]
 
 
 def routes(trial: Trial) -> tuple[tuple[str, ...], ...]:
-    """Return the distinct paths as components, since one route may carry several states."""
+    """Return the distinct accepted paths as component names; paths that differ in states alone count once."""
     return tuple(dict.fromkeys(tuple(public(place[0]) for place in path) for path in trial.paths))
 
 
@@ -54,7 +54,7 @@ def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
 
 
 def account(accepted: Sequence[Trial], alarms: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    """Return the alarms at the end of accepted paths ("explained") and the others ("unexplained")."""
+    """Return {"explained": alarms at the end of accepted paths, "unexplained": all other alarms}, each sorted."""
     explained = {path[-1][0] for trial in accepted for path in trial.paths}
     every = {f"span|{node}" for node in alarms}
     return {"explained": tuple(sorted(explained)), "unexplained": tuple(sorted(every - explained))}
@@ -71,7 +71,7 @@ class _GraphDraft:
         self.roots: list[CausalNode] = []
 
     def add_node(self, component: str, service: str, reason: str | None = None) -> None:
-        """Add *component* with the symptom *reason* and its onset; a later reason is added to the same node."""
+        """Add *component* of *service* with the symptom *reason* and its onset; later reasons join the same node."""
         name = component.removeprefix("span|")
         state = self.states.get(name)
         reasons = self.nodes.setdefault(public(component), {})
@@ -81,7 +81,7 @@ class _GraphDraft:
             self.services[public(component)] = service
 
     def add_edge(self, source: str, target: str, hop: Hop) -> None:
-        """Add the edge with the rule and evidence of *hop*; the first hop between two nodes is kept."""
+        """Add the edge with rule and evidence of *hop*; of several hops between two nodes the first counts."""
         pair = (public(source), public(target))
         if pair[0] != pair[1]:
             edge = CausalEdge(source=pair[0], target=pair[1], rule=hop.rule.id, evidence=dict(hop.evidence))
@@ -89,7 +89,7 @@ class _GraphDraft:
 
 
 def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], system: SystemGraph) -> CausalGraph:
-    """Return the causal graph that unites the accepted paths; it is empty without any.
+    """Return the causal graph that unites the accepted paths, empty without any.
 
     A hop stands with its inner components: from a container through pod and service to the span, and through the
     healthy span that rules H-04 and H-07 pass, which is marked.
@@ -114,7 +114,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
 
 
 def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
-    """Add the root of *trial*, and every component that its verified hops pass."""
+    """Add to *draft* the root of *trial* and every component on its accepted hops."""
     signature, fault = trial.signature, trial.fault
     draft.roots.append(
         CausalNode(
@@ -134,7 +134,7 @@ def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
 
 
 def _inner_components(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
-    """Return (component, service, state) of the components that *hop* passes inside."""
+    """Return (component, service, state) of each component between the ends of *hop*, such as pod and service."""
     if "through" in hop.evidence:
         component = str(hop.evidence["through"])
         yield component, component.removeprefix("span|").partition("::")[0], HEALTHY
@@ -158,7 +158,7 @@ def _split_component(component: str) -> tuple[str, str]:
 
 
 def _make_causal_node(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
-    """Return the node with its symptoms, from its earliest onset (ns); None when no onset is known."""
+    """Return the node *name*: symptoms of *reasons* (to onset, ns), and their earliest onset, None if none is known."""
     onset = min((t for t in reasons.values() if t), default=None)
     return CausalNode(
         component=name, state=tuple(sorted(reasons)), timestamp=onset, healthy_bypass=set(reasons) == {HEALTHY}

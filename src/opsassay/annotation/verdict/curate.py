@@ -30,7 +30,7 @@ class SuiteCandidate:
 
     @property
     def stratum(self) -> tuple[str, str, str]:
-        """System, chaos families and root services; for a fault-free case its disturbance."""
+        """(system, chaos families, root services); the disturbance takes the last place in a fault-free case."""
         if self.calm:
             return self.system, NOTHING_BROKEN, self.calm
         graph = self.annotation.graph
@@ -38,7 +38,7 @@ class SuiteCandidate:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Sort key: longest path (calls between services), edges, services."""
+        """(calls on the longest path between services, edges, services), by which candidates are sorted."""
         graph = self.annotation.graph
         return depth(graph), len(graph.service_edges()), len(graph.services())
 
@@ -57,13 +57,13 @@ def families(graph: CausalGraph) -> str:
 
 
 def depth(graph: CausalGraph) -> int:
-    """Return the number of calls on the longest path between services, 0 for a cyclic graph."""
+    """Return the number of edges on the longest path between services, 0 for a graph with a cycle."""
     graph_ = _build_service_graph(graph)
     return rustworkx.dag_longest_path_length(graph_) if rustworkx.is_directed_acyclic_graph(graph_) else 0
 
 
 def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
-    """Return the cascade between services as a directed graph."""
+    """Return the causal graph between services as a directed graph of rustworkx."""
     made: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
     edges = sorted(graph.service_edges())
     index = {service: made.add_node(service) for service in sorted(graph.services().union(*edges))}
@@ -72,7 +72,7 @@ def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
 
 
 def unfit(candidate: SuiteCandidate) -> str | None:
-    """Return why *candidate* cannot be graded, None when it can."""
+    """Return in words why *candidate* cannot be in a suite, None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
     if candidate.calm:
         return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None
@@ -88,11 +88,11 @@ def unfit(candidate: SuiteCandidate) -> str | None:
 
 
 def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: int | None = None) -> Selection:
-    """Return a selection with at most *per_stratum* cases per (system, chaos family, root service), *size* in all.
+    """Select at most *per_stratum* cases per (system, chaos family, root service), *size* in all.
 
     The first pass takes the largest case of every stratum, the second fills up; both by longest path, edges and
     services, largest first, then by id. Before them comes one case without a fault of every system that has some, up to
-    half of *size*: a suite in which something is always broken rewards whoever always accuses.
+    half of *size*: a suite in which something is always broken rewards solvers that always accuse.
     """
     left_out: dict[str, str] = {}
     fit: list[SuiteCandidate] = []
@@ -126,7 +126,7 @@ def _take_candidates(
     cap: int,
     most: int,
 ) -> None:
-    """Add to *selected* and *counts* in order, up to *most* in all and *cap* of each stratum."""
+    """Add candidates of *fit*, in order, to *selected* and *counts*: *most* in all, *cap* for each stratum."""
     for candidate in fit:
         if len(selected) < most and candidate.id not in selected and counts[candidate.stratum] < cap:
             selected[candidate.id] = candidate

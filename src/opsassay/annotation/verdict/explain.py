@@ -51,7 +51,7 @@ class Explanation:
 
 
 def explain(annotation: Annotation) -> Explanation:
-    """Return the explanation of *annotation* in words: its result and the reasons."""
+    """Return *annotation* in words: its label, each path with reasons, and why other paths were rejected."""
     edges = {(edge.source, edge.target): edge for edge in annotation.graph.edges}
     onsets = _onset_seconds(annotation.graph)
     accepted = tuple(
@@ -85,6 +85,7 @@ def _summarise_annotation(annotation: Annotation) -> list[str]:
 
 
 def _format_path(path: tuple[str, ...]) -> str:
+    """Return *path* as one line, with arrows between its components."""
     return " → ".join(map(_format_component, path))
 
 
@@ -95,7 +96,7 @@ def _format_component(component: str) -> str:
 
 
 def _onset_seconds(graph: CausalGraph) -> dict[str, float]:
-    """Return the onset of each component in seconds since the root's fault began."""
+    """Return component to its onset in seconds after the root's fault began."""
     times = {node.component: node.timestamp for node in (*graph.nodes, *graph.root_causes) if node.timestamp}
     began = min((node.timestamp for node in graph.root_causes if node.timestamp), default=0)
     return {component: (time - began) / 1e9 for component, time in times.items()}
@@ -104,7 +105,7 @@ def _onset_seconds(graph: CausalGraph) -> dict[str, float]:
 def _describe_hop(
     graph: CausalGraph, edges: dict[tuple[str, str], CausalEdge], onsets: dict[str, float], source: str, target: str
 ) -> str:
-    """Return the sentence on the hop from *source* to *target*."""
+    """Return a sentence on the hop from *source* to *target*: rule, evidence and onset (*onsets*, seconds)."""
     into = edges.get((source, target)) or next((e for (_, t), e in edges.items() if t == target), None)
     states = next((", ".join(n.state) for n in graph.nodes if n.component == target), "")
     when = f" from {onsets[target]:+.0f} s on" if target in onsets else ""

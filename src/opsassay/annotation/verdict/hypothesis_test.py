@@ -53,10 +53,10 @@ class Placed:
 
 
 def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
-    """Return the distinct effective *faults*, each with its services, or moved to *root* when that is given.
+    """Return the distinct faults but NoFault with the services they hit, moved to the service *root* if given.
 
-    A fault on a host is one, whether it is reported once or once per service of it; without a service, its services
-    are those whose pods the host is known to run.
+    A fault on a host is one, whether it is reported once or once per service of it; without a service, its services are
+    those whose pods the host is known to run.
     """
     placed: dict[str, Placed] = {}
     moved = {"service": root, "peer": None, "pod": None, "host": None}
@@ -76,7 +76,7 @@ def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) 
 
 
 def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Trial:
-    """Test a fault as the root cause: what shows it, what of the users' trouble it explains, the paths there."""
+    """Test a fault as the root cause: its signature, and the paths from it to the alarms of users."""
     fault, roots = placed.fault, frozenset(placed.services)
     signature = _move_to_pods(_check_signature(placed, observed, settings), observed.graph)
     if not signature.seen and "signature" not in settings.gates_off:
@@ -113,7 +113,7 @@ def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings)
 
 
 def _check_signature(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Signature:
-    """Check whether the telemetry shows the fault, on its service or on its host and the services there."""
+    """Return whether the telemetry shows the fault on its service, or on its host and the services there."""
     fault, kind = placed.fault, placed.fault.kind
     assert kind is not None
 
@@ -138,14 +138,14 @@ def _check_signature(placed: Placed, observed: ObservedPack, settings: AnnotateS
 
 
 def _crowded_by(signature: Signature, placed: Placed, observed: ObservedPack) -> dict[str, tuple[str, ...]]:
-    """Return by host the spans of other services on overloaded hosts of a container with raised CPU use."""
+    """Return host to the spans of other services there, for hosts overloaded by the signature's container; else {}."""
     if signature.reason != "cpu" or is_host(signature.component):
         return {}
     return crowded_spans(observed.graph, placed.services[0], observed.calls, observed.states)
 
 
 def _move_to_pods(signature: Signature, graph: SystemGraph) -> Signature:
-    """Return *signature* with pods in place of the containers on an overloaded host, where pods are known."""
+    """Return *signature* of an overloaded host with pods in place of its containers, where pods are known."""
     if not is_host(signature.component):
         return signature
     pods = [graph.pods_of(p.removeprefix("container|")) if p.startswith("container|") else () for p in signature.parts]
@@ -154,34 +154,35 @@ def _move_to_pods(signature: Signature, graph: SystemGraph) -> Signature:
 
 
 def _find_service(part: str, graph: SystemGraph) -> str:
-    """Return the service of component *part*; for a pod the one that runs in it."""
+    """Return the service of the component *part* (``type|name``); for a pod the one that routes to it."""
     kind, _, name = part.partition("|")
     return (graph.service_of(part) or name) if kind == "pod" else name
 
 
 def _limits_from_host(limits: SearchLimits, signature: Signature) -> SearchLimits:
-    """Return *limits* with one more hop when the signature is at a host."""
+    """Return *limits* with one more hop when the signature is on a host, which is one hop farther from users."""
     return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
 
 
 def _nodes_of_service(service: str, calls: Calls) -> tuple[str, ...]:
+    """Return the nodes (operations) of *service* in *calls*, sorted."""
     return tuple(sorted(calls.entries.filter(pl.col("service") == service).get_column("node").unique()))
 
 
 def _places_of_alarms(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
-    """Return the (span, state) pairs that the alarms of *alarms* (by node and signal) stand for."""
+    """Return the (span, state) pairs to reach, from *alarms*: node to signals with their onset."""
     return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
 
 
 def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the neighbours with names of nodes in place of span components."""
+    """Return *neighbours* with ``span|`` removed from all keys and values."""
     return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
 
 
 def _with_faulted_ends(
     states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
 ) -> dict[str, NodeState]:
-    """Return *states* with what only callers see: missing operations at the faulted end, and starved callees."""
+    """Return *states* plus deviations that only callers see: faulted ends of links, and callees no longer called."""
     failed_exits = calls.exits.filter(pl.col("exit").is_in(sorted(sources.exits)))
     unserved = dict(failed_exits.filter("absent").group_by("callee_node").agg(pl.col("time_ns").min()).iter_rows())
     result = dict(states)

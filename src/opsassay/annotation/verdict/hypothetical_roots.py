@@ -36,7 +36,7 @@ class HypotheticalRoot:
 
 
 def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
-    """Return one fault type for each observable kind that is possible at *service*, judged by its calls."""
+    """Return a fault type for each observable kind that *service* can have, by whether it calls stores and services."""
     out = calls.exits.filter(pl.col("caller_service") == service)
     stores, calls_out = bool(out.get_column("store").any()), out.height > 0
     first: dict[FaultKind, str] = {}
@@ -50,7 +50,7 @@ def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
 def pretend(
     opened: Opened, true: Fault, settings: AnnotateSettings, roots: Iterable[str]
 ) -> Iterator[HypotheticalRoot]:
-    """Yield the annotation as if the fault *true* were at each of *roots*, with its own type and each possible one.
+    """Yield the outcome of annotating as if the fault *true* were at each of *roots*, with its own and each possible type.
 
     Nothing of the record of *true* goes along but its times and parameters: neither peer, pod nor host.
     """
@@ -68,14 +68,14 @@ class Halves(Datapack):
     """The normal window of a datapack as an incident: its first half as normal, its second as abnormal."""
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the half of the normal table that is used as *period*."""
+        """Return the first half of the normal table for *period* normal, the second half for abnormal."""
         at = pl.col("time").dt.epoch("ns")
         early = at < self.incident.normal.end_ns
         return super().scan("normal", modality).filter(early if period == "normal" else ~early)
 
 
 def halves(pack: Datapack) -> Halves:
-    """Return the normal window of *pack* split in halves; raises UserError when it is too short."""
+    """Return the normal window of *pack* as an incident of two halves; raises UserError when it is below 4 seconds."""
     whole = pack.incident.normal
     if whole.seconds < 4:
         raise UserError(f"{pack.path}: the normal window of {whole.seconds:.1f} s is too short to be halved.")
@@ -154,4 +154,5 @@ def infer_kind(opened: Opened, observed: ObservedPack, service: str, settings: A
 
 
 def _join_kinds(types: Sequence[str]) -> str:
+    """Return the kinds of the fault *types* as text, joined by "or"."""
     return " or ".join(fault_type(type_).kind.value for type_ in types)

@@ -13,12 +13,12 @@ _METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set
 
 
 def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
-    """Return one label for each accepted fault; levels that do not apply to its type are empty."""
+    """Return the label of each accepted fault: names by level; levels that do not apply to its type are empty."""
     return tuple(_build_root_label(trial, graph) for trial in accepted)
 
 
 def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
-    """Return the true names of the root at every level that the type of its fault has."""
+    """Return the names of the root at every level (service, pod, function, ...) that its fault type has."""
     fault, row = trial.fault, fault_type(trial.fault.type)
     routed = sorted({p.removeprefix("pod|") for service in trial.services for p in graph.pods_of(service)})
     pods = (fault.pod,) if fault.pod else tuple(routed)
@@ -35,19 +35,19 @@ def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
 
 
 def _read_operations(fault: Fault) -> tuple[str, ...]:
-    """Return the operation, method or class that the fault names, as "class.method"; empty when it names none."""
+    """Return the operation, method or class in the fault's parameters, as "class.method"; () when it has none."""
     named = [str(fault.parameters[k]) for k in ("operation", "method", "class") if fault.parameters.get(k)]
     return (".".join(reversed(named)),) if named else ()
 
 
 def _first_spans(trial: Trial) -> set[str]:
-    """Return the spans at which the fault entered the traffic."""
+    """Return the first span on each accepted path, without ``span|``."""
     firsts = (next((c for c, _ in path if c.startswith("span|")), None) for path in trial.paths)
     return {public(first).removeprefix("span|") for first in firsts if first}
 
 
 def _metrics_of_root(trial: Trial) -> tuple[str, ...]:
-    """Return the metrics in which the root shows, else the channel in which its kind is seen (Table 6)."""
+    """Return the names of the metrics that show the root, else the channel of its kind (Table 6)."""
     kind = trial.fault.kind
     shown = _METRIC_OF.get(trial.signature.reason)
     return (shown,) if shown else (OBSERVATION[kind],) if kind else ()

@@ -52,7 +52,7 @@ class AnnotateSettings(Written):
     @model_validator(mode="before")
     @classmethod
     def _merge_over_profile(cls, value: Any) -> Any:
-        """Put the values of profile `paper` under those that are given, groups merged by key."""
+        """Return *value* merged over the settings of profile `paper`, if that is chosen, key by key."""
         if not isinstance(value, dict) or value.get("profile") != "paper":
             return value
         both = {
@@ -74,11 +74,11 @@ class AnnotateSettings(Written):
         return sorted(value)  # the digest is of this
 
     def rule(self, id_: str) -> bool:
-        """Return whether the rule *id_* is in force."""
+        """Return whether the rule *id_* is in use with these settings."""
         return any(rule.id == id_ for rule in self.rules())
 
     def rules(self) -> tuple[Rule, ...]:
-        """Return the rules in force."""
+        """Return the propagation rules that these settings use."""
         return active_rules(
             extensions=self.extensions,
             disabled=self.rules_off,
