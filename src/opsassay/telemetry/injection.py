@@ -192,7 +192,7 @@ def iso_time(time_ns: int) -> str:
 
 
 def _as_nanosecond_node(node: CausalNode) -> CausalNode:
-    """Return *node* with its time in ns; s, ms, us and ns are told apart by magnitude."""
+    """Return *node* with its time in ns; its unit (s, ms, us or ns) is recognised by magnitude."""
     if node.timestamp is None:
         return node
     scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)
