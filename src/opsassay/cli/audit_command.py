@@ -66,7 +66,7 @@ def verify(
     *,
     as_json: bool,
 ) -> None:
-    """List every figure of PRINTED with the one recomputed from SCORES, or from PRINTED itself, and the difference."""
+    """Recompute every printed figure of PRINTED from SCORES, or from PRINTED itself; list both and the difference."""
     from opsassay.analysis.audit.export import finite
     from opsassay.analysis.audit.settings import read_settings
 

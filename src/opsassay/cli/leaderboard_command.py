@@ -25,7 +25,7 @@ def command(
     context: click.Context, stores: tuple[Path, ...], cases: Path | None, domain: str | None, profile: str,
     html: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Rank the solvers of stores of runs, domain by domain; solvers that the tasks do not separate share a rank."""
+    """Rank the solvers in STORES of runs, domain by domain; solvers whose difference is not significant share a rank."""
     from opsassay.analysis.leaderboard.board import make_board
     from opsassay.analysis.leaderboard.tables import board_tables
     from opsassay.evals.runner.domain import domain_named

@@ -58,7 +58,7 @@ def command(
     context: click.Context, suite: Path, agents: tuple[str, ...], model: str | None, repeats: int, jobs: int,
     output: Path | None, sweeps: tuple[str, ...], changes: tuple[str, ...], otlp: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run agents over the incidents of SUITE, or all that the file PLAN says, of any domain; what has a result is kept.
+    """Run agents on the incidents of SUITE, or all runs of the file PLAN, of any domain; runs with a result are kept.
 
     SUITE is a suite or any folder of incidents. With --otlp every step of an agent goes to a receiver as a gen_ai span,
     with its grades the events of the evaluation, and of live systems all telemetry.

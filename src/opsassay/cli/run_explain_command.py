@@ -38,10 +38,10 @@ def command(
     counterfactual: bool,
     as_json: bool,
 ) -> None:
-    """Say of the trial in RUN what its agent changed and what was judged; with --counterfactual what each change did.
+    """Report what the agent changed in the trial RUN, and each judgement; --counterfactual: the effect of each change.
 
-    RUN is the folder of an attempt, as in STORE/runs/CELL/1. The same seed, fault and load come again, and the changes at
-    their times; two replays with nothing left out show what differs by chance.
+    RUN is the folder of an attempt, as in STORE/runs/CELL/1. A replay repeats seed, fault, load and changes, and leaves
+    out one change; two replays with all changes show what differs by chance.
     """
     from opsassay.core.schema.progress import ProgressLines
     from opsassay.evals.remediation.authoring.counterfactual import RecordedTrial, replay

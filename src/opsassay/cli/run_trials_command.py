@@ -42,9 +42,9 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run every trial of PLAN that has no result yet: agents x scenarios x prompt arms x probe arms x repeats.
+    """Run every trial of PLAN without a result: agents x scenarios x prompt arms x probe arms x repeats.
 
-    Exits with 1 when a trial came to no result.
+    Exits with 1 when a trial ends without a result.
     """
     from opsassay.core.schema.progress import ProgressLines
     from opsassay.evals.remediation.plan import load_trial_plan, require_sound

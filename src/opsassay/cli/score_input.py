@@ -37,12 +37,12 @@ def scores_of(
 ) -> list[ReadScores]:
     """Return the checked score table at each of *paths*: a CSV or parquet file, or a store of graded runs.
 
-    For a store *metric* of the default profile is the score; without one it is exact_match where every answer of every
-    store has it, else one that is defined on all of them, which is said. A solver is a method (its arm part of the name),
-    its configuration the protocol (*by_protocol* False: its parameters are part of the name), and repeats on one incident
-    are averaged. One run of every cell counts; those that are not ranked (unsealed, or flagged) are left out, which is
-    said; with *allow_unsealed* the unsealed count, None for a command that has no such option. Labels and covariates are
-    there where the store has its incidents. Raises UserError.
+    For a store the score is *metric* of the default profile, by default exact_match where every answer has it, else one
+    that all have, which is printed. A solver is a method (its arm part of the name), its configuration the protocol
+    (*by_protocol* False: its parameters are part of the name); repeats on one incident are averaged. One run of every
+    cell counts; those that are not ranked (unsealed, or flagged) are left out, with a message; with *allow_unsealed*
+    the unsealed count, None for a command that has no such option. Labels and covariates are there where the store has
+    its incidents. Raises UserError.
     """
     from opsassay.analysis.audit.settings import Columns
     from opsassay.analysis.audit.table import long_scores, read_table

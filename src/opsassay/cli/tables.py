@@ -51,7 +51,7 @@ def _measure_longest_word(text: str) -> int:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return *text* as lines of at most *width* cells, broken between words only; a longer word gets its own line."""
+    """Split *text* into lines of at most *width* terminal cells between words; a longer word gets its own line."""
     lines: list[str] = []
     for given in text.splitlines():
         line = ""

@@ -83,7 +83,7 @@ class ConsoleForm(JsonForm):
     """Writes a record for a person."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return *record* as a line for people: time, level, process, event and fields."""
+        """Return *record* as a line of text for a terminal: time, level, process, event and fields."""
         entry = self.entry(record)
         return f"{entry['time'][11:23]} {entry['level']:7} {entry['process']}: {in_words(entry)}"
 

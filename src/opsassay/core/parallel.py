@@ -45,10 +45,10 @@ def interrupt_once(number: int, frame: FrameType | None) -> None:
 def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
     """Yield ``function(item)`` for every item in order, on *jobs* processes; in this process when *jobs* is 1.
 
-    *function* must be importable by name. Processes are spawned, not forked: threads of libraries do not survive a fork.
-    They end when this process ends, however that happens (Linux). With *ray*, an address (``auto``, ``HOST:PORT``,
-    ``ray://...``) or ``local`` for a cluster of this machine's *jobs* processors, at most *jobs* items are with the
-    cluster at a time; raises RefusedError when ray is not installed, OperationError when nothing answers.
+    *function* must be importable by name, since processes are spawned: threads of libraries do not survive a fork. They
+    end when this process ends (Linux). With *ray*, an address (``auto``, ``HOST:PORT``, ``ray://...``) or ``local`` for
+    a cluster on this machine's *jobs* processors, at most *jobs* items are sent to the cluster at a time; raises
+    RefusedError when ray is not installed, OperationError when no cluster answers.
     """
     if ray is not None:
         yield from _map_on_ray(function, items, jobs, ray)

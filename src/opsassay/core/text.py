@@ -13,7 +13,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def number_text(value: float, digits: int = 3) -> str:
-    """Return *value* with *digits* significant digits, from a thousand to 10^15 as a whole number: 1,170, not 1.17e+03."""
+    """Return *value* with *digits* significant digits; from 1,000 to 10^15 as a whole number: 1,170, not 1.17e+03."""
     whole = math.isfinite(value) and float(f"{abs(value):.{digits}g}") >= 1000 and abs(value) < 1e15
     return f"{value:,.0f}" if whole else f"{value:.{digits}g}"
 

@@ -43,7 +43,7 @@ def require_socket_path(path: Path) -> None:
 
 
 def safe_text(text: str) -> str:
-    """Return *text* with every control character replaced by its escaped number, safe to print on a terminal.
+    r"""Return *text* with every control character escaped (as \xNN or \uNNNN), so that a terminal can show it safely.
 
     Controls are C0 but tab and line feed, C1, DEL, those of direction, width and joining, tags, and lone surrogates.
     """
@@ -55,7 +55,7 @@ MAX_SENTENCE = 600
 
 
 def one_sentence(text: str) -> str:
-    """Return *text* as one line of at most MAX_SENTENCE characters, with control characters escaped."""
+    """Return *text* on one line, cut to MAX_SENTENCE characters, with control characters escaped."""
     line = safe_text(" ".join(text.split()))
     return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 1]}…"
 
@@ -82,10 +82,11 @@ def _refuse_constant(name: str) -> float:
 
 
 def read_json(text: str | bytes, *, constant: Callable[[str], Any] = _refuse_constant) -> Any:
-    """Return the value of a JSON text, with lone surrogates escaped.
+    """Parse *text* as JSON and return its value, with lone surrogates escaped.
 
-    *constant* returns the value of ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON; by default they are refused.
-    Raises ValueError for what is no JSON, nests deeper than MAX_JSON_DEPTH, or holds a number that is not finite.
+    *constant* returns the value of ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON; by default they are
+    refused. Raises ValueError for text that is no JSON, nests deeper than MAX_JSON_DEPTH, or holds a number that is not
+    finite.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")

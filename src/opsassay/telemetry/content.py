@@ -34,10 +34,10 @@ def opaque_id(seed_material: str) -> str:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a datapack: bytes of its tables and env.json, fields of incident.json but for the hash.
+    """Return the SHA-256 of the datapack at *path*: of its tables, env.json, and incident.json without the hash itself.
 
-    Files that are not part of a datapack (injection.json of the public form) do not count.
-    Raises DatapackError for an incident.json that is none.
+    Files that are not part of a datapack (injection.json of the public form) do not count. Raises DatapackError for an
+    incident.json that cannot be read.
     """
     incident = path / INCIDENT
     try:
@@ -53,8 +53,7 @@ def write_datapack(
     """Write a datapack to *path*, which must not exist, and return *incident* with its content hash.
 
     *frames* is keyed by (period, modality); both traces are required, other missing tables are written without rows.
-    Rows are sorted by time and then by all other columns. The folder appears whole or not at all. Raises
-    DatapackError.
+    Rows are sorted by time and then by all other columns. The folder appears whole or not at all. Raises DatapackError.
     """
     for period in PERIODS:
         if (period, "traces") not in frames:

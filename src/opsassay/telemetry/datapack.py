@@ -42,9 +42,9 @@ class Datapack:
     def open(cls, path: Path) -> Datapack:
         """Open and check the datapack in the folder *path*.
 
-        A folder without incident.json (the public form) gets an Incident made from the time range of its tables.
-        Raises DatapackError when a traces table is missing, a table is unreadable or lacks a required column, a
-        period holds no rows at all, or incident.json is not one.
+        A folder without incident.json (the public form) gets an Incident made from the time range of its tables. Raises
+        DatapackError when a traces table is missing, a table is unreadable or lacks a required column, a period holds
+        no rows at all, or incident.json is invalid.
         """
         path = Path(path)
         if not path.is_dir():
@@ -85,7 +85,10 @@ class Datapack:
         return pl.concat(parts, how="diagonal")
 
     def collect(self, frame: pl.LazyFrame, modality: str) -> pl.DataFrame:
-        """Run the query *frame*, made from `both` of *modality*; raises DatapackError when a file is damaged."""
+        """Run the lazy query *frame* over the table *modality*; return its rows.
+
+        Raises DatapackError for a damaged file.
+        """
         return _collect_frame(frame, f"{self.path}: a table of {modality}")
 
     @cached_property
@@ -269,7 +272,7 @@ def _remark_on_traces(path: Path, period: str) -> tuple[str, ...]:
 
 
 def _read_incident(path: Path) -> Incident:
-    """Read incident.json of *path*; raises DatapackError when it is damaged or a window is empty."""
+    """Read incident.json in the folder *path*; raises DatapackError when it is damaged or a window is empty."""
     where = path / INCIDENT
     try:
         incident = Incident.model_validate(read_object(where))

@@ -20,7 +20,7 @@ _EXPECTED_FILES = frozenset({*TABLES, ENV, INCIDENT})
 
 
 def leaks(incident_dir: Path, truth: Truth) -> list[str]:
-    """Return one sentence per place in *incident_dir* that reveals *truth*; [] when there is none.
+    """Return a sentence for each place in *incident_dir* that reveals *truth* to a solver; [] when there is none.
 
     Searched are the names of files and folders, every string column and column name of every table and every key and
     value of the JSON files, for the fault's type and kind, the words fault, chaos and injection (as whole words), and

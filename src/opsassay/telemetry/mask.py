@@ -37,11 +37,11 @@ class Mask(Written):
 
 
 def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
-    """Write *datapack* without what *mask* hides to *out*, which must not exist, and return it.
+    """Write a copy of *datapack* without the telemetry that *mask* hides to *out*, and return it.
 
-    The id stays, so that the truth is still found; env.json gets the mask under "mask". Whole traces are kept or left
-    out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left in
-    a period whose traces are kept, DatapackError for a damaged table and when *out* exists.
+    *out* must not exist. The id stays, so that the truth is still found; env.json gets the mask under "mask". Whole
+    traces are kept or left out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when
+    no span would be left in a period whose traces are kept, DatapackError for a damaged table and when *out* exists.
     """
     incident = _shorten_windows(datapack.incident, mask)
     frames: dict[tuple[str, str], pl.DataFrame] = {}

@@ -60,8 +60,8 @@ def export_public(
 ) -> list[Path]:
     """Write incidents with their truth in the public form, one folder ``<system>-<fault>-<service>-<id>`` each.
 
-    Folders that are already in *out* are kept as they are. Returns all folders. Raises NotFoundError for an id without
-    truth and DatapackError.
+    *ids* None stands for all. Folders that are already in *out* are kept as they are. Returns all folders. Raises
+    NotFoundError for an id without truth and DatapackError.
     """
     folders = []
     for id_ in tree.ids() if ids is None else ids:
@@ -87,7 +87,7 @@ def public_name(incident: Incident, truth: Truth) -> str:
 
 
 def public_folders(source: Path) -> list[Path]:
-    """Return *source* or the folders in it that have injection.json, sorted; raises UserError when there is none."""
+    """Return *source* if it has injection.json, else its folders with a datapack, sorted; raises UserError without any."""
     source = Path(source)
     if (source / INJECTION).exists():
         return [source]

@@ -41,7 +41,7 @@ def level_of(number: int, text: str) -> str:
 
 
 def levels(number: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Return the expression of `level_of` for columns of numbers (as text) and texts; INFO where neither is known."""
+    """Return `level_of` as an expression over columns of severity numbers (as text) and texts; INFO if neither is known."""
     fours = (number.cast(pl.Int64, strict=False) - 1) // 4
     word = text.str.to_uppercase().str.replace(_AROUND, "${1}${2}").replace({"": None, **_OTHER_WORDS})
     return pl.coalesce(

@@ -176,7 +176,7 @@ class LockedSql:
         )
 
     def _ensure_worker(self) -> None:
-        """Start the worker process if none runs, and read the tables' columns; raises QueryError."""
+        """Start the worker process if none runs, and read from it the columns of the tables; raises QueryError."""
         if self._worker is not None and self._worker.poll() is None:
             return
         self._stop_worker()

@@ -210,9 +210,9 @@ class CheckedStatement:
 def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
     """Return *sql* rewritten so that every read of a table, or of its file 'TABLE.parquet', names the table itself.
 
-    It is parsed, the tree rewritten, and text made of the tree: comments and whatever else the parser passes over are
-    gone, and what is judged is what runs. Raises RefusedStatementError unless it is exactly one SELECT (by parsed type)
-    that calls known table functions.
+    It is parsed, the tree rewritten, and text made of the tree: comments and all else that the parser passes over are
+    gone, and the statement that was checked is the one that runs. Raises RefusedStatementError unless it is exactly one
+    SELECT (by parsed type) that calls known table functions.
     """
     import duckdb
 

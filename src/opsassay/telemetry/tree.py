@@ -56,7 +56,7 @@ class Tree:
         return self.truth_dir / id_
 
     def datapack(self, id_: str) -> Datapack:
-        """Return the recording of the incident *id_*; raises NotFoundError and DatapackError."""
+        """Open and return the datapack of the incident *id_*; raises NotFoundError and DatapackError."""
         if not self.incident_path(id_).is_dir():
             raise NotFoundError("incident", id_, self.ids(), f"The tree is {self.root}.")
         return Datapack.open(self.incident_path(id_))
@@ -79,7 +79,7 @@ class Tree:
         return read_noun(Annotation, path) if path.exists() else None
 
     def write_annotation(self, id_: str, annotation: Annotation) -> None:
-        """Write annotation.json of *id_* and, for other tools, its graph as causal_graph.json."""
+        """Write annotation.json of the incident *id_* and, for other tools, its graph as causal_graph.json."""
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
@@ -125,7 +125,7 @@ def write_annotation(folder: Path, annotation: Annotation) -> None:
 
 
 def _is_published(folder: Path) -> bool:
-    """Return whether causal_graph.json in *folder* was published by others, and is not the graph of annotation.json."""
+    """Return whether causal_graph.json in *folder* comes from others: it is not the graph of our annotation.json."""
     if not (folder / CAUSAL_GRAPH).exists():
         return False
     stored = read_noun(Annotation, folder / ANNOTATION) if (folder / ANNOTATION).exists() else None
@@ -139,7 +139,7 @@ def write_noun(path: Path, noun: Artefact) -> None:
 
 
 def read_noun(kind: type[_Noun], path: Path) -> _Noun:
-    """Read the JSON file *path* as *kind*; raises DatapackError naming the field that is wrong."""
+    """Read the JSON file *path* as an object of *kind*; raises DatapackError that names the wrong field."""
     try:
         return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
@@ -158,7 +158,7 @@ class Case:
 
     @property
     def published(self) -> Annotation | None:
-        """The causal graph of this case that others published, None when there is none; raises DatapackError."""
+        """The annotation of this case that others published, None when there is none; raises DatapackError."""
         folder = self.truth_path
         return read_graph(folder / CAUSAL_GRAPH) if folder is not None and _is_published(folder) else None
 
@@ -234,7 +234,7 @@ def _is_datapack(folder: Path) -> bool:
 
 
 def _read_case_of_tree(folder: Path) -> Case:
-    """Read one incident of a tree, with its truth and annotation if they are there."""
+    """Read the incident in *folder* of a tree, with its truth and annotation if they exist."""
     tree, id_ = Tree(folder.parent.parent), folder.name
     datapack = tree.datapack(id_)
     if not (tree.truth_path(id_) / TRUTH).exists():

@@ -48,7 +48,7 @@ def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thr
 
 
 def drift_objection(spans: pl.DataFrame, window: Window, thresholds: Thresholds | None = None) -> str:
-    """Return how the second half of *window* differs from the first, in words; '' when it does not.
+    """Return a phrase on how the second half of *window* differs from the first; '' when it is alike.
 
     *spans* have the columns of a datapack's table traces. The calls are the spans of kind Server.
     """

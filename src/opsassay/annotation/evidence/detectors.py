@@ -78,9 +78,9 @@ def percentile_severity(
 def adaptive_multiplier(
     mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR, constants: AdaptiveLatency | None = None
 ) -> Array:
-    """Return the factor over its baseline mean (*mean_s*, seconds) from which a latency is slow; at least *floor*.
+    """Return how many times its baseline mean (*mean_s*, seconds) a latency must be to count as slow; at least *floor*.
 
-    tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta.
+    tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta, *cv* being sd / mean.
     """
     constants = constants or AdaptiveLatency()
     base = np.maximum(np.asarray(mean_s, dtype=np.float64), EPSILON)

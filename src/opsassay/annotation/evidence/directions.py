@@ -289,10 +289,11 @@ _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LI
 
 
 def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls: LinkCalls) -> bool:
-    """Return whether packets are late in the direction that the fault's record names.
+    """Return whether packets are late in the direction that the record of the fault names.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
-    connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they move.
+    connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they
+    move.
     """
     named = context.fault.parameters.get("direction")
     if named in _OF_CALLS:

@@ -91,7 +91,7 @@ class LinkCalls(Links):
     thresholds: LinkThresholds
 
     def hit(self, added_ms: float = 0.0, kinds: pl.Expr | None = None) -> pl.DataFrame:
-        """Return the calls that can tell whether the fault hit them: kind, period, waited_ms and *hit*.
+        """Return the calls of which it is known whether the fault hit them: kind, period, waited_ms and *hit*.
 
         A call is hit that is broken, or for which waited_ms > max(ratio * usual_ms, usual_ms + max(*added_ms*,
         limits.added_ms)), with the limits of SignatureThresholds. A call that is not broken and whose waiting is not
@@ -135,7 +135,7 @@ class LinkCalls(Links):
 
 
 def link_calls(context: EvidenceContext) -> LinkCalls:
-    """Return the calls over all links; a call without a server span below it waited for its whole time."""
+    """Return all calls over network links with their waiting time: without a server span below, their whole time."""
     among = pl.col("store") | pl.col("callee_service").is_not_null()
     if context.fault.end_ns > context.fault.start_ns:
         among &= (pl.col("period") == "normal") | (pl.col("time_ns") <= context.fault.end_ns)

@@ -46,8 +46,8 @@ def _growth(context: EvidenceContext) -> float:
 def _is_busy(context: EvidenceContext) -> pl.Expr | None:
     """Return the expression for calls that began in a busy interval of the abnormal window; None without one.
 
-    In a busy moment more requests came than in any one before, and they keep the root busy for more than *idle* of it:
-    the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
+    A busy interval has more requests than any of the normal window, and they keep the root busy for more than *idle* of
+    it: the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
     """
     calls, own, limits = context.calls, context.own, context.thresholds.pace
     if _growth(context) < limits.grew:
@@ -75,7 +75,7 @@ def _count_intervals(calls: Calls, period: str, limits: LoadThresholds) -> int:
 
 
 def _period_seconds(calls: Calls, period: str) -> float:
-    """Return the length of *period* in seconds, gaps included."""
+    """Return the length of *period* (normal or abnormal) in seconds, gaps without spans included."""
     return max((calls.end_ns[period] - calls.start_ns[period]) / NANO, 1.0)
 
 

@@ -162,9 +162,9 @@ def node_states(
     """Return the state of every node that deviates from its baseline.
 
     *entries* are those of the abnormal window *span* (ns), *normal* all of the normal window, *nodes* the calibrated
-    baseline, *slower* the added time of what is felt at each node. A node is slow or missing when windows or the whole
-    say so, erroring beyond chance.
-    Onsets are ns of UTC: that of a first call, for missing the start of the window.
+    baseline, *slower* the added time at each node as callers feel it. A node is slow or missing by its windows or by
+    the whole span, erroring by `beyond_chance`. Onsets are ns of UTC: that of a first call, for missing the start of
+    the window.
     """
     flagged = flag_windows(windows(entries, nodes, *span, samples=thresholds.minimum_samples), thresholds)
     onsets: dict[str, dict[str, int]] = {}

@@ -49,7 +49,7 @@ def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[
 
 
 def about_gaps(period: str, gaps: tuple[tuple[int, int], ...], window: Window) -> str:
-    """Return a sentence on how much of *window*, the *period* normal or abnormal, was observed."""
+    """Return a sentence on how many seconds of *window*, that of *period*, were observed, given its *gaps*."""
     whole, lost = window.seconds, sum(end - start for start, end in gaps) / 1e9
     seen = f"Of the {whole:.0f} s of the {period} window {whole - lost:.0f} s were observed"
     return f"{seen}: for {lost:.0f} s there are no spans."
@@ -98,7 +98,7 @@ class Calls:
 
 
 def read_calls(pack: Datapack) -> Calls:
-    """Return the calls of *pack*; those of load generators only as waiting time and failure of what they called.
+    """Return the calls in the spans of *pack*; load generators only add waiting time and failures to their callees.
 
     Raises DatapackError for a table that cannot be read.
     """
@@ -180,7 +180,7 @@ def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
 
 
 def usual_callees(calls: Calls) -> pl.DataFrame:
-    """Return the callees that (nearly) all baseline calls of an operation had: node, callee_node, callee_service."""
+    """Return the callees that (nearly) all baseline requests of a node called: node, callee_node, callee_service."""
     before = calls.entries.lazy().filter(pl.col("period") == "normal").select("node", "entry")
     served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
     made = (

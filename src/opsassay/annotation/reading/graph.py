@@ -40,7 +40,7 @@ class SystemGraph:
         )
 
     def services_on(self, host: str) -> tuple[str, ...]:
-        """Return the services with a pod that *host* runs, sorted."""
+        """Return the services with a pod on *host*, sorted."""
         pods = {t for s, kind, t in self.edges if kind == "schedules" and s == f"node|{host}"}
         routed = {s for s, kind, t in self.edges if kind == "routes_to" and t in pods}
         return tuple(sorted(service.removeprefix("service|") for service in routed))

@@ -140,7 +140,7 @@ class Statements:
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 
     def _usual_share(self, service: str) -> float:
-        """Return the median of `_broken_shares` over the services other than *service*."""
+        """Return the median share of spans that lack a usual log line, over the services other than *service*."""
         return float(np.median([share for name, share in self._broken_shares.items() if name != service] or [0.0]))
 
     @cached_property

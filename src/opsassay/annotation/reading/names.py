@@ -16,7 +16,7 @@ def coded(names: pl.Series, *more_names: pl.Series) -> pl.Series:
 
 
 def join_names(first: pl.Series, separator: str, second: pl.Series) -> pl.Series:
-    """Return each row's "first separator second" as an Enum that also has the categories of *first*."""
+    """Return *first* + *separator* + *second* for each row, as an Enum that also has the categories of *first*."""
     heads, tails = known_names(first).to_list(), known_names(second).to_list()
     pairs = codes(first) * len(tails) + codes(second)
     distinct = pl.Series(pairs).unique().sort().to_numpy()

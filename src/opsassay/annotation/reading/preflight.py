@@ -67,7 +67,7 @@ def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapac
 
 
 def _has_links(pack: Datapack, period: str) -> bool:
-    """Return whether spans of *period* name spans of other traces, as consumers of messages do."""
+    """Return whether spans of *period* have links to spans of other traces, as consumers of messages do."""
     table = pack.scan(period, "traces")
     if "attr.links" not in table.collect_schema().names():
         return False

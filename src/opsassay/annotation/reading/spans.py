@@ -70,7 +70,7 @@ def nullable(index: Index) -> pl.Series:
 
 
 def index_of(series: pl.Series) -> Index:
-    """Return the index in *series*, -1 for nulls: the reverse of `nullable`."""
+    """Return *series* as an index array with -1 for null, the reverse of `nullable`."""
     return series.fill_null(-1).to_numpy()
 
 

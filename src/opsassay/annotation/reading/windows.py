@@ -69,7 +69,7 @@ def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
 
 
 def read(pack: Datapack) -> Read:
-    """Return the raw spans of *pack*; raises DatapackError."""
+    """Return the spans of both windows of *pack*, with the row of each one's parent; raises DatapackError."""
     with ThreadPoolExecutor(len(PERIODS) + 1) as lanes:  # parents are in the same window: each is read by itself
         logged = lanes.submit(_logged_errors, pack)
         normal, abnormal = windows = list(lanes.map(partial(_read_window, pack), PERIODS))
@@ -85,7 +85,7 @@ def read(pack: Datapack) -> Read:
 
 
 def _read_window(pack: Datapack, period: str) -> _Window:
-    """Read the spans of *period* without strays and repeated ids, and the row of each one's parent (-1: none)."""
+    """Read the spans that lie in the window of *period*, without repeated ids, and each parent's row (-1: none)."""
     raw = pack.scan(period, "traces").with_columns(period=pl.lit(period, PERIOD), trace=pl.col("trace_id").hash(1))
     code = pl.col("attr.status_code").fill_null("Unset")
     status = pl.col("attr.http.response.status_code")
@@ -133,7 +133,7 @@ def _encode_names(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sort by time, key and duration; rows in order by time already are moved only within equal times."""
+    """Return *frame* sorted by time, key and duration; fast when it is in order of time already."""
     by = frame.select("time_ns", "key", "duration_ns")
     time = by.get_column("time_ns").to_numpy()
     if np.any(time[1:] < time[:-1]):
@@ -149,7 +149,7 @@ def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
-    """Return notes on spans outside their window, repeated span ids, and windows that overlap."""
+    """Return sentences on spans outside their window (*strayed*), *repeated* span ids, and windows that overlap."""
     notes = [f"{strayed} spans lie outside their window (a clock jumped?); they are left out."] if strayed else []
     notes += [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
     overlap = (pack.incident.normal.end_ns - pack.incident.abnormal.start_ns) / 1e9

@@ -165,10 +165,10 @@ def _propagate_failures(traffic: _Traffic, failed: Flags, hit_by_root: Flags) ->
 def _find_bypasses(
     traffic: _Traffic, failed: Flags, bad: Flags, changed: Flags, most_chance: float
 ) -> tuple[Bypass, ...]:
-    """Return failures that passed through a healthy node, and mark their requests in *failed*.
+    """Return failures that passed through a healthy-looking node, and set their requests in *failed*.
 
     A healthy request is touched when its answer was changed, or a call of its own was bad and it went on regardless.
-    Requests that fail by themselves right above are put down to that only when they fail there and hardly elsewhere.
+    Failed requests of its callers are explained by that only when they fail there and hardly elsewhere.
     """
     through = changed.copy()
     lower = bad | (take_or_missing(changed, traffic.callee, 0) & traffic.synchronous)

@@ -182,7 +182,7 @@ def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterat
 
 
 def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* over *host* to *node*, a span that runs there and became slow."""
+    """Yield the hops from *place* over *host* to *node*, a span of another service there that became slow."""
     rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
     yield from _apply_gates(terrain, place, f"span|{node}", rules, _slow_from_pressure(terrain, node, host=host))
 
@@ -200,7 +200,7 @@ def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries
 
 
 def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
-    """Yield the hops to the target of *bypass*, which fails because of *place* though no failed span is between."""
+    """Yield the hops from *place* past a healthy-looking node to the target of *bypass*, which fails because of *place*."""
 
     def carries(reason: str) -> Evidence | None:
         """Return the carried failures when *reason* is failure and the target fails; else None."""

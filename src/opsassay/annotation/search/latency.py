@@ -125,7 +125,7 @@ def _calls_on_slow_links(
 
 
 def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyDelta]) -> list[CallWeight]:
-    """Return for each call the share of the caller's added latency that its callee explains."""
+    """Return for each (callee, caller) the share of the caller's added latency that is added in these calls."""
     return [
         CallWeight(
             r.callee_node,
@@ -149,7 +149,7 @@ def _solve_shares(own_shares: Mapping[str, float], weights: Sequence[CallWeight]
 
 
 def calls_per_entry(calls: Calls) -> pl.DataFrame:
-    """Return for each caller and callee the calls and waiting per entry, and the added ms per call.
+    """Return per caller and callee the calls and waiting (ms) per request of the caller, and the added ms per call.
 
     Columns as in `CallRate`, one row per (caller_node, callee_node, callee_service, store_name); `added_ms` compares
     calls of the same operation with `added_time`. Only what is on the critical path counts: of parallel calls the

@@ -145,7 +145,7 @@ def _hops_towards(
 def _enumerate_paths(
     root: Place, hops: Sequence[Hop], alarms: frozenset[Place], limits: SearchLimits
 ) -> Iterator[tuple[Place, ...]]:
-    """Yield simple paths from the root to alarms, depth first in sorted order, up to the limit."""
+    """Yield simple paths along *hops* from *root* to any of *alarms*, depth first in sorted order, up to the limit."""
     after: dict[Place, list[Place]] = {}
     for hop in hops:
         after.setdefault(hop.source, []).append(hop.target)

@@ -65,7 +65,7 @@ class Carriage:
     limits: PropagationLimits
 
     def slow(self, node: str) -> bool:
-        """Return whether most of the node's added time, or enough to be slow by itself, is due to the root."""
+        """Return whether the root explains most of the node's added latency, or enough to be slow by that alone."""
         return self.latency.get(node, 0.0) >= self.limits.node_share or self.enough(node)
 
     def enough(self, node: str) -> bool:

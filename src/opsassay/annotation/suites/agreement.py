@@ -63,7 +63,7 @@ def edge_name(graph: CausalGraph, index: int) -> str:
 
 
 def sample(ids: Sequence[str], count: int | None, seed: int) -> list[str]:
-    """Return *count* of *ids* drawn uniformly without replacement, sorted; the same for both annotators by *seed*."""
+    """Return *count* of *ids*, drawn uniformly without replacement, sorted; both annotators get the same by *seed*."""
     if count is None or count >= len(ids):
         return sorted(ids)
     return sorted(random.Random(seed).sample(sorted(ids), count))  # noqa: S311 - a draw that both can repeat
@@ -105,7 +105,7 @@ def annotators(suite: Path) -> list[str]:
 
 
 def agreement(suite: Path) -> KindAgreement:
-    """Return the agreement of the two annotators of *suite*; raises UserError unless two judged cases in common."""
+    """Return how far the two annotators of *suite* agree; raises UserError unless two judged the same cases."""
     names = annotators(suite)
     if len(names) != 2:
         raise UserError(

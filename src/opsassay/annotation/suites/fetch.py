@@ -65,8 +65,8 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
     """Copy the data set at *source* into the new folder *out*; return its number of files, and of those fetched now.
 
     *source* is a folder, a tar, a URL of either, a page of the Hub, or OWNER/NAME on it. A folder *out* that holds the
-    same files is left as it is. Raises UserError for a source that is none, DatapackError for one that is not what its
-    checksums say or holds what is not a plain file, OperationError when a server fails: what was checked is kept then.
+    same files is left as it is. Raises UserError for a wrong source, DatapackError above *most_bytes*, for wrong
+    checksums and for what is not a plain file, OperationError when a server fails: what was checked is kept then.
     """
     allowance = Allowance(most_bytes)
     with _open_source(source, allowance) as open_:
@@ -159,7 +159,7 @@ def _open_url(url: str) -> BinaryIO:
 
 
 def _read_checksums(open_: Open, source: str) -> str:
-    """Return the text of the checksums file; raises UserError without one, DatapackError when it is too large."""
+    """Return the text of SHA256SUMS of *source*; raises UserError without one, DatapackError when it is too large."""
     try:
         with open_(CHECKSUMS) as stream:
             content = stream.read(_MOST_SUMS_BYTES + 1)
@@ -173,7 +173,7 @@ def _read_checksums(open_: Open, source: str) -> str:
 
 
 def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
-    """Return the digests by file name; raises DatapackError for a name outside the folder."""
+    """Return file name to SHA-256; raises DatapackError for a line that is none or a name outside the folder."""
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = _LINE.fullmatch(line)
@@ -190,7 +190,7 @@ def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
 
 
 def _is_plain_relative_path(name: str) -> bool:
-    """Whether file *name* of a download is a plain relative path without "..", and not the checksums file."""
+    """Return whether *name* is a plain relative path without ".." and is not the checksums file."""
     parts = name.split("/")
     return safe_text(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
 
@@ -249,7 +249,7 @@ def _require_same(out: Path, sums: Mapping[str, str]) -> None:
 
 @contextmanager
 def _open_tar(path: Path, most_bytes: int) -> Iterator[Open]:
-    """Yield a function that opens a plain file in the tar *path*; raises DatapackError."""
+    """Yield a function that opens a plain file of the tar at *path* by its name; raises DatapackError."""
     with tempfile.TemporaryFile(prefix="opsassay-") as made, open_plain(path) as given:
         try:
             pieces = expanded(given)

@@ -55,7 +55,7 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
 
 
 def _incident_table(cases: Sequence[Case]) -> pl.DataFrame:
-    """Return a row for each incident with its description, alerts and other public fields."""
+    """Return a table with a row for each incident: its description, alerts and other public fields."""
     rows = [
         {
             "id": incident.id,
@@ -115,5 +115,5 @@ def _dataset_configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 
 def _has_rows(table: Path) -> bool:
-    """Whether the table exists and has rows."""
+    """Return whether the parquet file *table* exists and has rows."""
     return table.exists() and bool(pl.scan_parquet(table).select(pl.len()).collect().item())

@@ -102,7 +102,7 @@ class Opened:
 
 
 def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opened:
-    """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
+    """Read *pack* once, to annotate it several times; raises DatapackError for damage, no spans, or too little memory."""
     settings = settings or AnnotateSettings()
     pack, sampled = fit_in_memory(pack, settings.limits.memory_mb)
     calls = read_calls(pack)

@@ -27,7 +27,7 @@ class Trial:
 
     @property
     def paths(self) -> tuple[tuple[Place, ...], ...]:
-        """The accepted paths, each from the root on."""
+        """The accepted paths, each as (component, state) pairs from the root on."""
         return self.found.paths if self.found else ()
 
 

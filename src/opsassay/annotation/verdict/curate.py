@@ -52,7 +52,7 @@ class Selection:
 
 
 def families(graph: CausalGraph) -> str:
-    """Return the chaos families of the faults in *graph*, joined by a plus."""
+    """Return the chaos families (categories) of the faults in *graph*, joined by "+"."""
     return "+".join(sorted({fault_type(name).category.value for name in graph.fault_types}))
 
 

@@ -89,7 +89,7 @@ def halves(pack: Datapack) -> Halves:
 
 
 def sham(pack: Datapack, truth: Truth | None, type_: str, service: str) -> tuple[Datapack, Fault]:
-    """Return a fault-free recording and a placebo fault of *type_* at *service* to annotate it with.
+    """Return (a fault-free recording, a placebo fault of *type_* at *service*) to annotate as if it had been injected.
 
     A no-fault incident is taken as it is; of any other the normal window is halved, and the pretended fault begins with
     the second half. Raises NotFoundError for an unknown type, UserError for a normal window that is too short to be

@@ -51,7 +51,7 @@ def command(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
+    """Find the causal graph of every incident in PATHS (trees or public-form datapacks) and store it with its truth."""
     from opsassay.annotation.job import EVERY_TYPE, Annotated, AnnotateJob, run_job
     from opsassay.annotation.verdict.settings import load_settings
     from opsassay.core.parallel import map_processes

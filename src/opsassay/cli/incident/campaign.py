@@ -20,9 +20,9 @@ from opsassay.core.text import plural
 @json_option
 @click.pass_context
 def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: str | None, *, as_json: bool) -> None:
-    """Record every incident of the YAML file PLAN, each on a fresh system; annotate them; count labels by fault type.
+    """Record every incident of the YAML file PLAN, each on a new system; annotate them; count labels by fault type.
 
-    Run it again to go on after any end: what is recorded is not recorded twice.
+    Run the command again to go on after an interruption: an incident that is recorded is not recorded again.
     """
     from opsassay.annotation.job import annotate_path
     from opsassay.telemetry.tree import Tree

@@ -18,7 +18,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the public-form datapacks.")
 @json_option
 def command(tree: Path, output: Path, *, as_json: bool) -> None:
-    """Write every incident of TREE with its truth in the public form: the folder name tells the answer."""
+    """Write every incident of TREE and its truth as a folder in the public form; the folder's name reveals the answer."""
     from opsassay.core.errors import UserError
     from opsassay.telemetry.public import export_public
     from opsassay.telemetry.tree import Tree
@@ -46,7 +46,7 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 )
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
-    """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
+    """Write tasks for the Harbor framework: one for every incident of TREE with a truth, or for each live scenario."""
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.harbor import container_install
 

@@ -30,10 +30,10 @@ def command(
     context: click.Context, format_: str, path: Path, output: Path, root: tuple[str, ...], alerts: Path | None,
     boundary: str | None, *, update_truth: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring the data at PATH, in a public FORMAT, into a tree of datapacks with their truth apart.
+    """Import the data at PATH, in a public FORMAT, into a tree of datapacks, with the truth in a folder of its own.
 
-    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1). Options for
-    otlp go before the incident.yaml of the case.
+    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1). Options
+    for otlp go before the incident.yaml of the case.
     """
     from opsassay.telemetry.importers import IMPORTERS
 
@@ -80,10 +80,10 @@ def backends(
     as_json: bool,
     **options: str | None,
 ) -> None:
-    """Make a datapack of a past incident from your backends; FILE is an incident.yaml with settings.
+    """Import a past incident from your observability backends as a datapack; FILE is an incident.yaml with settings.
 
-    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut
-    off goes on when the same command is run again.
+    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut off
+    goes on when the same command is run again.
     """
     from opsassay.telemetry.importers.backends.importing import import_backends
 

@@ -29,9 +29,10 @@ def command(
     context: click.Context, source: Path, form: str | None, cases: Path | None, solver: str | None, profile: str,
     output: Path, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Read the answers that others gave in SOURCE, a file or folder in a public form, and grade them.
+    """Import the answers of other tools in SOURCE, a file or folder in a public form, and grade them.
 
-    Each becomes a run of the store, with a note on all that was not exactly convertible. Runs are graded and not ranked.
+    Each becomes a run of the store, with a note on all that was not exactly convertible. Runs are graded and not
+    ranked.
     """
     from opsassay.analysis.answers import PREDICTIONS
     from opsassay.analysis.answers.importing import find_form, import_answers

@@ -23,9 +23,9 @@ from opsassay.core.text import plural
 def command(
     context: click.Context, store: Path, cases: Path | None, profile: str, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Grade the runs of STORE again under changed conventions, and say which grades move.
+    """Grade the runs of STORE again under changed grading conventions, and list the grades that change.
 
-    A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
+    The new verdicts are stored under a name of their own, are never ranked, and change nothing that was graded.
     """
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.report import changed_grades, changed_profile

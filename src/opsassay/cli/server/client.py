@@ -111,7 +111,7 @@ def _pack_agent(folder: Path) -> bytes:
 @json_option
 @click.pass_context
 def benchmark(context: click.Context, agent: str, task_set: str, server: str, *, no_wait: bool, as_json: bool) -> None:
-    """Ask for a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print the outcome of each task."""
+    """Start a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print the outcome of each task."""
     with _connect(server) as platform:
         yours = platform.ask("GET", "/api/agents")["items"]
         ids = [one["id"] for one in yours if agent in (one["id"], one["name"])]

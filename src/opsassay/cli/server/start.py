@@ -37,7 +37,7 @@ def command(
     *,
     reindex: bool,
 ) -> None:
-    """Run the platform: leaderboards, agents, benchmarks and their API, with its own or given database and workers.
+    """Run the platform (leaderboards, agents, benchmarks, their API), with its own or a given database and workers.
 
     With a COMMAND it serves for as long as that runs.
     """

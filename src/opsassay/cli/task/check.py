@@ -14,9 +14,9 @@ from opsassay.cli.output import echo, json_option, print_json
 @json_option
 @click.pass_context
 def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
-    """Validate scenarios in files or by name, all that there are when none is given, and propose depths (Table 6).
+    """Validate scenarios in FILES or by name, all that there are when none is given, and propose depths (Table 6).
 
-    A depth is proposed from the layer of the fault. Exits with 1 when something cannot be right.
+    A depth is proposed from the layer of the fault. Exits with 1 when a scenario has an error.
     """
     from opsassay.testbed.scenarios import generated_names, names
 

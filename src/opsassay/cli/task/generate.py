@@ -58,7 +58,7 @@ def command(
     files: tuple[Path, ...], namespace: str | None, output: Path, currency: str | None, tag: str | None, count: int,
     seed: int, kubeconfig: Path | None, kube_context: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make tasks of what you have: cost tasks of your export, or remediation scenarios of your namespace.
+    """Generate tasks from your own data: cost tasks from a FOCUS export, or remediation scenarios from a namespace.
 
     The folder gets the tasks and a plan of their runs. It holds the truth: keep it away from agents.
     """

@@ -137,7 +137,7 @@ def view(
 @click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
 @click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
 def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
-    """Write a page on which to read TRACES next to a form; it saves one file of annotations."""
+    """Write an HTML page that shows TRACES next to a form for labels; the page saves one file of annotations."""
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.formats import read_traces
     from opsassay.ui.trace_view import TracePage, write_trace_page

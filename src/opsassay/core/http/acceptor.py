@@ -78,7 +78,7 @@ class Acceptor:
                 self._threads.discard(threading.current_thread())
 
     def _accept_next(self) -> socket.socket | None:
-        """Return the next connection, None when the listener was closed."""
+        """Wait for the next connection and return it; None when the listener is closed or no file descriptor is free."""
         self._room.acquire()
         try:
             return self._listener.accept()[0]

@@ -140,7 +140,7 @@ def send_content(connection: socket.socket, status: int, content: bytes, media_t
 
 
 def _format_response_head(status: int, media_type: str) -> str:
-    """Return the status line, Content-Type and "Connection: close" of a reply, not yet the blank line after them."""
+    """Return the status line and headers (Content-Type, Connection) of a response, without the blank line after them."""
     return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {media_type}\r\nConnection: close\r\n"
 
 

@@ -22,7 +22,7 @@ class Noun(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null", populate_by_name=True)
 
     def canonical_json(self) -> str:
-        """Return this value as JSON with sorted keys and no spaces, the text that hashes are computed from."""
+        """Return this value as JSON with sorted keys and no spaces: equal values give equal text, for hashes."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:

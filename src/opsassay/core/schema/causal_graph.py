@@ -123,5 +123,5 @@ class Annotation(Artefact):
 
     @property
     def is_published(self) -> bool:
-        """Whether the label was published by others, and not derived from the telemetry."""
+        """Whether this annotation comes from a public data set, and was not computed from the telemetry by `annotate`."""
         return not self.made_from and self.reason.startswith(PUBLISHED)

@@ -154,7 +154,7 @@ def _has_location(node: yaml.Node | None, location: list[Any]) -> bool:
 
 
 def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
-    """Raise ConfigError for a key that occurs twice in a mapping; YAML would silently keep the last one."""
+    """Raise ConfigError, naming the file *name*, for a key twice in a mapping; YAML would silently keep the last."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()

@@ -35,7 +35,7 @@ class Solver(Noun):
 
 
 def _format_value(value: Any) -> str:
-    """Return *value* as text; a float without trailing zeros."""
+    """Return *value* as text; a float in its shortest form (``:g``)."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -245,7 +245,7 @@ class System(Written):
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Self:
-        """Raise ValueError where the system's file names what does not exist or does not fit."""
+        """Raise ValueError when the system's file refers to a name that it does not define, or a value does not fit."""
         for name, service in self.services.items():
             if service.host is not None and service.host not in self.hosts:
                 raise ValueError(f"services.{name}.host: {service.host!r} is not one of hosts {', '.join(self.hosts)}")
@@ -283,7 +283,7 @@ class System(Written):
         self._check_passwords(f"services.{name}.program.environment", program)
 
     def _check_passwords(self, where: str, command: Command) -> None:
-        """Raise ValueError, naming the field *where*, when *command* asks for the password of a store that has none."""
+        """Raise ValueError, naming the field *where*, when *command* uses a password that its store does not have."""
         for key, value in command.environment.items():
             for store in _PASSWORD.findall(value):
                 if store not in self.stores or self.stores[store].password is None:

@@ -32,13 +32,13 @@ class MetricDefinition(Noun):
 
     @property
     def title(self) -> str:
-        """The name of the metric in tables and pages, with its unit unless it is a share."""
+        """The metric's name for tables and pages, followed by its unit unless it is a share."""
         unit = self.unit or word(self.name).unit
         return word(self.name).title + (f", {unit}" if unit and not self.is_share else "")
 
     @property
     def is_share(self) -> bool:
-        """Whether the metric lies in [0, 1] and is written in percent."""
+        """Whether the metric is a share in [0, 1], which tables show in percent."""
         return is_share(self.name, self.unit or "share")
 
 

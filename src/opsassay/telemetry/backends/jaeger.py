@@ -45,7 +45,7 @@ class JaegerApi:
             return _make_body(error.status, None, 0, [said])
 
     def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
-        """Answer *call* by the endpoint of its path; None for a path that Jaeger does not have."""
+        """Return the reply of the endpoint at the path of *call*; None for a path that Jaeger does not have."""
         match call.path:
             case ("api", "services"):
                 return _data_reply(self.store.services)
@@ -62,13 +62,13 @@ class JaegerApi:
         return None
 
     def _reply_operations(self, call: ApiCall) -> ApiReply:
-        """Answer with the operations of a service; the parameter spanKind restricts them."""
+        """Answer with the operations of the service in the query, of one span kind if the parameter spanKind is given."""
         service = _require_service(call)
         pairs = self.store.operations(service, call.first("spanKind"))
         return _data_reply([{"name": name, "spanKind": kind} for name, kind in pairs])
 
     def _reply_traces(self, call: ApiCall) -> ApiReply:
-        """Answer a search for traces, or the parameter traceID; raises JaegerError."""
+        """Answer with the traces of a search, or those of the parameter traceID; raises JaegerError."""
         if ids := call.parameters.get("traceID"):
             return self._reply_by_ids(list(ids))
         search = TraceSearch(

@@ -69,5 +69,5 @@ def code_literals(query: str) -> str:
 
 
 def decode_literals(text: str) -> str:
-    """Return *text* with every literal that `code_literals` encoded decoded."""
+    """Return *text* with every literal decoded that `code_literals` encoded."""
     return re.sub(rf"{_CODED}((?:[0-9a-f]{{2}})*)\|?", lambda found: bytes.fromhex(found[1]).decode(), text)

@@ -83,7 +83,7 @@ class LogStore:
 
 
 def read_logs(view: View) -> LogStore:
-    """Return the logs of the tables in *view*; raises DatapackError when a table is damaged."""
+    """Return the log tables of *view* as a store of Loki's streams; raises DatapackError when a table is damaged."""
     frame = view.rows("logs")
     schema = frame.collect_schema()
     columns = [name for name in schema.names() if name not in _NO_LABELS and not schema[name].is_nested()]
@@ -118,7 +118,7 @@ def _detected_level() -> pl.Expr:
 
 
 def _labels_of_row(row: Mapping[str, str | None]) -> Labels:
-    """Return the columns of *row* that are not empty, sorted by name."""
+    """Return the label set in *row*: its columns with a text, sorted by name."""
     return {name: value for name, value in sorted(row.items()) if value}
 
 

@@ -58,7 +58,7 @@ class LokiApi:
         return self._reply_in_turn(endpoint, call) if endpoint is not None else None
 
     def _find_endpoint(self, path: tuple[str, ...]) -> Endpoint | None:
-        """Return the method that answers *path*, None for a path that Loki does not have."""
+        """Return the method that answers requests to *path*, None for a path that Loki does not have."""
         if path[:3] != ("loki", "api", "v1"):
             return None
         if len(path) == 6 and (path[3], path[5]) == ("label", "values"):
@@ -79,7 +79,7 @@ class LokiApi:
             self._one_query.release()
 
     def _reply_query(self, call: ApiCall) -> ApiReply:
-        """Answer a metric query at one instant; raises LogqlError for a query of lines."""
+        """Answer a metric query at one time; raises LogqlError for a log query."""
         query = parse(call.first("query") or "")
         if isinstance(query, LogQuery):
             raise LogqlError(
@@ -90,7 +90,7 @@ class LokiApi:
         return _result_reply("vector", vector_json(found, at_ns // 10**6, None))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
-        """Answer a query over a range of time: lines, or values at each step."""
+        """Answer a query over a time range: with log lines, or with values at each step."""
         query = parse(call.first("query") or "")
         start_ns, end_ns = self._span(call)
         if isinstance(query, LogQuery):
@@ -98,12 +98,12 @@ class LokiApi:
         return self._matrix_reply(query, _read_steps(call, start_ns, end_ns))
 
     def _matrix_reply(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
-        """Answer with the values of *query* at each of *steps_ns*."""
+        """Answer with the values of the metric *query* at each of *steps_ns* (ns since 1970), as a matrix."""
         found = self._make_evaluation().series(query, steps_ns)
         return _result_reply("matrix", matrix_json(found, steps_ns // 10**6))
 
     def _reply_entries(self, query: LogQuery, call: ApiCall, start_ns: int, end_ns: int) -> ApiReply:
-        """Answer with the lines of *query*, grouped by stream, newest or oldest first, up to the limit."""
+        """Answer with the lines of *query* in the range, by stream, newest or oldest first, up to the parameter limit."""
         limit, backward = _read_limit(call), _is_backward(call)
         numbers = self._make_evaluation().entries(query, start_ns, end_ns)
         numbers = numbers[: -limit - 1 : -1] if backward else numbers[:limit]
@@ -192,7 +192,7 @@ def _ns_in(text: str) -> int:
 
 
 def _read_steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
-    """Return the instants (ns) from *start_ns* to *end_ns* by the query parameter step; raises LogqlError."""
+    """Return the times from *start_ns* to *end_ns* (ns since 1970) by the query parameter step; raises LogqlError."""
     text = call.first("step")
     try:
         step_s = duration_s(text) if text is not None else max(1, (end_ns - start_ns) // (250 * 10**9))

@@ -22,7 +22,7 @@ _SHORT = {
 
 
 def metric_name(raw: str) -> str:
-    """Return *raw*, the name of a metric, as a valid Prometheus name; names may collide."""
+    """Return *raw*, a metric's name, as a valid Prometheus name; two names may become the same."""
     return _with_letter_first(_NO_METRIC.sub("_", raw))
 
 

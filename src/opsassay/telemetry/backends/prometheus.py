@@ -65,7 +65,7 @@ class PrometheusApi:
         return None
 
     def _reply_query(self, call: ApiCall) -> ApiReply:
-        """Answer a query at one instant: a string, a scalar, a vector, or the samples of a range."""
+        """Answer an instant query with a string, a scalar, a vector, or the samples of a range (matrix)."""
         at_ms = _read_time_ms(call, "time", self._now_ms)
         expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
@@ -82,7 +82,7 @@ class PrometheusApi:
             return _result_reply("scalar", point(at_ms, float(found[0])))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
-        """Answer a query at each step of a range of time; raises PromqlError for strings and range vectors."""
+        """Answer a range query with values at each step; raises PromqlError for strings and range vectors."""
         steps_ms, request_ms = _steps(call)
         expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr | promql.StringLiteral):
@@ -143,7 +143,7 @@ class PrometheusApi:
         )
 
     def _reply_rules(self, call: ApiCall) -> ApiReply:
-        """Answer with the alerting rules of the incident; there are no recording rules."""
+        """Answer with the alerting rules of the incident's system; there are no recording rules."""
         kind = call.first("type")
         if kind not in {None, "alert", "record"}:
             raise PromqlError(f'invalid parameter "type": not supported value "{str(kind)[:200]}"')

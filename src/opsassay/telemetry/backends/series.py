@@ -133,7 +133,7 @@ class SeriesStore:
     metrics: dict[str, MetricDescription]
 
     def column(self, label: str) -> tuple[list[str], Times]:
-        """Return the distinct values of *label*, '' where a series has none, and the index of each series' value."""
+        """Return (distinct values of *label*, for each series the index of its value); '' where a series has none."""
         if label not in self._column_cache:
             texts: dict[str, int] = {}
             which = [texts.setdefault(labels.get(label, ""), len(texts)) for labels in self.labels]
@@ -162,12 +162,12 @@ class SeriesStore:
 
     @cached_property
     def first_ms(self) -> int:
-        """The time of the earliest sample, 0 without any."""
+        """The time of the earliest sample in ms since 1970, 0 without any."""
         return int(self.ms.min()) if len(self.ms) else 0
 
     @cached_property
     def last_ms(self) -> int:
-        """The time of the latest sample, 0 without any."""
+        """The time of the latest sample in ms since 1970, 0 without any."""
         return int(self.ms.max()) if len(self.ms) else 0
 
     def positions(self, numbers: Times, at_ms: Times) -> Times:
@@ -219,7 +219,7 @@ class SeriesStore:
 
     @cached_property
     def _sort_keys(self) -> Times:
-        """Return a number for each sample that rises with the series and, within a series, with the time."""
+        """A number for each sample that increases with its series and, within that, its time; for binary search."""
         span = self.last_ms - self.first_ms + 2
         numbers = np.repeat(np.arange(len(self.labels), dtype=np.int64), np.diff(self.bounds))
         return numbers * span + (self.ms - self.first_ms)

@@ -99,13 +99,13 @@ class ApiServer:
 
     @classmethod
     def over(cls, pack: Datapack) -> ApiServer:
-        """Return the server of all APIs for the recording *pack*, whose tables are read now; raises DatapackError."""
+        """Return a server of all backends' APIs on the recording *pack*; its tables are read now; raises DatapackError."""
         backends = Backends(recorded(pack), MachineLock()).read()
         return cls(lambda: backends)
 
     @classmethod
     def live(cls, get_view: Callable[[], View]) -> ApiServer:
-        """Return the server of all APIs for a running system; *get_view* is called once in `REFRESH_S` at most."""
+        """Return a server of all backends' APIs on a running system; *get_view* is called every `REFRESH_S` s at most."""
         return cls(_Latest(get_view))
 
     def alone(self, name: str) -> ApiServer:
@@ -193,7 +193,7 @@ def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
 
 
 def api_urls(url: str) -> dict[str, str]:
-    """Return the URL of each API, by name, of a server at *url*."""
+    """Return backend name to the URL of its API, for a server at *url*."""
     return {**dict.fromkeys(("prometheus", "jaeger", "loki", "alertmanager"), url), TEMPO: f"{url}/{TEMPO}"}
 
 

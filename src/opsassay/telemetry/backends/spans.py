@@ -31,7 +31,7 @@ def trace_ids(text: str) -> list[str]:
 
 
 def is_trace_id(text: str) -> bool:
-    """Return whether *text* can be the id of a trace."""
+    """Return whether *text* has the form of a trace id."""
     return re.fullmatch(r"[0-9a-fA-F]{1,32}", text, re.ASCII) is not None
 
 
@@ -85,7 +85,7 @@ class SpanStore:
         return latest["trace_id"].to_list()
 
     def traces(self, ids: Sequence[str]) -> pl.DataFrame:
-        """Return all spans of the traces *ids*."""
+        """Return all spans of the traces with the ids *ids*."""
         return self.spans.filter(pl.col("trace_id").is_in(list(ids)))
 
     def dependencies(self, start_us: int, end_us: int) -> list[tuple[str, str, int]]:
@@ -179,7 +179,7 @@ def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) 
 
 
 def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
-    """Return the expression for *column* as a tag; a number that JSON does not have becomes null."""
+    """Return the expression for *column*, of *type_*, as a tag's value; NaN and infinity become null."""
     key, read = column.removeprefix("attr."), pl.col(column)
     if type_.is_float():
         read = pl.when(read.is_finite()).then(read)

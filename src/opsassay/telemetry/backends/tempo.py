@@ -120,7 +120,7 @@ class TempoApi:
 
     @cached_property
     def _spans(self) -> pl.DataFrame:
-        """All spans, each with the duration in ns and the root of its trace."""
+        """All spans, each with its duration in ns and the root span of its trace."""
         spans = self._store.spans
         end = pl.col("start_ns") + pl.col("duration_ns").fill_null(0)
         roots = (
@@ -145,7 +145,7 @@ class TempoApi:
             return ApiReply(400, str(error).encode("utf-8", "replace"), TEXT)
 
     def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
-        """Answer *call* by the endpoint of its path; None for a path that Tempo does not have."""
+        """Return the reply of the endpoint at the path of *call*; None for a path that Tempo does not have."""
         match call.path:
             case ("ready",):
                 return ApiReply(200, b"ready\n", TEXT)
@@ -186,7 +186,7 @@ class TempoApi:
         return resource_spans(spans)
 
     def _reply_search(self, call: ApiCall) -> ApiReply:
-        """Answer a search by TraceQL or by tags with summaries of the newest traces that match."""
+        """Answer a search, by TraceQL or by tags, with summaries of the newest matching traces."""
         limit, kept = _read_positive(call, "limit", DEFAULT_TRACES), _read_positive(call, "spss", DEFAULT_SPANS)
         query = call.first("q")
         condition = read_traceql(query, self._spans.schema) if query is not None else self._tags(call)

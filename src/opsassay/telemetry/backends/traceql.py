@@ -85,7 +85,7 @@ class _TraceqlReader(TokenReader):
         return reduce(join, found)
 
     def _read_term(self, depth: int) -> pl.Expr:
-        """Parse one condition, or a negated one or several in parentheses; *depth* counts the parentheses around it."""
+        """Parse a condition, with "!" or in parentheses too, into a filter; *depth* counts the parentheses around it."""
         if self.sees("("):
             self.step()
             inner = self._any_of(depth + 1)

@@ -186,7 +186,7 @@ def case_id(*parts: object) -> str:
 
 
 def folders_below(source: Path, is_match: Callable[[Path], bool], expected: str) -> Iterator[Path]:
-    """Yield *source* or the folders below it for which *is_match* holds; raises UserError, naming *expected*, if none."""
+    """Yield *source* and all folders below it that satisfy *is_match*; raises UserError with *expected* if none does."""
     source = Path(source)
     if not source.is_dir():
         raise UserError(f"{source} is {'a file' if source.exists() else 'not there'}; {expected}")
@@ -232,7 +232,7 @@ def at_ns(column: pl.Expr) -> pl.Expr:
 
 
 def iso_ns(column: pl.Expr) -> pl.Expr:
-    """Return the expression that parses ISO times with nine decimals as ns since 1970; without an offset they are UTC."""
+    """Return the expression that parses ISO times, to nine decimals, into ns since 1970; UTC if without an offset."""
     whole = column.str.slice(0, 19).str.replace("T", " ", literal=True)
     seconds = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ns", strict=False).dt.epoch("ns")
     fraction = column.str.extract(r"^.{19}\.(\d{1,9})").str.pad_end(9, "0").cast(pl.Int64).fill_null(0)

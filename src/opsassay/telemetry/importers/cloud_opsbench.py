@@ -61,7 +61,7 @@ def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None
 
 
 def _source_of_folder(folder: Path) -> Source:
-    """Return the case *folder* as a source whose id does not give its answer away."""
+    """Return the case in *folder* as a source that can be imported; its id does not reveal its answer."""
     # Category and number are a key to the public answer, so the id follows from the recording where there is one.
     system = folder.parent.parent.name
     recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
@@ -215,7 +215,7 @@ def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
 
 
 def _read_json(path: Path) -> Any:
-    """Return the JSON in the file *path*; raises DatapackError."""
+    """Return the JSON value in the file *path*; raises DatapackError."""
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

@@ -70,7 +70,7 @@ class GroundTruth:
 
 
 def _read_case(folder: Path, id_: str) -> ReadCase:
-    """Read the ground truth in *folder*; there is no telemetry; raises DatapackError."""
+    """Read the ground truth in *folder* as a case without telemetry; raises DatapackError."""
     notes: list[str] = []
     file, found = graded_truth(folder, notes)
     roots = tuple(_label_of_group(found.groups[name]) for name in found.roots)
@@ -118,7 +118,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
 
 
 def _alias_groups(aliases: Any) -> list[list[str]]:
-    """Return groups of names for the same thing; a plain list is one group, nested lists are flattened."""
+    """Return *aliases* as groups of names for one thing; a plain list is one group, nested lists are flattened."""
     listed = _as_list(aliases)
     whole = listed if any(isinstance(one, list) for one in listed) else [listed]
     return [names for names in map(_flatten_names, whole) if names]
@@ -154,7 +154,7 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
 
 
 def _read_groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the groups of *spec* by id; what is wrong with one is added to *notes*, which name *file*."""
+    """Return id to group of *spec*; what is wrong with one is added to *notes*, which name *file*."""
     found: dict[str, dict[str, Any]] = {}
     for place, group in enumerate(_as_list(spec.get("groups"))):
         if not isinstance(group, dict) or not group.get("id"):

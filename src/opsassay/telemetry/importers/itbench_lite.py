@@ -304,12 +304,12 @@ def _column_or_null(table: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def _map_value(column: pl.Expr, name: str) -> pl.Expr:
-    """Return the expression for one key of a map printed by Python, Go or as JSON; *name* is a regular expression."""
+    """Return the expression for one key of a map printed by Python, Go or as JSON; the regex *name* matches the key."""
     return column.str.extract(rf"(?:^|[\[{{ ,'\"]){name}['\"]?\s*:\s*['\"]?([^'\",\]\s}}]+)")
 
 
 def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
-    """Return the columns of pod and namespace, read from the resource attributes."""
+    """Return column name to expression for pod and namespace, from the resource attributes of *table*."""
     attributes = _column_or_null(table, "resourceattributes")
     return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
 

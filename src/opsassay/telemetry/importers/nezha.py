@@ -279,7 +279,7 @@ def _split_frames(
 def _make_incident(
     id_: str, system: str, normal: dict[str, pl.DataFrame], abnormal: dict[str, pl.DataFrame]
 ) -> Incident:
-    """Return the incident whose windows are those of the spans; raises DatapackError without spans."""
+    """Return the incident whose windows are the time ranges of the spans; raises DatapackError without spans."""
     windows = []
     for frames in (normal, abnormal):
         times = frames["traces"].get_column("time").dt.epoch("ns")

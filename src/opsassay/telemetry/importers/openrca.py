@@ -68,7 +68,7 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _list_sources(system: Path) -> Iterator[Source]:
-    """Yield a source for each failure of *system*; failures soon after one another are one incident."""
+    """Yield a source for each incident of the folder *system*: a failure, or several soon after one another."""
     records = read_csv(system / "record.csv")
     lacking = {"component", "timestamp", "reason"} - set(records.columns)
     if lacking:

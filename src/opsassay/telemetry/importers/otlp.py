@@ -127,7 +127,7 @@ def _stated(folder: Path, overrides: Mapping[str, Any]) -> StatedIncident:
 
 
 def _require_valid(data: Mapping[str, Any], name: str) -> StatedIncident:
-    """Return *data* as an incident's description; raises UserError, which calls it *name*."""
+    """Return *data* as a StatedIncident; raises UserError, in which the data is called *name*."""
     try:
         return StatedIncident.model_validate(data)
     except ValidationError as error:

@@ -52,7 +52,7 @@ def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _is_system(folder: Path) -> bool:
-    """Return whether *folder* is one system of PetShop: it has test or train issues, or metrics without one."""
+    """Return whether *folder* is one system of PetShop: it has test or train issues, or metrics without an issue."""
     return any((folder / split).is_dir() for split in ("test", "train")) or (folder / _NO_ISSUE).exists()
 
 
@@ -70,7 +70,7 @@ def _list_sources(system: Path) -> Iterator[Source]:
 
 
 def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
-    """Return the metrics of *system* without an issue; raises DatapackError when the file is missing."""
+    """Return the metrics of the folder *system* without an issue; raises DatapackError when the file is missing."""
     path = system / _NO_ISSUE
     if not path.exists():
         raise DatapackError(
@@ -117,7 +117,7 @@ def _without_fault(folder_name: str, system: str, load_normal: Callable[[], pl.D
 
 
 def _make_incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.DataFrame, description: str) -> Incident:
-    """Return the incident whose windows are those of the metrics."""
+    """Return the incident *id_* whose windows are the time ranges of the metrics *normal* and *abnormal*."""
     return Incident(
         id=id_,
         system=system,
@@ -129,7 +129,7 @@ def _make_incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.Dat
 
 
 def _window(metrics: pl.DataFrame) -> Window:
-    """Return the time window of *metrics*: from the first epoch to the end of the last one."""
+    """Return the time window of *metrics*: from the start of the first epoch to the end of the last one."""
     first, last = metrics.select(
         pl.col("time").dt.epoch("ns").min().alias("a"), pl.col("time").dt.epoch("ns").max().alias("b")
     ).row(0)

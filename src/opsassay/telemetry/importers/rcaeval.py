@@ -134,7 +134,7 @@ def _read_metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _traces(path: Path) -> pl.DataFrame:
-    """Return the spans in the file *path*; its starts and durations are microseconds."""
+    """Return the spans in the file *path*, whose starts and durations are in microseconds, in the columns of a datapack."""
     table = read_csv(path)
     status = numbers("statusCode") if "statusCode" in table.columns else pl.lit(None, pl.Float64)
     return table.select(

@@ -87,7 +87,7 @@ class StatedAlert(Written):
     threshold: float = Field(default=0.0, description="the rule's threshold, in the same unit")
 
     def alert(self) -> Alert:
-        """Return this alert in the form that solvers see."""
+        """Return this alert as part of an incident, the form that solvers see."""
         return Alert(
             time_ns=self.time, service=self.service, signal=self.signal, value=self.value, threshold=self.threshold,
             message=self.message or f"{self.signal} of {self.service}",

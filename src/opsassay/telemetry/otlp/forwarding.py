@@ -54,7 +54,7 @@ def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
 
 
 def require_url(url: str) -> str:
-    """Return *url* without its last slash; raises UserError for what is no URL of an OTLP/HTTP receiver."""
+    """Return *url* without its last slash; raises UserError unless it is the URL of an OTLP/HTTP receiver."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -57,7 +57,7 @@ class Intake:
         self._recorder, self._budget = recorder, Budget(MAX_BODIES_BYTES)
 
     def application(self) -> web.Application:
-        """Return the web application; it must run with auto_decompress=False, because frames keep compressed bodies."""
+        """Return the aiohttp application; run it with auto_decompress=False, since frames keep compressed bodies."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in SIGNALS:
             application.router.add_post(f"/v1/{signal}", self._take_export)

@@ -57,9 +57,9 @@ def requests_in(payload: Any, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _normalise_value(value: Any, problems: list[str]) -> Any:
-    """Return JSON of OTLP as the protobuf library reads it: camelCase names, ids and enums converted.
+    """Return OTLP JSON in the form that protobuf reads: camelCase names, ids and enums converted.
 
-    Items that cannot be read are left out and added to *problems*. Raises ValueError for a doubled field.
+    Items that cannot be read are left out and added to *problems*. Raises ValueError for a field that is there twice.
     """
     if isinstance(value, list):
         return [_normalise_value(part, problems) for part in value]

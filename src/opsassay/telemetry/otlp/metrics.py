@@ -94,7 +94,7 @@ class MetricColumns:
 
     @property
     def rows(self) -> int:
-        """The number of points collected since the last `take`."""
+        """The number of points collected since the last call of `take`."""
         return sum(points.rows for points in self._points.values())
 
     def add(self, request: Any, received_ns: int) -> None:

@@ -63,7 +63,7 @@ def split_messages(data: bytes) -> list[bytes]:
 
 
 def parse(signal: str, body: bytes) -> Any:
-    """Return the export request message of *signal*; raises BrokenBodyError when *body* is not one."""
+    """Parse *body*, protobuf, as the export request of *signal*; raises BrokenBodyError when it is none."""
     message = _MESSAGES[signal]
     try:
         return message.FromString(body)
@@ -72,7 +72,7 @@ def parse(signal: str, body: bytes) -> Any:
 
 
 def parse_json(signal: str, body: bytes) -> Any:
-    """Return the export request message of *signal* in the OTLP JSON *body*; raises BrokenBodyError when it is not one."""
+    """Parse *body*, OTLP JSON, as the export request of *signal*; raises BrokenBodyError when it is none."""
     message, left_out = _MESSAGES[signal](), list[str]()
     try:
         for request in requests_in(json.loads(body), left_out):
@@ -86,7 +86,7 @@ def parse_json(signal: str, body: bytes) -> Any:
 
 
 def count_items(signal: str, message: Any) -> int:
-    """Return the number of spans, data points or log records in an export request."""
+    """Return the number of spans, data points or log records in *message*, an export request of *signal*."""
     return _COUNTERS[signal](message)
 
 

@@ -115,7 +115,7 @@ def _first_received_ns(directory: Path, signal: str) -> int:
 
 
 def _drop_impossible_times(frame: pl.DataFrame, modality: str) -> pl.DataFrame:
-    """Return *frame* without rows that have no time; their number is logged."""
+    """Return *frame* without rows that have no time; their number is logged as a warning."""
     missing = frame["time"].null_count()
     if missing:
         _log.warning("%d rows of %s have an impossible time and are left out.", missing, modality)

@@ -122,7 +122,7 @@ class SessionRecorder:
         raise OverloadError(f"Cannot write to {session.directory}: {failure.strerror}; free space and send again.")
 
     def open_session(self, name: str, directory: Path) -> None:
-        """Start to record into *directory*; raises UserError when the name or the folder is taken.
+        """Start to record into *directory*; raises UserError when the name or the folder is in use.
 
         It runs in the loop on purpose: two opens of one name cannot overlap, and it is three small files.
         """

@@ -57,7 +57,7 @@ class TraceColumns:
         self._attributes = Attributes(_READERS)
 
     def add(self, request: Any, _received_ns: int) -> None:
-        """Add every span of an ExportTraceServiceRequest."""
+        """Add every span of an ExportTraceServiceRequest to the collected rows."""
         for group in request.resource_spans:
             number = self._resources.number(group.resource)
             for scope in group.scope_spans:

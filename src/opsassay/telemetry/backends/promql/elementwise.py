@@ -126,7 +126,7 @@ _PLACE = re.compile(r"\$(?:(?P<sign>\$)|\{(?P<braced>\w+)\}|(?P<name>\w+))")
 
 
 def label_replace(vectors: Vectors, target: str, template: str, source: str, regex: str) -> Vectors:
-    """Return *vectors* with the label *target* as *template* says where all of the label *source* matches *regex*.
+    """Return *vectors* with label *target* set by *template* where *regex* matches all of label *source*.
 
     Of the template ``$1``, ``$name`` and ``${name}`` are what a group matched, the longest name that stands there, ''
     without such a group; ``$$`` is a dollar (``Regexp.Expand`` of Go). Raises PromqlError.
@@ -153,7 +153,7 @@ def label_replace(vectors: Vectors, target: str, template: str, source: str, reg
 
 
 def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[str]) -> Vectors:
-    """Return *vectors* with the label *target* set to the *sources* joined by *separator*; raises PromqlError."""
+    """Return *vectors* with label *target* set to the values of *sources* joined by *separator*; raises PromqlError."""
     for kind, name in (("destination", target), *(("source", source) for source in sources)):
         _require_name("label_join", kind, name)
     return _set_label(vectors, target, lambda labels: separator.join(labels.get(source, "") for source in sources))
@@ -173,6 +173,6 @@ def _set_label(vectors: Vectors, target: str, make_text: Callable[[Labels], str 
 
 
 def _require_name(function: str, kind: str, name: str) -> None:
-    """Raise PromqlError when *name*, the *kind* of label that *function* takes, is empty."""
+    """Raise PromqlError when *name*, the *kind* label (source, destination) of the PromQL *function*, is empty."""
     if not name:
         raise PromqlError(f"invalid {kind} label name in {function}(): {name}", "execution", 422)

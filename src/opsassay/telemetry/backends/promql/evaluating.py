@@ -87,7 +87,7 @@ class Evaluation:
         ]
 
     def _evaluate_expression(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
-        """Return the vectors of *expression*, or one number for each step; raises PromqlError."""
+        """Return the value of *expression*: vectors, or one number for each step; raises PromqlError."""
         self._require_time()
         match expression:
             case promql.NumberLiteral():
@@ -113,7 +113,7 @@ class Evaluation:
             raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _select_vectors(self, selector: promql.VectorSelector) -> Vectors:
-        """Return the last sample within the lookback of each series of *selector*, at each step."""
+        """Return the latest sample within the lookback of each step, for each series that *selector* selects."""
         windows = self._windows_at_instants(selector)
         return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
 
@@ -124,7 +124,7 @@ class Evaluation:
         )
 
     def _evaluate_call(self, call: promql.Call) -> Operand:
-        """Evaluate a function call on ranges, labels or values."""
+        """Return the result of the function *call*, at each step."""
         name = call.func.name
         if not call.args and (name == "pi" or name in CALENDAR or name == "time"):
             return self._evaluate_constant(name)
@@ -184,7 +184,7 @@ class Evaluation:
         return label_replace(vectors, target, first, *others)
 
     def _evaluate_number(self, expression: promql.Expr) -> Values:
-        """Return the value of *expression*, which is a number, at each step."""
+        """Return the scalar *expression* at each step."""
         found = self._evaluate_expression(expression)
         assert not isinstance(found, Vectors)
         return found
@@ -307,7 +307,7 @@ def _is_range(expression: promql.Expr) -> bool:
 
 
 def _read_literal(expression: promql.Expr) -> str:
-    """Return the text of *expression*, a string literal."""
+    """Return the text of the string literal *expression*."""
     inner = without_parentheses(expression)
     assert isinstance(inner, promql.StringLiteral)
     return decode_literals(inner.val)

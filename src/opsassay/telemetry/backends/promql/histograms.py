@@ -21,14 +21,12 @@ _SPECIAL = re.compile(r"(?ai)[+-]?inf(?:inity)?|nan")
 def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[[], None]) -> Vectors:
     """Return the *quantile* at each step of every histogram in *buckets*; series without a bound are ignored.
 
-    All histograms with the same bounds are computed together. *check_time* is called again and again, and raises when it
-    has taken too long.
-    *quantile* has one value a step, the result the shape (histograms, steps). With rank = quantile * count of the
-    bucket +Inf and b the first bucket that holds rank or more observations (counts are cumulative):
-        begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
-    *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the answer itself, and within
-    +Inf the last finite bound is. Needs +Inf and another bucket, else NaN. Outside of 0 to 1 it is infinite whatever
-    the buckets are.
+    *quantile* has one value a step, the result the shape (histograms, steps); *check_time* is called repeatedly and
+    raises when the query takes too long. With rank = quantile * count of the bucket +Inf and b the first bucket that
+    holds rank or more observations (counts are cumulative): begin + (bound[b] - begin) * (rank - count[b-1]) /
+    (count[b] - count[b-1]). *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the
+    answer itself, and within +Inf the last finite bound is. Needs +Inf and another bucket, else NaN. Outside of 0 to 1
+    it is infinite whatever the buckets are.
     """
     bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
     given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]

@@ -141,15 +141,13 @@ Result = tuple[Values, Present]
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
-    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta.
+    """Return PromQL's increase, rate (*per_second*) or delta (not *counter*) of each range, extrapolated to its ends.
 
-    With growth = last - first (of a counter plus what it had each time before it began again), sampled the time between
-    these two samples, before and after those from the range's ends to them, in seconds:
-
-        increase = growth * (sampled + before + after) / sampled,  rate = increase / length of the range
-
-    A side is half the mean distance of samples where it is 1.1 times that distance or longer; of a counter *before*
-    ends where it would have been 0, first / growth * sampled ahead of the first sample. Needs two samples.
+    With growth = last - first (of a counter plus the value before each reset), sampled the time between these two
+    samples, before and after the times from the range's ends to them, in seconds: increase = growth * (sampled + before
+    + after) / sampled, rate = increase / length of the range. A side is half the mean distance of samples where it is
+    1.1 times that distance or longer; of a counter *before* ends where it would have been 0, first / growth * sampled
+    ahead of the first sample. Needs two samples.
     """
     first = windows.values_at(windows.low)
     growth = windows.values_at(windows.high - 1) - first
@@ -218,7 +216,7 @@ def deviation_over_time(windows: Windows) -> Result:
 
 
 def quantile_over_time(windows: Windows, quantile: Values) -> Result:
-    """Return the *quantile*, one value a step, of the samples of each range, as of an aggregation."""
+    """Return the *quantile*, one value a step, of the samples of each range, as `quantile_of` defines it."""
 
     def quantiles(values: Values, _: Times, steps: Times) -> Values:
         return quantile_of(values.T, np.ones(values.T.shape, dtype=bool), quantile[steps])
@@ -227,7 +225,7 @@ def quantile_over_time(windows: Windows, quantile: Values) -> Result:
 
 
 def slope(windows: Windows) -> Result:
-    """Return the slope per second of the least-squares line through the samples of each window: deriv."""
+    """Return PromQL's deriv: the slope per second of the least-squares line through the samples of each window."""
     return windows.by_length(lambda values, ms, _: _line(values, ms)[0], minimum=2), windows.holding(2)
 
 
@@ -254,7 +252,7 @@ def _line(values: Values, ms: Times) -> tuple[Values, Values, Values]:
 
 
 def instant_delta(windows: Windows) -> Result:
-    """Return the difference of the last two samples of each range."""
+    """Return PromQL's idelta: the last sample of each range minus the one before it."""
     return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
 
 
