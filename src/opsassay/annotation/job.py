@@ -109,7 +109,7 @@ def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -
 def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
     """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry shows.
 
-    Where a root is named and no fault, its kind is the one that is seen there. *root* pretends that the fault was on
+    When the truth names a service but no fault, the kind of fault is inferred. *root* pretends that the fault was on
     that service. Raises UserError for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
     """
     if case.truth is None:

@@ -34,7 +34,7 @@ def heed_interrupts() -> None:
 def interrupt_once(number: int, frame: FrameType | None) -> None:
     """Handle SIGINT or SIGTERM: raise KeyboardInterrupt at the first, and ignore all later ones during the clean-up.
 
-    The kernel may send several signals for one end: one for each thread of the parent that it hands the child to.
+    When a parent ends, the kernel may send the same signal several times, once for each thread of the parent.
     """
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)
@@ -82,8 +82,8 @@ def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
 def _begin_worker(workers: int) -> None:
     """Set up this worker process, one of *workers*: its share of processors, its own group, its end with the parent.
 
-    In its own process group it gets no Ctrl-C, which reaches the parent alone. Of two signals that come at once a
-    thread of a library may take in both, and the main thread is not woken.
+    Ctrl-C then reaches the parent alone, which ends its workers: of two signals at once a library's thread may handle
+    both, and the main thread is not woken. When the parent dies, the kernel kills this process (Linux).
     """
     os.environ.setdefault("POLARS_MAX_THREADS", str(max((os.cpu_count() or 1) // workers, 1)))  # before its import
     os.setpgid(0, 0)

@@ -31,9 +31,9 @@ from opsassay.telemetry.tree import (
 def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] | None = None) -> ImportReport:
     """Import the public-form datapacks in *source* (one, or a folder of them) into the tree *out*.
 
-    An id follows from the content, so a case that is already there is skipped, and one with another truth fails as a
-    conflict. A case that cannot be read is reported with its reason and the rest goes on; *on_case* is called with each
-    folder's name and what became of it. Raises UserError when *source* holds no such datapack.
+    The id is computed from the content: a case that *out* already has is skipped, or fails as a conflict if its truth
+    differs. A case that cannot be read is reported as failed, and the rest goes on; *on_case* gets each folder's name
+    and outcome. Raises UserError when *source* holds no such datapack.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}

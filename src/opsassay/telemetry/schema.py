@@ -106,7 +106,7 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
 
     Missing optional columns become null, times in us, ms or another zone become ns of UTC (a time without a zone is
     taken as UTC), a null parent_span_id becomes ''. *where* names folder and table in messages. Raises DatapackError
-    for a missing required column, and for a value that does not fit its type (on collection when the frame is lazy).
+    for a missing required column, and for a value of a wrong type (when collected, if the frame is lazy).
     """
     schema, given = SCHEMA[modality], frame.collect_schema()
     for column in schema:

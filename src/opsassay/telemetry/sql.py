@@ -121,9 +121,10 @@ class LockedSql:
     ) -> QueryResult:
         """Run *sql*, one SELECT statement, with *parameters* for its $names; those that it does not name are ignored.
 
-        *schemas*, one for each read of a telemetry table in the order of `reads`, makes the statement over other tables
-        (see `about`). *max_rows* and *timeout_s* are less than those of the worker. A statement that is refused, fails or
-        takes too long is a result, not an exception. Raises QueryError only when no worker can be started.
+        *schemas*, one for each read of a telemetry table in the order of `reads`, runs it on the views of `about`
+        instead of the tables. *max_rows* and *timeout_s* can only lower the worker's limits; *with_tree* adds the parse
+        tree. A statement that is refused, fails or takes too long gives a result with an error. Raises QueryError only
+        when no worker can be started.
         """
         request = {"sql": sql, "parameters": dict(parameters or {}), "schemas": list(schemas), "max_rows": max_rows}
         with self._lock:

@@ -140,8 +140,9 @@ def best_hypothesis(
 ) -> Hypothesis | None:
     """Return the network fault that the calls on the links of *place* support best; None when they support none.
 
-    A class is supported when most (*link_share*) of its links that tell are slow, as many outside it are not, and its
-    hits together are no chance. *only_direction*: the one direction to ask for. *added_ms*: least wait of a hit call.
+    A group of links (such as inbound ones) is supported when at least *link_share* of its conclusive links are slow, at
+    least as many outside of it are not, and its hits are significant. *only_direction* limits the search to one group,
+    *peer* to one other end; *added_ms* is the least added wait of a hit call.
     """
     best: Hypothesis | None = None
     links = question.calls.kinds.filter(_calls_or_serves(place)).select(*ENDS, "protocol").unique()

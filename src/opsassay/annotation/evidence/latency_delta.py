@@ -31,16 +31,17 @@ def added_time(
     unmatched_too: bool = False,
     small_groups_too: bool = False,
 ) -> pl.DataFrame:
-    """Return per group of *keys* how much the mean of *value* rose: n, n_before, before_ms, added_ms, z and error.
+    """Return per group of *keys* how much the mean of *value* (ms) rose: n, n_before, before_ms, added_ms, z and error.
 
-    *frame* has a column `period`. Rows are compared within the same *strata* as well and then averaged with the
-    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *unmatched_too*,
-    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape. With
+    *frame* has a column `period`. Rows are compared within equal *strata* and then averaged with the weights of the
+    abnormal window, so that a change in the mix of requests does not count as slowness. With *unmatched_too*, groups of
+    which less than COVERAGE has a counterpart are compared without strata, since a fault may change every shape. With
     *small_groups_too*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
-    *value* is in milliseconds. Over the groups g of one *keys* (equal in *strata*), with n_g calls now and n0_g before,
-    and w_g = n_g / sum n_g:
-        added_ms = sum w_g (mean_g - mean0_g)      before_ms = sum w_g mean0_g
-        error    = sqrt(sum w_g^2 (s_g^2 / n_g + s0_g^2 / n0_g))      z = sum w_g (log_g - log0_g) / error
+    Over the strata g of one group, with n_g calls now and n0_g before, and w_g = n_g / sum n_g:
+
+        added_ms = sum w_g (mean_g - mean0_g),  before_ms = sum w_g mean0_g,  z = sum w_g (log_g - log0_g) / error,
+        error = sqrt(sum w_g^2 (s_g^2 / n_g + s0_g^2 / n0_g))
+
     *log_g* and s_g^2 are mean and variance (ddof 1) of ln max(value, LOG_FLOOR_MS); s_g^2 is 0.01 at least, with less
     than MINIMUM_MATCHED calls UNKNOWN_SPREAD at least. This is direct standardisation, with Welch's error per group.
     """

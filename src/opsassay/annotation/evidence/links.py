@@ -106,10 +106,9 @@ class LinkCalls(Links):
     def count_by_link(self, hits: pl.DataFrame) -> pl.DataFrame:
         """Return for each link n, k (calls and hits now), n0, k0 (in the baseline) and p, the chance of so many hits.
 
-        What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that
-        was rarely called can tell: n0 + prior_calls and k0 + round(prior_calls * rate), rate being hits over calls of
-        the protocol before (nothing is added where it had none). *p*: Fisher's exact test of at least k hits among n,
-        of k + k0 hits among n + n0 calls.
+        *p* is Fisher's exact test of at least k hits among n, of k + k0 hits among n + n0 calls. So that a rarely
+        called link can be significant, the baseline gets *prior_calls* more calls with the hit rate of all links of the
+        protocol: n0 + prior_calls and k0 + round(prior_calls * rate); none if the protocol had no calls.
         """
         now, hit = pl.col("period") == "abnormal", pl.col("hit")
         cell = hits.select(pl.col("kind").cast(pl.Int64) * 4 + now.cast(pl.Int64) * 2 + hit.cast(pl.Int64)).to_series()
@@ -175,9 +174,9 @@ def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
     """Return the rows of `count_by_link` with *support* (a log likelihood ratio), *slow* (hit) and *spared* (not hit).
 
-    It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate,
-    natural logarithms: k ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*,
-    u); 0 without a baseline.
+    *support* compares the likelihood of the calls if the fault hits *share* of them with that at the baseline's rate: k
+    ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*, u); 0 without a
+    baseline. *slow* and *spared* are those above limits.tells and below its negative.
     """
     n, k, n0, k0 = (table.get_column(c).to_numpy().astype(float) for c in ("n", "k", "n0", "k0"))
     usual = (k0 + 0.5) / (n0 + 1.0)
@@ -190,10 +189,11 @@ def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> p
 
 
 def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
-    """Return the share of calls that the fault hits, from the suspicious links of `count_by_link`.
+    """Return the share of calls that the fault hits, estimated from the significant rows of `count_by_link`.
 
-    It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*, else of all with a higher rate
-    than before when these together are no chance. None when there are none, or when that share is below *least*.
+    It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*; if there are none, of all links
+    with a higher rate than before, if together they are significant. None when there are none, or when that share is
+    below *least*.
     """
     suspects = table.filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
     if not suspects.height:  # none by itself, but all may together

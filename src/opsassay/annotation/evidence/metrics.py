@@ -95,15 +95,15 @@ def _select_host_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThresholds, growth: float = 1.0) -> Raised:
-    """Return whether *family* (cpu, memory, restart, unready) of *service* rose.
+    """Return whether *family* (cpu, memory, restart, unready) of *service* rose from the normal to the abnormal window.
 
-    *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
-    *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (median)
-    and sd (by the median absolute deviation, with a floor) of the normal window and *now*, the upper quartile of the
-    abnormal one, the largest rise of the service's pods counts when now - growth * before >= least and now >= ratio *
-    growth * before (or the limit of the resource is used up, growth being below ratio), when now - before >= dominance
-    * the largest rise of any service, and when (now - before) / sd is above the critical one of z_levels. Restarts
-    count when one was added, unready when readiness fell.
+    *metrics* is the metrics table with a column `period`; CPU is in cores, memory in bytes. *growth* is the factor by
+    which the service's traffic grew, by which its CPU use may grow too. *before* is the median and sd the median
+    absolute deviation (with a floor) of the normal window, *now* the upper quartile of the abnormal one. The largest
+    rise of the service's pods counts when now - growth * before >= least and now >= ratio * growth * before (or the
+    limit of the resource is reached, growth being below ratio), when now - before >= dominance * the largest rise of
+    any service, and when (now - before) / sd is above the critical one of z_levels. Restarts count when one was added,
+    unready when readiness fell.
     """
     if family in _COUNTED:
         return _detect_counter(metrics, service, family)
@@ -238,9 +238,9 @@ def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
 
 
 def kept_running(metrics: pl.DataFrame, service: str) -> bool:
-    """Return whether metrics show that *service* did not restart: restarts are counted, and there is none.
+    """Return whether metrics show that *service* did not restart: restarts are counted in both windows, and none was added.
 
-    False when they are not counted in both windows, when a count rose, and when there is a pod that was not there before.
+    False also when there is a pod in the abnormal window that was not there before.
     """
     rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & (pl.col("service_name") == service))
     pods = {

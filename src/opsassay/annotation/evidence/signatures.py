@@ -43,11 +43,11 @@ def calls_skipped(context: EvidenceContext) -> SignatureCheck:
     """Check whether spans of the root end without the calls, or inner spans, that their operation always had.
 
     No service below can be the cause, since it was not called. Of an operation k0 of n0 spans were bare before (see
-    `find_bare`), and k of n are now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often
-    spans are bare at other services (spans that are lost or not sampled are missing everywhere), corrected for all
-    operations; when bare spans take another time than others; and when there were none before, or they came in place of
-    others, not in addition to them, which would be another mix of requests. A service whose calls fail, or show at
-    their callees alone, has none.
+    `find_bare`), and k of n are now. The check passes when k is beyond a beta-binomial forecast, corrected for the
+    number of operations, whose prior is how often spans are bare at other services (lost or unsampled spans are missing
+    everywhere); when bare spans take another time than others; and when there were none before, or they replaced others
+    and were not added to them, as another mix of requests would. It fails for a service whose calls fail, or show at
+    their callees alone.
     """
     nodes = _lacking_operations(context.calls)
     limits = context.thresholds.statements
@@ -293,10 +293,10 @@ _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRES
 def check_host(
     kind: FaultKind, host_context: EvidenceContext, service_contexts: Sequence[EvidenceContext]
 ) -> Signature:
-    """Return the signature of a fault of *kind* at a host; it is seen when the host or any of its services shows it.
+    """Return the signature of a fault of *kind* at a host: seen when the host or any of its services shows it.
 
     A fault of links is checked with the host as one end of them. Any other is checked in the host's own metrics and at
-    each of *service_contexts*, where it also enters the traffic.
+    each of *service_contexts*, where its effect on the traffic is measured too.
     """
     rule, root = SIGNATURES[kind], f"node|{host_context.root}"
     parts = tuple(f"{rule.component}|{scene.root}" for scene in service_contexts)

@@ -43,9 +43,10 @@ class SurfaceSlo(Written):
 def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
     """Return the requests that users notice: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
 
-    The surface is where requests enter and where messages are consumed. A request that was never served (the load
-    generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
-    the operations right under the entrance belong to the surface too: the entrance cannot tell.
+    They are the requests at the entrance of the system and the messages that are consumed. A request that was never
+    served (the load generator's span has no child) is a failure of the operation that should have served it. Where
+    spans have no status, the operations called directly by the entrance are included, since the entrance does not show
+    failures.
     """
     entries = calls.entries
     entrance = pl.col("surface") | (pl.col("kind") == "consumer")
@@ -88,9 +89,9 @@ class Alarms:
 def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
     """Return the violations of *slo* that users notice: latency, errors and silence.
 
-    With the numbers of *slo*: latency by `added_time` with z > z (suspects: z_directed), added_ms > latency_added_ms
-    and added_ms > (latency_factor - 1) * before_ms; errors by `beyond_chance`; silence of a consumer that handled less
-    than missing_share of its messages per second, where missing_calls at least were expected.
+    With the numbers of *slo*: latency by `added_time` with z above slo.z (for suspects z_directed), added_ms >
+    latency_added_ms and added_ms > (latency_factor - 1) * before_ms; errors by `beyond_chance`; silence of a consumer
+    that handled less than missing_share of its messages per second, where missing_calls at least were expected.
     """
     felt = surface_entries(calls, slo.surface)
     slower = added_time(

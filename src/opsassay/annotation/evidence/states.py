@@ -227,13 +227,13 @@ def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thres
 def beyond_chance(
     entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds, group: str = "node"
 ) -> dict[str, int]:
-    """Return (group, first time in ns) for groups where *column* is true more often than *normal* predicts.
+    """Return group to the first time (ns of UTC), for groups where *column* is true more often than *normal* predicts.
 
-    The forecast is beta-binomial: the group's own baseline, drawn towards that of the whole system by a prior worth
-    *prior_calls* calls, so that a rare operation of a system that never failed needs few failures to stand out. With
-    hits0 of n0 before and pooled = (hits of all + 0.5) / (calls of all + 1), a group counts when P(X >= hits) <
-    *chance* for X of n draws with probability Beta(hits0 + prior_calls * pooled, n0 - hits0 + prior_calls * (1 -
-    pooled)), and hits >= minimum_errors.
+    The forecast is beta-binomial: the group's own baseline plus a prior of *prior_calls* calls at the rate of the whole
+    system, so that a rare operation of a system that never failed needs few failures to be significant. With hits0 of
+    n0 before and pooled = (hits of all + 0.5) / (calls of all + 1), a group counts when P(X >= hits) < *chance* for X
+    of n draws with probability Beta(hits0 + prior_calls * pooled, n0 - hits0 + prior_calls * (1 - pooled)), and hits >=
+    minimum_errors.
     """
     now = entries.group_by(group).agg(
         n=pl.len(), hits=pl.col(column).sum().cast(pl.Int64), first=pl.col("time_ns").filter(column).min()

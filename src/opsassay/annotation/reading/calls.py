@@ -30,9 +30,9 @@ LONG_NS, TIMES_USUAL = 15_000_000_000, 10
 def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[int, int], ...]:
     """Return the gaps without any span in *period* of *window*, as (from, to) in ns of UTC.
 
-    *spans*: period, trace, time_ns, end_ns, those of load generators included: they go on when a system is down. What
-    precedes the first span of the normal window, or follows its last, is a gap too; at the ends of the abnormal window
-    it may be the fault's work.
+    *spans*: period, trace, time_ns, end_ns, those of load generators included, which go on when a system is down. The
+    time before the first and after the last span is a gap in the normal window only: in the abnormal window it may be
+    an effect of the fault.
     """
     mine = spans.filter(pl.col("period") == period).sort("time_ns")
     if not mine.height:

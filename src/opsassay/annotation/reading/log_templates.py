@@ -92,8 +92,8 @@ class Statements:
     def broken(self, service: str) -> BrokenHabit | None:
         """Return the usual log line that *service* most clearly stopped writing by itself; None when there is none.
 
-        Spans of requests in which another service broke a habit, or blamed a third, earlier are left out: that may be
-        the cause.
+        Spans of requests in which another service stopped a usual line, or blamed a third, earlier are left out, since
+        that may be the cause.
         """
         events = pl.concat(
             [
@@ -208,8 +208,8 @@ def _replace(values: pl.Series, rows: pl.Series, texts: pl.Series, change: pl.Ex
 def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
     """Return the *requests* that cannot show which log lines are usual: period, trace, service.
 
-    Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
-    and later ones without an error that all logged before, since they go on to lines never seen.
+    They are those of the baseline that logged an error, unless *usual_share* of the service's do; later ones that blame
+    another service; and later ones without an error where all logged one before, since they go on to lines never seen.
     """
     normal, request = pl.col("period") == "normal", requests.columns
     errors = lines.filter("error").select(*request, "statement", "blames").unique([*request, "statement"])

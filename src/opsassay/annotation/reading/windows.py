@@ -175,9 +175,9 @@ def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_kno
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
     """Return key, logged_error, new_words and own_words of the spans with errors in their logs.
 
-    *new_words*: the normal window has no such message. *own_words*: and the message names no other service. All errors
-    of the normal window count as new there, so that its rate of failures is rather over- than understated, except those
-    that at least HABIT of the traces through the service have: they are always logged.
+    *new_words*: the normal window has no such message; *own_words*: moreover the message names no other service. Within
+    the normal window all errors count as new, so that its failure rate is rather over- than understated, except those
+    in at least HABIT of the traces through the service, which are its habit.
     """
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
     failures = pl.col("level").is_in(ERROR_LEVELS) & (pl.col("span_id").fill_null("") != "")

@@ -91,8 +91,8 @@ class _GraphDraft:
 def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], system: SystemGraph) -> CausalGraph:
     """Return the causal graph that unites the accepted paths, empty without any.
 
-    A hop stands with its inner components: from a container through pod and service to the span, and through the
-    healthy span that rules H-04 and H-07 pass, which is marked.
+    It also has the components between the ends of a hop: from a container its pod and service, and the healthy span
+    that rules H-04 and H-07 pass, which is marked as such.
     """
     if not accepted:
         return CausalGraph()

@@ -55,8 +55,8 @@ class Placed:
 def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
     """Return the distinct faults but NoFault with the services they hit, moved to the service *root* if given.
 
-    A fault on a host is one, whether it is reported once or once per service of it; without a service, its services are
-    those whose pods the host is known to run.
+    A fault on a host is one fault, also if it is listed once per service of the host; if no service is listed, its
+    services are those with pods on the host.
     """
     placed: dict[str, Placed] = {}
     moved = {"service": root, "peer": None, "pod": None, "host": None}

@@ -52,7 +52,7 @@ def pretend(
 ) -> Iterator[HypotheticalRoot]:
     """Yield the outcome of annotating as if the fault *true* were at each of *roots*, with its own and each possible type.
 
-    Nothing of the record of *true* goes along but its times and parameters: neither peer, pod nor host.
+    Of *true* only its times and, for its own type, its parameters are used: neither peer, pod nor host.
     """
     seen = opened.since(true.start_ns, settings)
     for root in roots:
@@ -119,9 +119,9 @@ class InferredKind:
 def infer_kind(opened: Opened, observed: ObservedPack, service: str, settings: AnnotateSettings) -> InferredKind:
     """Return the kind of fault at *service* that best explains the observations.
 
-    Of each kind: how often the outcome at *service* (carried, shown or unseen) comes with such a fault there, over how
-    often it comes at the other services of this recording (with half a case more); as a share of the sum over all kinds
-    that may be there. Kinds with the same signature count as one.
+    The score of a kind is how often its outcome at *service* (explains alarms, shows, or neither) comes with such a
+    fault, over how often it comes at the other services of this recording (with half a case more), as a share of the
+    sum over all possible kinds. Kinds with the same signature count as one.
     """
     window = opened.pack.incident.abnormal
     others = [name for name in opened.pack.services() if name != service]

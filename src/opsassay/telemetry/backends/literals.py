@@ -51,9 +51,9 @@ def unquoted(literal: str) -> str:
 def code_literals(query: str) -> str:
     """Return the PromQL *query* with each string literal in hexadecimal digits, marked by a sign that names cannot have.
 
-    So the parser reads neither escapes nor regular expressions by rules of its own. It asks each selector for a matcher
-    that does not match the empty string: what is empty stays so, and after ``!~`` the code is a regular expression that
-    matches it, so that the parser refuses none that may be right. Raises ValueError for an invalid literal.
+    The parser then reads neither escapes nor regular expressions by its own rules. It requires of each selector a
+    matcher that does not match the empty string, so an empty literal stays empty, and after ``!~`` the code is a
+    regular expression that matches "", so that no valid query is refused. Raises ValueError for an invalid literal.
     """
 
     def code(found: re.Match[str]) -> str:

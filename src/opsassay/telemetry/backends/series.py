@@ -233,9 +233,9 @@ def _counted_before(flags: npt.NDArray[np.bool_]) -> Times:
 def read_series(view: View) -> SeriesStore:
     """Return the series of *view*; raises DatapackError when a table is damaged.
 
-    Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``, added up
-    from its records since the recording began, and the gauges ``x_min`` and ``x_max``; the tables keep no buckets. Spans
-    are counted too, and their latencies by buckets (`span_metrics.py`).
+    Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``,
+    cumulative since the recording began, and the gauges ``x_min`` and ``x_max``, since the tables have no buckets.
+    Calls are also counted from spans, with their latency in buckets (`counted_spans`).
     """
     parts = [part for table in _TABLES for part in _read_series_parts(view, table)]
     parts += [_part_of_spans(counted) for counted in counted_spans(view)]

@@ -50,10 +50,10 @@ _NS = 1_000_000_000
 def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import every case in *source* into the tree *out*: metrics, logs, the root cause, experts' notes verbatim.
 
-    The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
-    since no case says when its fault began. A case without metrics is a truth alone.
-    Left out are the cached answers of tools, the cluster's objects and the source code.
-    Raises UserError when *source* holds no such case.
+    The normal period ends with the first alert of the case. The root cause is the faulted object, without a fault
+    record, since no case states when its fault began. A case without metrics becomes a truth without telemetry. Cached
+    answers of tools, the cluster's objects and the source code are not imported. Raises UserError when *source* holds
+    no such case.
     """
     expected = f"expected benchmark/SYSTEM/CATEGORY/N with {METADATA}."
     folders = folders_below(source, lambda f: (f / METADATA).exists(), expected)

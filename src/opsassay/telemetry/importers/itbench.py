@@ -42,11 +42,10 @@ ENTITIES = "entities.json"
 def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import the ground truth of every scenario in *source* into the tree *out*; there is no telemetry.
 
-    Written are truth.json, causal_graph.json and annotation.json of the propagations, and entities.json. What is
-    broken in a file is in the notes of the report and left out: dangling ids, filters that are no regular expression,
-    propagations without both ends, cycles (kept, and said), groups without an id. A file that is not YAML, or has
-    neither groups nor entities, is failed.
-    Raises UserError when *source* holds no ground truth.
+    For each case truth.json, causal_graph.json, annotation.json (its propagations) and entities.json are written. Wrong
+    parts of a file are left out and noted in the report: unknown ids, filters that are no regular expression,
+    propagations without both ends, groups without an id; cycles are kept and noted. A file that is not YAML, or has
+    neither groups nor entities, fails. Raises UserError when *source* holds no ground truth.
     """
     expected = f"expected folders with {V1} or {V2}."
     folders = folders_below(source, lambda f: (f / V1).exists() or (f / V2).exists(), expected)

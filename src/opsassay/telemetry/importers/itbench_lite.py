@@ -59,12 +59,12 @@ _NS = 1_000_000_000
 
 
 def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Import every scenario in *source* into the tree *out*: spans, logs, metrics, and roots without a fault record.
+    """Import every scenario in *source* into the tree *out*: spans, logs, metrics, and root causes without a fault record.
 
-    The normal period ends when the first alert of the application became active, since the files do not say when the
-    fault began. A root is named by the services that its group's filters match, or those of the nearest groups along the
-    propagations. What cannot be had is in the notes; a scenario without usable telemetry is a truth alone.
-    Raises UserError when *source* holds no such scenario.
+    The normal period ends when the first alert of the application became active, since no file states when the fault
+    began. A root cause is named by the services that its group's filters match, or those of the nearest groups along
+    the propagations. Missing parts are in the notes of the report; a scenario without usable telemetry becomes a truth
+    alone. Raises UserError when *source* holds no such scenario.
     """
     folders = folders_below(source, lambda f: (f / TRUTH).exists(), f"expected folders Scenario-N with {TRUTH}.")
     return import_sources(map(_source_of_folder, folders), out, on_case)

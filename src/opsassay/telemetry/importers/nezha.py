@@ -76,11 +76,11 @@ _SEVERITY = r'(?i)"severity\\*"\s*:\s*\\*"([a-z]+)'
 def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import every fault of the days in *source*, and one case without a fault per day, into the tree *out*.
 
-    The normal period is the day's no-fault recording, the abnormal one begins at ``inject_time``, which is UTC
-    (``inject_timestamp`` is about eight hours off on some mornings and is not used), and lasts as far as MINUTES files.
-    Normal metrics are those of the QUIET_MINUTES before the fault in which no other acted, and of the normal period.
-    Faults whose minutes are not there are reported as failed. *source* is rca_data/DATE or any folder above it.
-    Raises UserError when *source* holds no list of faults, DatapackError for one that cannot be read.
+    *source* is rca_data/DATE or any folder above it. The normal period is the day's no-fault recording; the abnormal
+    one begins at ``inject_time``, which is UTC (``inject_timestamp`` is about eight hours off on some mornings and is
+    not used), and is MINUTES files long. Normal metrics are those of the normal period and of the QUIET_MINUTES before
+    the fault, without minutes of other faults. A fault whose files are missing is reported as failed. Raises UserError
+    when *source* holds no list of faults, DatapackError for one that cannot be read.
     """
     expected = (
         "expected rca_data/DATE with DATE-fault_list.json, or a folder above, and construct_data beside rca_data."

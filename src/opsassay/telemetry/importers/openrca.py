@@ -58,9 +58,9 @@ _REASONS = (
 def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import every failure of record.csv in the systems of *source* into the tree *out*.
 
-    Two failures within the abnormal period of a record are one incident with two roots. What is not there, and files
-    whose columns are not known, are in the notes of the report; a failure without any telemetry is failed.
-    Raises UserError when *source* holds no record.csv, DatapackError for one that lacks a column.
+    Two failures within the abnormal period of one are one incident with two root causes. Missing files, and files with
+    unknown columns, are in the notes of the report; a failure without any telemetry is reported as failed. Raises
+    UserError when *source* holds no record.csv, DatapackError for one that lacks a column.
     """
     expected = "expected a system's folder with record.csv and telemetry/YYYY_MM_DD."
     systems = list(folders_below(source, lambda f: (f / "record.csv").exists(), expected))

@@ -80,13 +80,13 @@ def import_otlp(
     stated: Mapping[str, Any] | None = None,
     update_truth: bool = False,
 ) -> ImportReport:
-    """Import every case in *source* into the tree *out*; windows are the time ranges of what was recorded.
+    """Import every case in *source* into the tree *out*; without stated windows they are the time ranges of the data.
 
-    Files and lines that cannot be read are in the notes of the report and the rest is used; a case without spans,
-    logs or metrics in one of its periods is failed. The folder's name is taken as the name of the system, unless
-    incident.yaml says another. *stated* has keys of incident.yaml that go before those of the one case in *source*; with
-    *update_truth* the truth of a case that is there already becomes the given one, and its annotation goes.
-    Raises UserError when *source* holds no such folder, or several and *stated*.
+    Files and lines that cannot be read are in the notes of the report, and the rest is imported; a case without spans,
+    logs or metrics in one of its periods fails. The system has the name of the folder, unless incident.yaml gives
+    another. *stated* holds keys of incident.yaml that win over those in the file of the only case in *source*. With
+    *update_truth* the truth of a case that is already imported is replaced, and its annotation deleted. Raises
+    UserError when *source* holds no such folder, or several and *stated*.
     """
     expected = (
         f"expected a folder with normal/ and abnormal/ of OTLP files, or files and {STATED_FILE}, or a folder of those."

@@ -41,10 +41,10 @@ _NO_ISSUE = Path("noissue") / "metrics.csv"
 def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import every issue of the systems in *source*, and one case without a fault per system, into the tree *out*.
 
-    All no-issue rows are the normal period and all rows of the issue the abnormal one, whichever was recorded first. A
-    microservice keeps its whole node string as its name; a cell that is empty in a column that exists is a row without
-    a value. A system without its no-issue file has no normal period: each of its issues is reported as failed.
-    Raises UserError when *source* holds no such system.
+    All no-issue rows are the normal period and all rows of the issue the abnormal one, also if it was recorded first. A
+    microservice has its whole node string as its name; an empty cell is a row without a value. Without its no-issue
+    file a system has no normal period, and its issues are reported as failed. Raises UserError when *source* holds no
+    such system.
     """
     expected = "expected a system's folder with noissue/metrics.csv and test/issue_N, or a folder of those."
     systems = list(folders_below(source, _is_system, expected))

@@ -40,9 +40,9 @@ _TYPES = {"cpu": "CPUStress", "mem": "MemoryStress", "delay": "NetworkDelay", "l
 def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Import every run in *source* into the tree *out*; rows before the injection are normal, later ones abnormal.
 
-    Columns whose name has no service, and files that are not there, are in the notes of the report. Faults without a
-    type in the catalogue (disk, socket, the code-level ones of RE3) keep their service as the root cause.
-    Raises UserError when *source* holds no such run.
+    Columns whose name has no service, and missing files, are in the notes of the report. For faults without a type in
+    the catalogue (disk, socket, the code-level ones of RE3) only the service is recorded as the root cause. Raises
+    UserError when *source* holds no such run.
     """
     expected = f"expected folders SERVICE_FAULT/N with {_INJECTED} and {' or '.join(_METRICS)}."
     return import_sources(

@@ -114,11 +114,10 @@ class MetricColumns:
 def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
     """Return *points* with cumulative series turned into the growth since the previous point.
 
-    The first point of a series is what came before the recording and only serves as the base, unless the series started
-    after *opened_ns*. A count that falls is a restart: that point stands for itself. The extremes of an interval are
-    known where it moved the extremes of the whole series, else they are null. *points* are the rows of
-    metrics_histogram as `MetricColumns` gives them; its columns start_ns, cumulative and series are gone from what is
-    returned. *opened_ns* is UTC.
+    *points* are rows of metrics_histogram from `MetricColumns`; their columns start_ns, cumulative and series are
+    dropped. The first point of a series is only the base of the next one, unless the series started after *opened_ns*
+    (ns of UTC). A count that falls is a restart: that point is taken as it is. min and max of an interval are known
+    only if it changed those of the whole series, else they are null.
     """
     order = ["series", "start_ns", "time"]
     before = {name: pl.col(name).shift(1).over("series", "start_ns") for name in ("count", "sum", "min", "max")}

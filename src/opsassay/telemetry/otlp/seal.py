@@ -29,9 +29,9 @@ def decode_spool(directory: Path) -> dict[str, pl.DataFrame]:
     """Return the tables traces, logs, metrics, metrics_sum and metrics_histogram of a recorded *directory*.
 
     Columns are those of the datapack schema, rows in the order of arrival; a request that a client sent twice counts
-    once. Gauges are in metrics; sums in metrics_sum as they came, so cumulative monotonic ones stay cumulative;
-    histograms, exponential ones and summaries in metrics_histogram as what happened since the point before (see
-    `metrics.histogram_deltas`). Traces have an extra column attr.links (``trace_id:span_id,...``) if any consumer span
+    once. Gauges are in metrics; sums in metrics_sum, unchanged, so that cumulative ones stay cumulative; histograms,
+    exponential ones and summaries in metrics_histogram, as the growth since the previous point (see
+    `metrics.histogram_deltas`). Traces have an extra column attr.links (``trace_id:span_id,...``) if a consumer span
     without a parent has links. Rows with an impossible time are left out with a warning. Raises DatapackError for a
     missing or damaged spool.
     """
@@ -53,11 +53,11 @@ def decode_spool(directory: Path) -> dict[str, pl.DataFrame]:
 def split_windows(
     frames: dict[str, pl.DataFrame], boundaries: tuple[int, int, int]
 ) -> dict[tuple[str, str], pl.DataFrame]:
-    """Return (period, modality) -> table for the half-open windows [start, boundary) and [boundary, end), in ns of UTC.
+    """Return (period, modality) -> table for the windows [start, boundary) and [boundary, end) of *boundaries*, ns of UTC.
 
-    A trace belongs as a whole to the period in which its root began (the earliest root; without one, its earliest
-    span), but for spans that begin more than LATE_S after the root has ended: those belong by their own time, like logs and
-    metrics. What lies outside is left out; rows are in order of time.
+    All spans of a trace are in the period in which its earliest root span (without one, its earliest span) began,
+    except spans that begin more than LATE_S after the root's end: those are split by their own time, like logs and
+    metrics. Rows outside of both windows are left out; rows are in order of time.
     """
     tables = {}
     for modality, frame in frames.items():

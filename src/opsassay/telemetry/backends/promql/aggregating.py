@@ -51,7 +51,8 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
 def count_values(grouping: Grouping, vectors: Vectors, label: str, *, without: bool) -> Vectors:
     """Return how many series of each group have each value; the value is the text of the label *label*. Raises PromqlError.
 
-    A label of that name is overwritten before series are grouped, so that *without* it all values count together.
+    As in Prometheus, a label of that name is overwritten before grouping: for a grouping by *without* all values count
+    together.
     """
     if not _LABEL.fullmatch(label):
         raise PromqlError(f'invalid label name "{label}"', "execution", 422)

@@ -128,8 +128,8 @@ _PLACE = re.compile(r"\$(?:(?P<sign>\$)|\{(?P<braced>\w+)\}|(?P<name>\w+))")
 def label_replace(vectors: Vectors, target: str, template: str, source: str, regex: str) -> Vectors:
     """Return *vectors* with label *target* set by *template* where *regex* matches all of label *source*.
 
-    Of the template ``$1``, ``$name`` and ``${name}`` are what a group matched, the longest name that stands there, ''
-    without such a group; ``$$`` is a dollar (``Regexp.Expand`` of Go). Raises PromqlError.
+    In the template ``$1``, ``$name`` and ``${name}`` stand for the text that a group matched ('' without such a group;
+    the longest possible name is taken), ``$$`` for a dollar sign (``Regexp.Expand`` of Go). Raises PromqlError.
     """
     _require_name("label_replace", "destination", target)
     try:

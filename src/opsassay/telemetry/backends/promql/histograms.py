@@ -23,10 +23,13 @@ def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[
 
     *quantile* has one value a step, the result the shape (histograms, steps); *check_time* is called repeatedly and
     raises when the query takes too long. With rank = quantile * count of the bucket +Inf and b the first bucket that
-    holds rank or more observations (counts are cumulative): begin + (bound[b] - begin) * (rank - count[b-1]) /
-    (count[b] - count[b-1]). *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the
-    answer itself, and within +Inf the last finite bound is. Needs +Inf and another bucket, else NaN. Outside of 0 to 1
-    it is infinite whatever the buckets are.
+    holds rank or more observations (counts are cumulative):
+
+        begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
+
+    *begin* is the bound before, 0 for the first bucket; if the first bound is 0 or less and holds the rank, it is the
+    result, and within +Inf the last finite bound is. Without +Inf and another bucket the result is NaN, for a quantile
+    outside of 0 to 1 infinite.
     """
     bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
     given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]

@@ -141,8 +141,8 @@ def _between_vectors(
 ) -> Vectors:
     """Return *left* *op* *right* for the series with the same signature, each step by itself; raises PromqlError.
 
-    Signatures have to be unique at a step at which both sides have any series, and labels are as in Prometheus'
-    ``VectorBinop`` and ``resultMetric``.
+    At a step with series on both sides, signatures must be unique where *modifier* needs it; labels are as in
+    Prometheus' ``VectorBinop`` and ``resultMetric``.
     """
     left, right = left.sampled(), right.sampled()
     matching = modifier.matching if modifier is not None else None

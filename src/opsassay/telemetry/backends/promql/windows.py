@@ -144,10 +144,12 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result
     """Return PromQL's increase, rate (*per_second*) or delta (not *counter*) of each range, extrapolated to its ends.
 
     With growth = last - first (of a counter plus the value before each reset), sampled the time between these two
-    samples, before and after the times from the range's ends to them, in seconds: increase = growth * (sampled + before
-    + after) / sampled, rate = increase / length of the range. A side is half the mean distance of samples where it is
-    1.1 times that distance or longer; of a counter *before* ends where it would have been 0, first / growth * sampled
-    ahead of the first sample. Needs two samples.
+    samples, before and after the times from the range's ends to them, in seconds:
+
+        increase = growth * (sampled + before + after) / sampled,  rate = increase / length of the range
+
+    *before* or *after* is half the mean distance of samples if it is 1.1 times that distance or more; for a counter
+    *before* is at most the time since it was 0 by its slope, first / growth * sampled. Needs two samples.
     """
     first = windows.values_at(windows.low)
     growth = windows.values_at(windows.high - 1) - first
