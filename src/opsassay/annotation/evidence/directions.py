@@ -94,7 +94,7 @@ def _is_caller(place: str) -> pl.Expr:
 
 
 def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, filter) of each group of *place*'s links that a fault may hit, general ones first.
+    """Yield (name, filter) of each group of links of *place* that a fault may hit, largest first.
 
     Only *peer*'s if given.
     """
@@ -213,9 +213,9 @@ def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question
 
 
 def direction_of(context: EvidenceContext, direction: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
-    """Return the network fault at the root that explains the calls best, if no other end of its links explains them better.
+    """Return (network fault at the root or None, the calls, a sentence): none if another end explains the calls better.
 
-    As (fault or None, the calls, a sentence on what was seen). *direction* limits it to one direction.
+    *direction* limits the search to one direction; the sentence states what was seen, or why there is no fault.
     """
     calls, peer, root = link_calls(context), context.fault.peer, context.root
     share = context.fault.kind in _OF_A_SHARE

@@ -17,11 +17,11 @@ ALWAYS, ALWAYS_OF = 0.9, 5
 
 
 def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
-    """Return the spans (exits apart) of each operation of which a span in the abnormal window is bare.
+    """Return all spans but client spans of the operations with a bare span in the abnormal window.
 
     Columns: period, time_ns, end_ns, service, operation (the span's name), entry, bare. A span is *bare* when it has no
     child although most of its operation had one before, no call in it although most had one, or when it lacks a child
-    that nearly all had and made no call: nothing that another service answered can be the reason.
+    that nearly all had and made no call, so that no answer of another service can be the reason.
     """
     rows = np.flatnonzero(~spans.is_exit & ~spans.generator & (spans.entry >= 0))
     code, size = _operation_codes(spans)

@@ -72,6 +72,7 @@ def binomial_at_most(k: Floats, n: Floats, p: float) -> Floats:
 
 
 def _log_gamma(values: Floats) -> Floats:
+    """Return the natural logarithm of the gamma function at each of *values*."""
     return np.array([math.lgamma(value) for value in values.tolist()])
 
 

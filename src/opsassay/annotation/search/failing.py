@@ -167,8 +167,9 @@ def _find_bypasses(
 ) -> tuple[Bypass, ...]:
     """Return failures that passed through a healthy-looking node, and set their requests in *failed*.
 
-    A healthy request is touched when its answer was changed, or a call of its own was bad and it went on regardless.
-    Failed requests of its callers are explained by that only when they fail there and hardly elsewhere.
+    A healthy request may pass them on when its answer was changed (*changed*), or one of its own calls was bad. Failed
+    requests of its callers are explained by that only if they fail above such requests and hardly elsewhere (chance
+    below *most_chance*).
     """
     through = changed.copy()
     lower = bad | (take_or_missing(changed, traffic.callee, 0) & traffic.synchronous)

@@ -218,7 +218,10 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
-    """Return the rules from *kind* in the state of *place*; *forward*: those from caller to callee, else the others."""
+    """Return the rules for a source of *kind* in the state of *place*.
+
+    *forward*: from caller to callee, else the other way.
+    """
     return [
         r
         for r in terrain.rules

@@ -49,6 +49,7 @@ class AccessRule(Written):
     @field_validator("resources")
     @classmethod
     def _require_grantable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Raise ValueError for a resource that no agent may be granted."""
         if stray := [name for name in value if name not in GRANTABLE]:
             raise ValueError(f"{stray[0]!r} is never granted; there are {', '.join(sorted(GRANTABLE))}")
         return value
@@ -103,6 +104,7 @@ class ObjectChange(Written):
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
+        """Raise ValueError unless exactly one of `create` and `patch` is given."""
         if (self.create is None) == (self.patch is None):
             raise ValueError("give either `create` or `patch`")
         return self
@@ -158,6 +160,7 @@ class OnCluster(Written):
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
+        """Raise ValueError for an object without `create`, and for `existing` with anything that changes the namespace."""
         if stray := [one.name for one in self.objects if one.create is None]:
             raise ValueError(f"objects: {stray[0]} is made with the system; give `create`")
         if self.existing and (self.stand_ins or self.fillers or self.objects or self.requests or self.nodes):

@@ -165,6 +165,7 @@ class Truth(Artefact):
     @model_validator(mode="before")
     @classmethod
     def _migrate_single_effect(cls, data: Any) -> Any:
+        """Return *data* of an older version with its one `effect` as the list `effects`."""
         if not isinstance(data, dict) or "effect" not in data:
             return data
         rest = {key: value for key, value in data.items() if key not in ("effect", "schema_version")}

@@ -139,6 +139,7 @@ class Target(Written):
 
     @model_validator(mode="after")
     def _require_one_place(self) -> Self:
+        """Raise ValueError unless it is one service or one host, the latter without a replica."""
         if (self.service is None) == (self.host is None):
             given = "both a service and a host" if self.service else "neither a service nor a host"
             raise ValueError(f"a target is one service or one host; this one names {given}")
@@ -167,6 +168,7 @@ class _Broken(Written):
     @field_validator("fault", mode="after")
     @classmethod
     def _require_known_fault(cls, value: str | None) -> str | None:
+        """Return the published name of the fault type *value*; raises ValueError for an unknown one."""
         try:
             return value if value in (None, NO_FAULT) else fault_type(value).name
         except UserError as error:
@@ -175,6 +177,7 @@ class _Broken(Written):
     @field_validator("parameters", mode="after")
     @classmethod
     def _complete_parameters(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Return the parameters of the fault checked and with defaults; raises ValueError."""
         if (fault := info.data.get("fault")) is None:
             return value
         try:
@@ -190,6 +193,7 @@ class PlannedFault(_Broken):
 
     @model_validator(mode="after")
     def _require_target(self) -> Self:
+        """Raise ValueError when a fault other than NoFault has no target."""
         if self.fault != NO_FAULT and self.target is None:
             raise ValueError(f"{self.fault} needs a target: add `target: {{service: NAME}}`")
         return self
@@ -208,6 +212,7 @@ class FaultPlan(_Broken):
 
     @model_validator(mode="after")
     def _require_one_form(self) -> Self:
+        """Raise ValueError unless the plan has one `fault`, or several under `faults` and nothing of them at the top."""
         if (self.fault is None) == (not self.faults):
             raise ValueError("give one `fault` with its `target`, or several under `faults`")
         if self.faults and (self.target is not None or self.parameters or self.ends_with_pod):

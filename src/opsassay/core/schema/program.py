@@ -20,6 +20,7 @@ class Ready(Written):
 
     @model_validator(mode="after")
     def _require_one_way(self) -> Self:
+        """Raise ValueError unless exactly one of http, tcp and log is given, http as "METHOD /path"."""
         given = [name for name in ("http", "tcp", "log") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"ready is exactly one of http, tcp and log; this one has {', '.join(given) or 'none'}")
@@ -62,6 +63,7 @@ class Program(Command):
     @field_validator("ports")
     @classmethod
     def _require_real_ports(cls, value: dict[str, int]) -> dict[str, int]:
+        """Raise ValueError for a port outside of 1 to 65535, and for two equal ones."""
         if wrong := [f"{name}: {port}" for name, port in value.items() if not 0 < port < 65536]:
             raise ValueError(f"a port is 1 to 65535, not {wrong[0]}")
         if len({*value.values()}) < len(value):
@@ -70,6 +72,7 @@ class Program(Command):
 
     @model_validator(mode="after")
     def _can_be_started(self) -> Self:
+        """Raise ValueError when the command, the readiness check or the port that it needs is missing."""
         if not self.command and self.container is None:
             raise ValueError("command is missing: the program and its arguments")
         if self.ready is None and self.container is None:

@@ -67,6 +67,7 @@ class OracleStep(Written):
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
+        """Raise ValueError for a step with neither a verb nor a wait."""
         if self.verb is None and (self.arguments or self.wait_s == 0):
             raise ValueError("a step needs a `verb`, or a `wait_s` above 0 and nothing else")
         return self
@@ -85,6 +86,7 @@ class Oracle(Written):
 
     @model_validator(mode="after")
     def _require_one_expectation(self) -> Self:
+        """Raise ValueError unless exactly one of `expect` and `fails` is given."""
         if (self.expect is None) == (not self.fails):
             raise ValueError("say either `expect: certified` or which predicates it `fails`")
         return self
@@ -136,6 +138,7 @@ class Trigger(Written):
     @field_validator("faults")
     @classmethod
     def _require_one_at_a_time(cls, plans: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+        """Raise ValueError for more than one fault plan."""
         if len(plans) > 1:
             raise ValueError("a system takes one plan at a time; give one, and several faults under its own `faults`")
         return plans
@@ -173,6 +176,7 @@ class Placement(Written):
 
     @model_validator(mode="after")
     def _require_spread_or_apart(self) -> Self:
+        """Raise ValueError when neither `spread` nor `apart` is given."""
         if not (self.spread or self.apart):
             raise ValueError("give `spread`, `apart` or both")
         return self
@@ -194,6 +198,7 @@ class Impact(Written):
 
     @model_validator(mode="after")
     def _require_bound(self) -> Self:
+        """Raise ValueError when neither bound is given."""
         if self.max_user_minutes is None and self.max_failed_requests is None:
             raise ValueError("give `max_user_minutes`, `max_failed_requests` or both")
         return self
@@ -282,6 +287,7 @@ class Verification(Written):
 
     @model_validator(mode="after")
     def _require_share_of_window(self) -> Self:
+        """Raise ValueError for `temporal_window_s` with another temporal_depth than D3."""
         if self.temporal_window_s is not None and self.temporal_depth != "D3":
             raise ValueError("temporal_window_s is for temporal_depth D3, where availability is a share of ticks")
         return self
@@ -339,6 +345,7 @@ class Scenario(Written):
     @field_validator("oracles")
     @classmethod
     def _require_certifying_oracle(cls, value: dict[str, Oracle]) -> dict[str, Oracle]:
+        """Raise ValueError without an oracle that is certified, and for a name reserved for control scripts."""
         if not any(oracle.certified for oracle in value.values()):
             raise ValueError("no oracle is expected to be certified; without one nobody knows that it can be solved")
         if taken := [name for name in value if name.startswith(CONTROL)]:
@@ -347,6 +354,7 @@ class Scenario(Written):
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
+        """Raise ValueError when trigger, substrate, cluster block, oracles and verification contradict each other."""
         broken = [part.fault for plan in self.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
         if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
             raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")

@@ -56,6 +56,7 @@ class Step(Written):
 
     @model_validator(mode="after")
     def _require_one_action(self) -> Self:
+        """Raise ValueError unless exactly one action is given, a call as "service METHOD /route"."""
         given = [name for name in ACTIONS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"a step does exactly one of {', '.join(ACTIONS)}; this one has {given or 'none'}")
@@ -135,6 +136,7 @@ class Service(Written):
     @field_validator("sidecar")
     @classmethod
     def _require_known_sidecar(cls, value: str | None) -> str | None:
+        """Raise ValueError unless the sidecar is envoy or an absolute path."""
         if value is not None and value != ENVOY and not value.startswith("/"):
             raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
         return value
@@ -197,6 +199,7 @@ class LoadMix(Written):
     @field_validator("request")
     @classmethod
     def _require_three_words(cls, value: str) -> str:
+        """Raise ValueError unless the request reads "service METHOD /route"."""
         if len(value.split()) != 3:
             raise ValueError(f"request must read 'service METHOD /route', not {value!r}")
         return value
@@ -211,6 +214,7 @@ class Load(Command):
 
     @model_validator(mode="after")
     def _one_generator(self) -> Self:
+        """Raise ValueError without a mix or a command, and for a setting that does not go with the one given."""
         if not self.command and "mix" not in self.model_fields_set:
             raise ValueError("mix is missing: what users send; or command, a load generator of your own")
         theirs, ours = ("directory", "environment", "folders"), ("rate_rps", "timeout_s")
@@ -406,6 +410,7 @@ class ComposeSystem(Written):
 
     @model_validator(mode="after")
     def _one_project(self) -> Self:
+        """Raise ValueError unless exactly one of `compose` and `attach` is given."""
         if (self.compose is None) == (self.attach is None):
             raise ValueError("give either compose, a file that is copied, or attach, a project that runs")
         return self

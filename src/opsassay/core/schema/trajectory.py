@@ -127,6 +127,7 @@ class Timeline(Artefact):
     @model_validator(mode="before")
     @classmethod
     def _migrate_version_1(cls, data: Any) -> Any:
+        """Return *data* of schema version 1 without its version, so that it is read as the current one."""
         if isinstance(data, dict) and data.get("schema_version") == 1:
             return {key: value for key, value in data.items() if key != "schema_version"}
         return data

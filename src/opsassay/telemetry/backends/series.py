@@ -294,7 +294,7 @@ def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
 
 
 def _part_of_spans(span_counts: CountedSpans) -> _SeriesPart:
-    """Return *span_counts*, counters computed from spans, as a part of the series."""
+    """Return *span_counts* (a metric counted from spans) in the form in which `read_series` joins all metrics."""
     series, ticks = span_counts.values.shape
     counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(span_counts.ms, series)
     return _SeriesPart(

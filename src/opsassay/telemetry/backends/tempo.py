@@ -60,7 +60,7 @@ def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _span_as_json(row: Row) -> dict[str, Any]:
-    """Return the span *row* in the JSON form of OTLP."""
+    """Return the span in *row* as OTLP JSON."""
     span = {
         "traceId": encoded_id(row["trace_id"], 16), "spanId": encoded_id(row["span_id"] or "", 8),
         "name": row["operation"] or "", "kind": f"SPAN_KIND_{(row[f'{TAG}span.kind'] or 'unspecified').upper()}",

@@ -195,7 +195,7 @@ def _name_system(service: str) -> str:
 
 
 def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return {"function" or "metric": names}, the place of the fault *kind* within *service*; {} if no file states it."""
+    """Return {"function" or "metric": (name,)}, the faulted place within *service*; {} if no file states one."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
         if found:

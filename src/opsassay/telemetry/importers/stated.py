@@ -66,6 +66,7 @@ class StatedRoot(Written):
     @field_validator("kind")
     @classmethod
     def _read_kind(cls, kind: str | None) -> str | None:
+        """Return the fault type that *kind* names; raises ValueError for an unknown one."""
         try:
             return kind and read_root(f"service:{kind}")[1]
         except NotFoundError as error:
@@ -110,10 +111,12 @@ class StatedIncident(Written):
     @field_validator("root", mode="before")
     @classmethod
     def _as_list(cls, value: Any) -> Any:
+        """Return a single text or mapping as a list of one, anything else unchanged."""
         return [value] if isinstance(value, str | dict) else value
 
     @model_validator(mode="after")
     def _require_windows(self) -> Self:
+        """Raise ValueError for one window without the other, and for windows together with a boundary."""
         if (self.normal is None) != (self.abnormal is None):
             raise ValueError("normal and abnormal are two windows of one incident; give both or none")
         if self.boundary is not None and self.normal is not None:

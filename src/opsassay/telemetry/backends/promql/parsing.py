@@ -128,5 +128,5 @@ def _inner_expressions(expression: promql.Expr) -> Iterator[promql.Expr]:
 
 
 def _invalid_query(message: str) -> PromqlError:
-    """Return the error for an invalid query, as Prometheus words it."""
+    """Return the PromqlError for an invalid query; *message* says what is wrong."""
     return PromqlError(f'invalid parameter "query": {message}')

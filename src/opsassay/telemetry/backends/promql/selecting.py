@@ -64,5 +64,5 @@ def _make_test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
 
 
 def _parse_error(what: str) -> PromqlError:
-    """Return the error for the wrong part *what* of a query, as Prometheus words it."""
+    """Return the PromqlError for a query that cannot be parsed; *what* says what is wrong."""
     return PromqlError(f'invalid parameter "query": parse error: {what}')
