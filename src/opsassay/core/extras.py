@@ -62,7 +62,7 @@ def require(package: str) -> None:
 
 def install_hint(extra: str) -> str:
     """Return "run `pip install ...`" with the pip *extra*, for the checkout or wheel that OpsAssay was installed from."""
-    origin = _origin()
+    origin = _find_install_origin()
     if origin is None:
         return (
             f"run `pip install '.[{extra}]'` in the checkout of OpsAssay, "
@@ -72,7 +72,7 @@ def install_hint(extra: str) -> str:
     return f"run `pip install {'-e ' if editable else ''}{shlex.quote(f'{path}[{extra}]')}`"
 
 
-def _origin() -> tuple[Path, bool] | None:
+def _find_install_origin() -> tuple[Path, bool] | None:
     """Return (checkout or wheel that pip installed OpsAssay from, whether the install is editable); None if it is gone."""
     from importlib.metadata import PackageNotFoundError, distribution
 

@@ -64,7 +64,7 @@ class Datapack:
             ranges = _read_ranges(path)
         if incident is None:
             assert digest is not None
-            incident = _synthesised(digest.result(), env, ranges)
+            incident = _make_incident(digest.result(), env, ranges)
         return cls(path, incident, env)
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
@@ -146,8 +146,8 @@ def read_object(path: Path) -> dict[str, Any]:
 def require_expandable(*paths: Path) -> None:
     """Raise DatapackError when one of the parquet files *paths* would decompress to more than its size allows.
 
-    Counted are 16 bytes for every cell of its rows and columns, and its pages as they are without compression. A file
-    that is not there, or is no parquet, is left to its reader.
+    Counted are 16 bytes for every cell, and the decompressed pages. A file that is not there, or is no parquet, is left
+    to its reader.
     """
     with suppress(OSError):
         there = [path for path in paths if path.is_file()]
@@ -284,7 +284,7 @@ def _read_incident(path: Path) -> Incident:
     return incident
 
 
-def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
+def _make_incident(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
     """Return an Incident for a recording without incident.json: id from *digest*, windows from its tables."""
     windows = {period: found.get("traces") or _hull_of_windows(found) for period, found in ranges.items()}
     return Incident(

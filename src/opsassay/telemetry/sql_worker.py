@@ -173,7 +173,7 @@ def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any
         given = {name: value for name, value in (request.get("parameters") or {}).items() if name in statement.names}
         cursor = connection.execute(statement.text, given) if given else connection.execute(statement.text)
         columns = [column[0] for column in cursor.description]
-        rows, truncated = _rows(cursor, min(max_rows, request.get("max_rows") or max_rows))
+        rows, truncated = _fetch_rows(cursor, min(max_rows, request.get("max_rows") or max_rows))
     except (RefusedStatementError, duckdb.PermissionException) as error:
         return {"status": "refused", "message": str(error)[:2000]}
     except (duckdb.OutOfMemoryException, duckdb.FatalException, MemoryError, RecursionError) as error:
@@ -367,7 +367,7 @@ def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str])
             f'CASE WHEN {own} THEN ("{column}" // 2 + 1)::{type_} ELSE "{column}" END AS "{column}"'
             for column, type_ in schema if type_ in {"UBIGINT", "DOUBLE"}
         )  # fmt: skip
-        shaken = ", ".join(filter(None, (_shaken(column, type_) for column, type_ in schema)))
+        shaken = ", ".join(filter(None, (_scaled_column_sql(column, type_) for column, type_ in schema)))
         half = f"({own}) AND hash(rowid) % 2"
         of_view = ("false", own, f"NOT ({own})", f"NOT ({half} = 0)", f"NOT ({half} = 1)", "true", "true")
         replaced = {"view_changed": other, SHAKEN: shaken}
@@ -377,7 +377,7 @@ def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str])
             connection.execute(f'CREATE OR REPLACE VIEW {view}."{table}" AS {source}')
 
 
-def _shaken(column: str, type_: str) -> str:
+def _scaled_column_sql(column: str, type_: str) -> str:
     """Return the SQL that scales *column* by the factor and shifts times; '' where it keeps its values."""
     factor = "(SELECT factor FROM view_only.shake)"
     if type_.startswith("TIMESTAMP"):
@@ -392,13 +392,13 @@ def _name_list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
+def _fetch_rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
     """Return (rows as JSON values, truncated): at most *max_rows* rows, and no more text than a reply may hold."""
     rows: list[list[Any]] = []
     size = 0
     while len(rows) <= max_rows and (batch := cursor.fetchmany(min(100, max_rows + 1 - len(rows)))):
         for row in batch:
-            plain = [_plain(value) for value in row]
+            plain = [_as_json_value(value) for value in row]
             size += len(json.dumps(plain))
             if size > MAX_REPLY_CHARACTERS:
                 return rows, True
@@ -406,14 +406,14 @@ def _rows(cursor: Any, max_rows: int) -> tuple[list[list[Any]], bool]:
     return rows[:max_rows], len(rows) > max_rows
 
 
-def _plain(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
     """Return *value* as a JSON value: times as ISO text, other types as text, long texts cut."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _as_json_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_plain(inner) for inner in value]
+        return [_as_json_value(inner) for inner in value]
     if isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     text = _as_text(value)

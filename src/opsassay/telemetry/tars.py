@@ -36,7 +36,7 @@ def plain_members(
 ) -> Iterator[tarfile.TarInfo]:
     """Yield the files and folders of *archive*; at most *most_files*, and *most_bytes* in all.
 
-    Raises DatapackError for a link, a device, a sparse file, a name that leads out, and for more; tarfile.TarError.
+    Raises DatapackError for more than that, a link, a device, a sparse file or a name that leads out; tarfile.TarError.
     """
     size = 0
     for number, member in enumerate(archive):

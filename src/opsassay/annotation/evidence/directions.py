@@ -94,10 +94,7 @@ def _is_caller(place: str) -> pl.Expr:
 
 
 def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, filter) of each group of links of *place* that a fault may hit, largest first.
-
-    Only *peer*'s if given.
-    """
+    """Yield (name, filter) of each group of *place*'s links that a fault may hit, largest first; with *peer* only its."""
     if peer is not None:
         yield from _with_peer(links, peer)
         return
@@ -301,14 +298,14 @@ def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls
         return str(named) == hypothesis.direction
     if named not in _OF_PACKETS:
         return False
-    after = _after_share(calls, hypothesis)
+    after = _share_after_callee_end(calls, hypothesis)
     if named == "both" or after is None:
         return True
     answers_late = after >= calls.thresholds.one_way
     return bool(answers_late == ((named == "from") == (hypothesis.direction == "inbound")))
 
 
-def _after_share(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
+def _share_after_callee_end(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
     """Return the share of the added time that falls after the callee's end; None when clocks contradict it."""
     parts = calls.calls_of(_is_one_of_links(hypothesis.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())

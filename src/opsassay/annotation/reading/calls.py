@@ -167,7 +167,7 @@ def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
 
 
 def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
-    """Return for each entry whether it lacks a callee that (nearly) all baseline requests of its operation had."""
+    """Return for each request that a service serves whether it lacks a callee that (nearly) all had in the baseline."""
     node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
     reached = exits.get_column("callee_entry").is_not_null().to_numpy()
     caller = index_of(exits.get_column("caller_entry"))

@@ -97,7 +97,7 @@ def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
 
 
 def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
-    """Return *exits* with caller, callee (if it is missing the usual one), and the times between their spans."""
+    """Return the calls *exits* with caller, callee (else the usual one), and the times between their spans (ms)."""
     nodes = entries.get_column("node")
     reached = entries.select(
         callee_node="node",

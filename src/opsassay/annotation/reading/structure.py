@@ -31,7 +31,9 @@ def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
     has_child = np.zeros(code.size, dtype=bool)
     has_child[parent] = True
     has_call = _with_calls(spans)
-    bare = (_often(has_child, code, normal, rows) & ~has_child) | (_often(has_call, code, normal, rows) & ~has_call)
+    bare = (_usual_flags(has_child, code, normal, rows) & ~has_child) | (
+        _usual_flags(has_call, code, normal, rows) & ~has_call
+    )
     inner = has_child & ~has_call
     some = np.zeros(size, dtype=bool)
     some[code[inner & ~normal]] = True
@@ -68,7 +70,7 @@ def _with_calls(spans: Spans) -> Flags:
     return found
 
 
-def _often(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
+def _usual_flags(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
     """Return for each span whether over OFTEN of its operation's baseline spans among *rows* have *flags* set."""
     before = rows[normal.take(rows)]
     size = int(code.max(initial=-1)) + 1

@@ -218,10 +218,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
-    """Return the rules for a source of *kind* in the state of *place*.
-
-    *forward*: from caller to callee, else the other way.
-    """
+    """Return the rules for a source of *kind* in the state of *place*; *forward*: those from caller to callee only."""
     return [
         r
         for r in terrain.rules

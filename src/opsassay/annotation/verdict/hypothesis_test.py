@@ -92,7 +92,7 @@ def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings)
         root=(signature.component, signature.reason),
         parts=signature.parts,
         own={part: _nodes_of_service(_find_service(part, observed.graph), observed.calls) for part in below},
-        states=_with_faulted_ends(observed.states, carriage, signature.sources, observed.calls, fault),
+        states=_add_states_seen_by_callers(observed.states, carriage, signature.sources, observed.calls, fault),
         callers=_strip_span_prefixes(observed.graph.callers()),
         callees=_strip_span_prefixes(observed.graph.callees()),
         shared=shared,
@@ -170,7 +170,7 @@ def _nodes_of_service(service: str, calls: Calls) -> tuple[str, ...]:
 
 
 def _places_of_alarms(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
-    """Return the (span, state) pairs to reach, from *alarms*: node to signals with their onset."""
+    """Return the (span, state) pairs that a path must reach to explain *alarms*: node to signals with onsets."""
     return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
 
 
@@ -179,7 +179,7 @@ def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tu
     return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
 
 
-def _with_faulted_ends(
+def _add_states_seen_by_callers(
     states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
 ) -> dict[str, NodeState]:
     """Return *states* plus deviations that only callers see: faulted ends of links, and callees no longer called."""

@@ -42,7 +42,7 @@ class Acceptor:
 
     def __enter__(self) -> Acceptor:
         with self._lock:
-            self._begin()
+            self._start_thread()
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Acceptor:
             thread.join(END_TIMEOUT_S)
         self._listener.close()
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         """Start and register a thread that accepts connections; the caller holds the lock."""
         thread = threading.Thread(target=self._accept_connections, name="connection", daemon=True)
         thread.start()
@@ -71,7 +71,7 @@ class Acceptor:
         """Accept and serve connections in this thread until the server closes or enough other threads wait."""
         try:
             while not self._ending.is_set():
-                if (connection := self._accept_next()) is not None and not self._served(connection):
+                if (connection := self._accept_next()) is not None and not self._serve_connection(connection):
                     return
         finally:
             with self._lock:
@@ -87,7 +87,7 @@ class Acceptor:
             self._ending.wait(_PAUSE_S)
             return None
 
-    def _served(self, connection: socket.socket) -> bool:
+    def _serve_connection(self, connection: socket.socket) -> bool:
         """Serve and close *connection* while another thread accepts; return whether this thread is to accept again."""
         with self._lock:
             if self._ending.is_set():
@@ -97,7 +97,7 @@ class Acceptor:
             self._waiting -= 1
             if not self._waiting:
                 with suppress(RuntimeError):  # there can be no more threads: then this one waits again
-                    self._begin()
+                    self._start_thread()
         try:
             self._serve(connection)
         finally:

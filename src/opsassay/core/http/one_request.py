@@ -76,7 +76,7 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
     if len(lines) > MOST_HEADERS:
         raise UnreadableError(431, f"a request may have {MOST_HEADERS} headers")
     headers = dict(_parse_header_line(line) for line in lines)
-    method, path, query, query_text = _request_line(first)
+    method, path, query, query_text = _parse_request_line(first)
     return RequestHead(method, path, query, query_text, headers, _parse_content_length(headers), bytes(read[end + 4 :]))
 
 
@@ -172,7 +172,7 @@ def _require_http(received: bytearray) -> None:
         raise UnreadableError(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
 
 
-def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
+def _parse_request_line(line: str) -> tuple[str, str, dict[str, str], str]:
     """Parse an HTTP request line into (method, path, query parameters, raw query); raises UnreadableError (400)."""
     parts = line.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/"):

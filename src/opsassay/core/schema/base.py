@@ -58,7 +58,7 @@ class Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _are_quantities(self) -> Self:
+    def _require_bounded_numbers(self) -> Self:
         """Raise ValueError for a number, also in a mapping or tuple, whose absolute value is above LARGEST."""
         for name, value in self:
             for number in (

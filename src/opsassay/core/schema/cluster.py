@@ -56,6 +56,7 @@ class AccessRule(Written):
 
     @model_validator(mode="after")
     def _require_bounds(self) -> Self:
+        """Raise ValueError for a rule that mixes scopes or grants too much outside of the system's namespace."""
         writes = {str(verb) for verb in self.verbs} - LOOKING
         wide = {name for name in self.resources if name in CLUSTER_WIDE}
         if wide and wide != set(self.resources):
@@ -65,11 +66,11 @@ class AccessRule(Written):
         if wide and writes and (wide != {"nodes"} or writes - {"patch", "update"}):
             raise ValueError("of what lives in no namespace only nodes may be changed, by patch and update")
         if self.namespace is not None:
-            self._elsewhere(writes)
+            self._require_harmless_elsewhere(writes)
         return self
 
-    def _elsewhere(self, writes: set[str]) -> None:
-        """Raise ValueError if this rule for a namespace not the system's may do harm; *writes* are its changing verbs."""
+    def _require_harmless_elsewhere(self, writes: set[str]) -> None:
+        """Raise ValueError if this rule for another namespace may do harm; *writes* are its verbs that change things."""
         if self.namespace is None or "watch" in self.namespace or "{" in self.namespace:
             raise ValueError("namespace: name one of the cluster's own, or leave it out for the system's")
         if writes and (writes != {"delete"} or set(self.resources) != {"pods"}):

@@ -45,7 +45,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
     require_small(text, name)
     try:
         node = yaml.compose(text, Loader=YAML_LOADER)
-        if _expanded(node) > MAX_NODES:
+        if _count_expanded_values(node) > MAX_NODES:
             raise ConfigError(
                 f"{name}: its aliases and merges expand to more than {MAX_NODES} values; write it plainly."
             )
@@ -97,7 +97,7 @@ def _exact_error(text: str, libyaml_error: yaml.MarkedYAMLError) -> yaml.MarkedY
     return libyaml_error
 
 
-def _expanded(node: yaml.Node | None) -> int:
+def _count_expanded_values(node: yaml.Node | None) -> int:
     """Return how many values *node* has with every alias expanded; more than MAX_NODES for an alias within itself."""
     known: dict[int, int] = {}
 
@@ -125,7 +125,7 @@ def _describe_first_error(error: ValidationError, model: type[Written], node: ya
     place = f"{name}:{_find_line(node, location)}" if node is not None else name
     message = in_words(first)
     if first["type"] == "extra_forbidden":
-        near = nearest(str(location[-1]), _fields(model, location))
+        near = nearest(str(location[-1]), _list_allowed_keys(model, location))
         message += f"; did you mean {near!r}?" if near else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     named = f"{field}: " if field and not name.endswith(f" {field}") else ""
@@ -191,7 +191,7 @@ def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
     return line
 
 
-def _fields(model: type[Written], location: list[Any]) -> list[str]:
+def _list_allowed_keys(model: type[Written], location: list[Any]) -> list[str]:
     """Return the keys that *model* allows next to the last part of *location*, a path of keys and indices."""
     current: Any = model
     for part in location[:-1]:

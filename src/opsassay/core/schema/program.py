@@ -71,7 +71,7 @@ class Program(Command):
         return value
 
     @model_validator(mode="after")
-    def _can_be_started(self) -> Self:
+    def _require_startable(self) -> Self:
         """Raise ValueError when the command, the readiness check or the port that it needs is missing."""
         if not self.command and self.container is None:
             raise ValueError("command is missing: the program and its arguments")

@@ -66,7 +66,7 @@ class OracleStep(Written):
     wait_s: float = Field(default=0.0, ge=0, le=600, description="wait after the verb, seconds")
 
     @model_validator(mode="after")
-    def _does_something(self) -> Self:
+    def _require_verb_or_wait(self) -> Self:
         """Raise ValueError for a step with neither a verb nor a wait."""
         if self.verb is None and (self.arguments or self.wait_s == 0):
             raise ValueError("a step needs a `verb`, or a `wait_s` above 0 and nothing else")

@@ -123,6 +123,7 @@ class Service(Written):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Self:
+        """Raise ValueError for a program with settings of OpsAssay's services, too little memory, or a useless sidecar."""
         described = ("operations", "consumes", "periodic", "releases", "required", "gateway", "pool", "start_s")
         defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
         if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):
@@ -213,7 +214,7 @@ class Load(Command):
     mix: tuple[LoadMix, ...] = Field(default=(), description="what users send; with a command, what probes send")
 
     @model_validator(mode="after")
-    def _one_generator(self) -> Self:
+    def _require_one_generator(self) -> Self:
         """Raise ValueError without a mix or a command, and for a setting that does not go with the one given."""
         if not self.command and "mix" not in self.model_fields_set:
             raise ValueError("mix is missing: what users send; or command, a load generator of your own")
@@ -248,7 +249,7 @@ class System(Written):
     )
 
     @model_validator(mode="after")
-    def _names_resolve(self) -> Self:
+    def _require_known_names(self) -> Self:
         """Raise ValueError when the system's file refers to a name that it does not define, or a value does not fit."""
         for name, service in self.services.items():
             if service.host is not None and service.host not in self.hosts:
@@ -266,10 +267,10 @@ class System(Written):
             self._check_program(name)
         self._check_passwords("load.environment", self.load)
         if self.load.command:
-            self._check_reached()
+            self._check_load_command()
         return self
 
-    def _check_reached(self) -> None:
+    def _check_load_command(self) -> None:
         """Raise ValueError unless the load command has a service to call, and each that it calls is a user's program."""
         if not self.entries():
             raise ValueError("load.command: no service listens, so that it reaches none")
@@ -409,7 +410,7 @@ class ComposeSystem(Written):
     slo: Slo = Slo()
 
     @model_validator(mode="after")
-    def _one_project(self) -> Self:
+    def _require_one_project(self) -> Self:
         """Raise ValueError unless exactly one of `compose` and `attach` is given."""
         if (self.compose is None) == (self.attach is None):
             raise ValueError("give either compose, a file that is copied, or attach, a project that runs")

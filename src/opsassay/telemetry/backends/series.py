@@ -45,7 +45,7 @@ class CountedSpans(NamedTuple):
 
 def counted_spans(view: View) -> Iterator[CountedSpans]:
     """Yield span metrics as a collector makes them: calls, and latency count, sum (s), buckets; raises DatapackError."""
-    spans = view.collect(_selected(view), "traces")
+    spans = view.collect(_select_ended_spans(view), "traces")
     if spans.is_empty():
         return
     keys = list(_LABELS)
@@ -72,7 +72,7 @@ def counted_spans(view: View) -> Iterator[CountedSpans]:
     yield CountedSpans(f"{PREFIX}_latency_bucket", of_buckets, ms, values)
 
 
-def _selected(view: View) -> pl.LazyFrame:
+def _select_ended_spans(view: View) -> pl.LazyFrame:
     """Return the spans that ended within the view: service, span_name, span_kind, status_code, duration and end (ns)."""
     rows = view.rows("traces")
     columns = rows.collect_schema()

@@ -123,7 +123,7 @@ class _TraceqlReader(TokenReader):
                 return self._compare_enumerated(field, op, value)
             case "name" | "rootName" | "rootServiceName":
                 column = {"name": "operation", "rootName": "root_name", "rootServiceName": "root_service"}[field]
-                return self._fitting(pl.col(column), pl.String(), op, value)
+                return self._compare_literal(pl.col(column), pl.String(), op, value)
         return self._compare_attribute(name, op, value)
 
     def _compare_attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
@@ -137,15 +137,15 @@ class _TraceqlReader(TokenReader):
         if value.text == "nil" and value.kind == "name" and op in {"=", "!="}:
             absent = pl.all_horizontal([pl.lit(value=True), *(pl.col(column).is_null() for column in columns)])
             return absent if op == "=" else ~absent
-        tests = [self._fitting(pl.col(column), self._columns[column], op, value) for column in columns]
+        tests = [self._compare_literal(pl.col(column), self._columns[column], op, value) for column in columns]
         return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._match_nothing(op, value)
 
     def _match_nothing(self, op: str, value: Token) -> pl.Expr:
         """Return a filter that no span passes; raises TraceqlError unless *value* is a literal."""
-        self._fitting(pl.lit(None, pl.String()), pl.String(), op, value)
+        self._compare_literal(pl.lit(None, pl.String()), pl.String(), op, value)
         return pl.lit(value=False)
 
-    def _fitting(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
+    def _compare_literal(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
         """Return the comparison of *column*, of *type_*, with the literal *value*; false for other types, as in Tempo."""
         if value.kind == "text":
             text = self.unquoted(value)

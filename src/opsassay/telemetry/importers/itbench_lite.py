@@ -139,7 +139,7 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
         return empty("traces")
     span = _column_or_null(table, "spanattributes")
     status = _map_value(span, r"http\.(?:response\.)?status_code").cast(pl.UInt16, strict=False)
-    return _timed(
+    return _drop_untimed_rows(
         table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
             trace_id="traceid",
@@ -152,8 +152,8 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
             .fill_null(0)
             .cast(pl.UInt64, strict=False),
             **{
-                "attr.span_kind": _word(table, "spankind", "SPAN_KIND_"),
-                "attr.status_code": _word(table, "statuscode", "STATUS_CODE_"),
+                "attr.span_kind": _title_case_column(table, "spankind", "SPAN_KIND_"),
+                "attr.status_code": _title_case_column(table, "statuscode", "STATUS_CODE_"),
                 "attr.http.response.status_code": status,
                 "attr.http.request.method": _map_value(span, r"http\.(?:request\.)?method"),
             },
@@ -169,7 +169,7 @@ def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
     table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
     if table is None:
         return empty("logs")
-    return _timed(
+    return _drop_untimed_rows(
         table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
             trace_id=_column_or_null(table, "traceid"),
@@ -191,7 +191,7 @@ def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
         for name, rows_of in OBJECTS.items()
         if (folder / name).exists() and (table := _table(folder / name, set(), notes)) is not None
     ]
-    return [_timed(rows, name, notes) for name, rows in found]
+    return [_drop_untimed_rows(rows, name, notes) for name, rows in found]
 
 
 def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
@@ -216,7 +216,7 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
         )
         kept = sampled.filter(~pl.col("metric").str.ends_with("_bucket"))
         buckets += sampled.height - kept.height
-        tables.append(_timed(kept, path.name, notes))
+        tables.append(_drop_untimed_rows(kept, path.name, notes))
     if not tables:
         notes.append("there are no metrics")
         return {"metrics": empty("metrics"), "metrics_sum": empty("metrics_sum")}
@@ -314,12 +314,12 @@ def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
     return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
 
 
-def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
+def _title_case_column(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
     """Return the expression for column *name* in title case without *prefix*: SPAN_KIND_SERVER becomes ``Server``."""
     return _column_or_null(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
-def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
+def _drop_untimed_rows(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
     """Return the rows of *table* that have a time; adds to *notes* how many rows of the file *name* have none."""
     missing = table.get_column("time").null_count()
     if missing:

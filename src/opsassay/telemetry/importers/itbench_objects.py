@@ -33,7 +33,7 @@ def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
     table.
     """
     rows = []
-    for at, body, flat in _bodies(table, name):
+    for at, body, flat in _iterate_objects(table, name):
         about = (
             body.get("involvedObject")
             or body.get("regarding")
@@ -59,7 +59,7 @@ def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
     """
     states: dict[tuple[str, str, str], Mapping[str, str]] = {}
     rows = []
-    for at, body, _ in sorted(_bodies(table, name), key=lambda one: one[0]):
+    for at, body, _ in sorted(_iterate_objects(table, name), key=lambda one: one[0]):
         about = body.get("metadata") or {}
         kind, named = str(body.get("kind") or ""), str(about.get("name") or "")
         if not kind or not named:
@@ -79,7 +79,7 @@ def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
     return _logs(rows)
 
 
-def _bodies(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def _iterate_objects(table: pl.DataFrame, name: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield (time, object, event columns) of each row of *table* with valid JSON; raises DatapackError naming *name*."""
     if not {"body", "objectname"} & set(table.columns):
         raise DatapackError(f"{name} has neither a column Body nor object_name; restore it from the data set.")

@@ -102,7 +102,7 @@ def _list_sources(fault_list: Path) -> Iterator[Source]:
         raise DatapackError(f"{fault_list} is no list of faults ({first_line(error)}); restore it.") from error
     for fault in faults:
         name = f"{day.name} {fault['inject_time'][11:]}"
-        read = partial(_read_case, name, day, fault, normal, _disturbed(faults))
+        read = partial(_read_case, name, day, fault, normal, _minutes_with_faults(faults))
         yield Source(name, case_id("nezha", name), read, truth_notes=partial(_truth_notes, fault))
     if usual.is_dir():
         name = f"{day.name} without a fault"
@@ -119,7 +119,7 @@ def _time_of_injection(fault: dict[str, str]) -> datetime:
     return datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
 
 
-def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
+def _minutes_with_faults(faults: list[dict[str, str]]) -> pl.Expr:
     """Return the filter for metric rows whose time lies in the minutes in which any of *faults* acted."""
     at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
     starts = [int(_time_of_injection(fault).timestamp()) * 1_000_000_000 for fault in faults]
@@ -129,7 +129,7 @@ def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
 def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
     """Read the case of one *fault* from the files of *day*; raises DatapackError when they are missing.
 
-    *normal* returns the tables without a fault, by modality; *disturbed* is the filter of `_disturbed`.
+    *normal* returns the tables without a fault, by modality; *disturbed* is the filter of `_minutes_with_faults`.
     """
     begun = _time_of_injection(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
@@ -147,7 +147,7 @@ def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturb
     service, kind = service_of(pod), _TYPES.get(fault["inject_type"])
     system = _name_system(service)
     incident = _make_incident(case_id("nezha", name), system, normal(), after)
-    where = _inner_labels(day, service, fault["inject_type"])
+    where = _read_inner_labels(day, service, fault["inject_type"])
     label = RootLabel(service=(service,), pod=(pod,), container=(service,), **where)
     known = () if kind is None else (
         Fault(type=kind, service=service, pod=pod, start_ns=begun_ns, end_ns=begun_ns + MINUTES * 60 * 1_000_000_000),
@@ -159,7 +159,11 @@ def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturb
     notes += [] if after["logs"].height else ["there are no logs of these minutes"]
     truth = Truth(id=incident.id, system=system, faults=known, roots=(label,), notes=_truth_notes(fault))
     frames = _split_frames(day, incident, normal(), after)
-    at, metrics, ends_ns = pl.col("time").dt.epoch("ns"), _metrics(day, _entrance(normal())), incident.abnormal.end_ns
+    at, metrics, ends_ns = (
+        pl.col("time").dt.epoch("ns"),
+        _metrics(day, _find_entry_service(normal())),
+        incident.abnormal.end_ns,
+    )
     before = at.is_between(begun_ns - QUIET_MINUTES * _MINUTE_NS, begun_ns, closed="left") & ~disturbed
     during = at.is_between(begun_ns, min(ends_ns, begun_ns + MINUTES * _MINUTE_NS) + _MINUTE_NS, closed="left")
     frames["normal", "metrics"] = pl.concat(
@@ -194,7 +198,7 @@ def _name_system(service: str) -> str:
     return "ts" if service.startswith("ts-") else "hipster"
 
 
-def _inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
+def _read_inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
     """Return {"function" or "metric": (name,)}, the faulted place within *service*; {} if no file states one."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
@@ -269,7 +273,7 @@ def _split_frames(
     """Return the tables by (period, modality); metrics of the folder *day* are split by the windows of *incident*."""
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in abnormal.items()}
-    metrics = _metrics(day, _entrance(normal))
+    metrics = _metrics(day, _find_entry_service(normal))
     for period, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
         within = pl.col("time").dt.epoch("ns").is_between(window.start_ns, window.end_ns, closed="left")
         frames[period, "metrics"] = metrics.filter(within)
@@ -290,7 +294,7 @@ def _make_incident(
     return Incident(id=id_, system=system, normal=windows[0], abnormal=windows[1], provenance=provenance)
 
 
-def _entrance(normal: dict[str, pl.DataFrame]) -> str:
+def _find_entry_service(normal: dict[str, pl.DataFrame]) -> str:
     """Return the service that receives users' requests: the one with most root spans."""
     roots = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
     return str(roots.mode().sort().first())

@@ -110,7 +110,7 @@ def _is_case(folder: Path) -> bool:
 def _source_of_folder(folder: Path, overrides: Mapping[str, Any]) -> Source:
     """Return the case in *folder* as a source; its id follows from its files and windows. *overrides* as in `_stated`."""
     digest = hashlib.sha256()
-    for file in sorted(file for place in _places(folder).values() for file in _files_in(place)):
+    for file in sorted(file for place in _period_folders(folder).values() for file in _files_in(place)):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
     with suppress(OpsAssayError):  # it is said when the case is read
         if cuts := _stated(folder, overrides).model_dump(include={"boundary", "normal", "abnormal"}, exclude_none=True):
@@ -134,7 +134,7 @@ def _require_valid(data: Mapping[str, Any], name: str) -> StatedIncident:
         raise UserError(f"{problem(error, name)}.") from error
 
 
-def _places(folder: Path) -> dict[str, Path]:
+def _period_folders(folder: Path) -> dict[str, Path]:
     """Return {period: folder} of the telemetry files; {"": folder} when both periods are in the same files."""
     apart = {period: folder / period for period in PERIODS}
     return apart if all(place.is_dir() for place in apart.values()) else {"": folder}
@@ -181,7 +181,7 @@ def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase
 
 def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
     """Return the tables by (period, modality): from the two folders, or split at the boundary or windows of *incident*."""
-    read = {period: _read_tables(place, notes) for period, place in _places(folder).items()}
+    read = {period: _read_tables(place, notes) for period, place in _period_folders(folder).items()}
     windows = incident.windows
     if "" not in read:
         if incident.boundary is not None:

@@ -74,7 +74,7 @@ def _normalise_value(value: Any, problems: list[str]) -> Any:
         if name in found:
             raise ValueError(f"{name} is there in two spellings")
         if name in IDS:
-            found[name] = _id(name, part)
+            found[name] = _normalise_id(name, part)
         elif name in _ENUMS and isinstance(part, str):
             found[name] = _value_of_enum(name, part)
         elif isinstance(part, str | int | float) and (name == "body" or (name == "value" and "key" in value)):
@@ -107,7 +107,7 @@ def _value_of_enum(name: str, text: str) -> int | str:
     return begin + end
 
 
-def _id(name: str, text: Any) -> str:
+def _normalise_id(name: str, text: Any) -> str:
     """Return *text*, the id in the field *name*, in hexadecimal; '' for zeros alone, which mean none; raises ValueError."""
     try:
         if len(text) in {22, 24, 11, 12} and len(known := base64.b64decode(f"{text}==")) == IDS[name]:

@@ -68,7 +68,7 @@ class Losses:
                 self._counts["point without a value"] += lacks or bool(point.flags & NO_RECORDED_VALUE)
                 self._counts["exemplar"] += len(point.exemplars) if form != "summary" else 0
                 self._counts["summary quantile"] += len(point.quantile_values) if form == "summary" else 0
-                self._counts["histogram bucket"] += _buckets(form, point)
+                self._counts["histogram bucket"] += _count_buckets(form, point)
         self._counts = +self._counts
 
     def _note_attributes(self, signal: str, holder: Any, known_keys: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class Losses:
             self._attributes.setdefault(signal, set()).update(unknown)
 
 
-def _buckets(form: str, point: Any) -> int:
+def _count_buckets(form: str, point: Any) -> int:
     """Return how many buckets the histogram *point* of the kind *form* has, since tables only keep its total."""
     if form == "histogram":
         return len(point.bucket_counts) if len(point.bucket_counts) > 1 else 0

@@ -86,9 +86,9 @@ class TraceColumns:
             "span_id": hexadecimal(self._ids[1]),
             "parent_span_id": hexadecimal(self._ids[2]),
             "span_name": pl.Series(self._names, dtype=pl.String()),
-            "attr.span_kind": _words(self._kinds, SPAN_KINDS),
+            "attr.span_kind": _enum_names(self._kinds, SPAN_KINDS),
             "duration": _durations(self._starts, self._ends),
-            "attr.status_code": _words(self._statuses, _STATUSES),
+            "attr.status_code": _enum_names(self._statuses, _STATUSES),
             **{column: self._coalesce_attributes(column, keys) for column, keys in ATTRIBUTE_SOURCES.items()},
             **self._resources.source_columns(self._resource),
         }
@@ -118,7 +118,7 @@ def _links(span: Any) -> str | None:
     return ",".join(f"{link.trace_id.hex()}:{link.span_id.hex()}" for link in span.links)
 
 
-def _words(numbers: list[int], words: tuple[str | None, ...]) -> pl.Series:
+def _enum_names(numbers: list[int], words: tuple[str | None, ...]) -> pl.Series:
     """Return enum *numbers* as texts, *words* being indexed by number; an unknown number is null."""
     known = pl.Series(numbers, dtype=pl.Int64()).cast(pl.UInt32(), strict=False)
     known = known.set(known >= len(words), None)

@@ -35,16 +35,13 @@ class LogEvaluation:
     deadline: float
 
     def entries(self, query: LogQuery, start_ns: int, end_ns: int) -> Times:
-        """Return the rows of the log entries that *query* selects in [*start_ns*, *end_ns*).
-
-        Raises LogqlError, RegexError.
-        """
+        """Return the rows of log entries that *query* selects in [*start_ns*, *end_ns*); raises LogqlError, RegexError."""
         within = self.store.between(start_ns, end_ns)
         fits = self.store.fitting(query.selector, of_stream=True) & self.store.fitting(query.labels, of_stream=False)
         numbers = np.flatnonzero(fits[self.store.owners[within]]).astype(np.int64) + within.start
         for one in query.lines:
             self._check_time()
-            numbers = numbers[_holding(one, self.store.lines[numbers])]
+            numbers = numbers[_passing_line_filter(one, self.store.lines[numbers])]
         found: Times = numbers
         return found
 
@@ -111,7 +108,7 @@ class LogEvaluation:
             raise LogqlError("context deadline exceeded", 504)
 
 
-def _holding(filter_: LineFilter, lines: pl.Series) -> Times:
+def _passing_line_filter(filter_: LineFilter, lines: pl.Series) -> Times:
     """Return the indices of *lines* that pass *filter_*, a LogQL line filter."""
     fits = np.zeros(len(lines), dtype=bool)
     for value in filter_.values:

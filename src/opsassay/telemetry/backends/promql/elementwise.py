@@ -53,7 +53,7 @@ def _moments(values: Values) -> Moments:
     return found
 
 
-def _since(moments: Moments, unit: str, outer: str) -> Values:
+def _units_since(moments: Moments, unit: str, outer: str) -> Values:
     """Return the whole *unit* periods ("h") since the *outer* period ("D") of each of *moments* began: hours of the day."""
     passed = moments.astype(f"datetime64[{unit}]") - moments.astype(f"datetime64[{outer}]").astype(
         f"datetime64[{unit}]"
@@ -79,10 +79,10 @@ def _day_of_week(moments: Moments) -> Values:
 
 
 CALENDAR: Mapping[str, Callable[[Moments], Values]] = {
-    "minute": lambda moments: _since(moments, "m", "h"), "hour": lambda moments: _since(moments, "h", "D"),
-    "day_of_week": _day_of_week, "day_of_month": lambda moments: _since(moments, "D", "M") + 1,
-    "day_of_year": lambda moments: _since(moments, "D", "Y") + 1, "days_in_month": _days_in_month,
-    "month": lambda moments: _since(moments, "M", "Y") + 1,
+    "minute": lambda moments: _units_since(moments, "m", "h"), "hour": lambda moments: _units_since(moments, "h", "D"),
+    "day_of_week": _day_of_week, "day_of_month": lambda moments: _units_since(moments, "D", "M") + 1,
+    "day_of_year": lambda moments: _units_since(moments, "D", "Y") + 1, "days_in_month": _days_in_month,
+    "month": lambda moments: _units_since(moments, "M", "Y") + 1,
     "year": lambda moments: _number_of(moments.astype("datetime64[Y]") - np.datetime64("0000", "Y")),
 }  # fmt: skip
 """By the names of functions of time, in UTC; without an argument they take the time of each step."""

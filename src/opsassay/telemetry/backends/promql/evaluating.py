@@ -159,7 +159,7 @@ class Evaluation:
         """Apply the range function *name*, such as rate, to *windows*; further arguments are in *call*."""
         match name:
             case "absent_over_time":
-                return _missing(call.args[0], windows.holding(1))
+                return _absent_series(call.args[0], windows.holding(1))
             case "quantile_over_time":
                 result = quantile_over_time(windows, self._evaluate_number(call.args[0]))
             case "predict_linear":
@@ -204,7 +204,7 @@ class Evaluation:
             case "scalar":
                 return as_number(inner)
             case "absent":
-                return _missing(call.args[0], inner.present)
+                return _absent_series(call.args[0], inner.present)
             case "sort" | "sort_desc":
                 return inner
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
@@ -313,7 +313,7 @@ def _read_literal(expression: promql.Expr) -> str:
     return decode_literals(inner.val)
 
 
-def _missing(selector: promql.Expr, present: Present) -> Vectors:
+def _absent_series(selector: promql.Expr, present: Present) -> Vectors:
     """Return PromQL's `absent` of *selector*: a series with value 1 at each step at which no series is *present*."""
     missing: Present = np.logical_not(present.any(axis=0, keepdims=True))
     return Vectors([_equal_labels(selector)], np.ones(missing.shape), missing)

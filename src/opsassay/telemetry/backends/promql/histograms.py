@@ -41,7 +41,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, check_time: Callable[
     values, present = np.full((len(groups), steps), np.nan), np.zeros((len(groups), steps), dtype=bool)
     for numbers, layout, counts, there in _histograms(of_bounds, bounds, owners):
         found, asked = np.full(len(numbers) * steps, np.nan), np.tile(quantile, len(numbers))
-        for kept, columns in _patterns(there.reshape(len(layout), -1)):
+        for kept, columns in _distinct_columns(there.reshape(len(layout), -1)):
             check_time()
             of_columns = counts.reshape(len(layout), -1)[:, columns]
             found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
@@ -86,7 +86,7 @@ def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tup
         yield numbers, layout, counts[within], there[within]
 
 
-def _patterns(present: Present) -> Iterator[tuple[Present, Times]]:
+def _distinct_columns(present: Present) -> Iterator[tuple[Present, Times]]:
     """Yield (pattern, column indices) for each distinct column of *present*, shape (buckets, columns), with any bucket."""
     whole = present.all(axis=0)
     yield np.ones(len(present), dtype=bool), np.flatnonzero(whole)

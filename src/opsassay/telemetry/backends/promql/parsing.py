@@ -71,7 +71,7 @@ def _require_subset(root: promql.Expr) -> None:
         if depth > MOST_DEPTH:
             raise _invalid_query(f"expressions may stand {MOST_DEPTH} deep within one another here")
         _require_durations(expression)
-        if (what := _outside(expression)) is not None:
+        if (what := _unsupported_feature(expression)) is not None:
             raise _invalid_query(f"{what} is outside the subset of PromQL that is evaluated here")
         left += [(inner, depth + 1) for inner in _inner_expressions(expression)]
 
@@ -87,7 +87,7 @@ def _require_durations(expression: promql.Expr) -> None:
             _ = expression.range, expression.step, expression.offset
 
 
-def _outside(expression: promql.Expr) -> str | None:
+def _unsupported_feature(expression: promql.Expr) -> str | None:
     """Return the unsupported feature in *expression* itself, its operands apart, for a message; None if there is none."""
     match expression:
         case promql.VectorSelector() if expression.matchers.or_matchers:

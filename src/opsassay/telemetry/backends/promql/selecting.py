@@ -18,13 +18,13 @@ MOST_KEPT = 256
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     """Return the indices of the series in *store* that *selector* matches; raises PromqlError for an invalid regex."""
-    matched = [_matched(store, *matcher) for matcher in matchers_of(selector)]
+    matched = [_matching_series(store, *matcher) for matcher in matchers_of(selector)]
     if all(of_nothing for of_nothing, _ in matched):
         raise _parse_error("vector selector must contain at least one non-empty matcher")
     return np.flatnonzero(np.logical_and.reduce([fits for _, fits in matched]))
 
 
-def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
+def _matching_series(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
     """Return (whether "" satisfies the matcher *label* *op* *value*, whether each series of *store* does); cached there."""
     key = (op, label, value)
     if (found := store.matched.get(key)) is None:
