@@ -69,7 +69,7 @@ class Carriage:
         return self.latency.get(node, 0.0) >= self.limits.node_share or self.enough(node)
 
     def enough(self, node: str) -> bool:
-        """Return whether the root's part of the node's added time alone makes it slow.
+        """Return whether the part of the node's added latency that the root explains is by itself enough to be slow.
 
         share * added_ms >= max(sufficient_added_ms, sufficient_rise * before_ms).
         """

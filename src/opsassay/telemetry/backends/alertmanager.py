@@ -133,10 +133,7 @@ def _parse_matcher(text: str) -> Matcher:
 
 
 def _whole_regex(regex: str, prefix: str, name: str = "", op: str = "=~") -> Matcher:
-    """Return a matcher: label *name*, operator *op* (=~ or !~), whole *regex*.
-
-    Raises AlertmanagerError that begins with *prefix*.
-    """
+    """Return a matcher of label *name* with *op* (=~ or !~) and *regex*; AlertmanagerError begins with *prefix*."""
     try:
         compile_regex(regex)
     except RegexError as error:

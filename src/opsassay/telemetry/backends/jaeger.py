@@ -125,7 +125,7 @@ def _require_service(call: ApiCall) -> str:
 
 
 def _read_integer(call: ApiCall, name: str, default: int) -> int:
-    """Return the query parameter *name* as a whole number, *default* when it is missing; raises JaegerError."""
+    """Return the query parameter *name* as an integer, *default* when it is missing; raises JaegerError."""
     text = call.first(name)
     if text is None:
         return default

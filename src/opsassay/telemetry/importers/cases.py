@@ -243,5 +243,5 @@ def iso_ns(column: pl.Expr) -> pl.Expr:
 
 
 def numbers(column: str) -> pl.Expr:
-    """Return the expression that parses the text *column* as floats; what is no number becomes null."""
+    """Return the expression that parses the text *column* as floats; text that is no number becomes null."""
     return pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)

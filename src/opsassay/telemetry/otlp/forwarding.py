@@ -29,9 +29,9 @@ PUSH_TIMEOUT_S = 20.0
 
 
 def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
-    """Send *body*, an export request of *signal*, to the OTLP/HTTP receiver at *url*; *gzipped* says that it is compressed.
+    """Send *body*, an export request of *signal*, to the OTLP/HTTP receiver at *url*; *gzipped*: it is compressed.
 
-    Raises UserError for a refusal and for what is no URL, OperationError when nobody answers.
+    Raises UserError for a refusal and for an invalid URL, OperationError when the receiver does not answer.
     """
     place = f"{require_url(url)}/v1/{signal}"
     headers = {"Content-Type": "application/x-protobuf", **_headers_from_environment()}

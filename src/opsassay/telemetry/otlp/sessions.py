@@ -104,7 +104,7 @@ class SessionRecorder:
     def _count_request(
         self, sessions: list[SpoolSession], failures: list[OSError | None], signal: str, items: int, size_bytes: int
     ) -> None:
-        """Count a request as kept or rejected in each session; *failures* are their write errors, None for none.
+        """Count a request as written or rejected in each session; *failures* are their write errors, None without one.
 
         Raises OverloadError when a session could not write.
         """

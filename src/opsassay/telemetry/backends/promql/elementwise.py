@@ -54,7 +54,7 @@ def _moments(values: Values) -> Moments:
 
 
 def _units_since(moments: Moments, unit: str, outer: str) -> Values:
-    """Return the whole *unit* periods ("h") since the *outer* period ("D") of each of *moments* began: hours of the day."""
+    """Return how many of *unit* ("h") have passed since the *outer* unit ("D") of each of *moments* began."""
     passed = moments.astype(f"datetime64[{unit}]") - moments.astype(f"datetime64[{outer}]").astype(
         f"datetime64[{unit}]"
     )
