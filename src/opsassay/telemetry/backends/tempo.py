@@ -308,7 +308,7 @@ def _times(call: ApiCall) -> list[pl.Expr]:
 
 
 def _read_positive(call: ApiCall, name: str, default: int) -> int:
-    """Return the query parameter *name* as a positive integer, *default* when it is missing; raises TempoError."""
+    """Return the query parameter *name* as an integer from 0 (limit, spss: 1) on, else *default*; raises TempoError."""
     text = call.first(name)
     if text is None:
         return default
