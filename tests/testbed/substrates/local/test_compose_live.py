@@ -58,6 +58,8 @@ class Machine:
     Engines share the records of names and addresses in /run/containers: what another has left would be resolved here.
     """
 
+    keeping = "mkdir -p /run/containers && mount -t tmpfs none /run/containers && ip link set lo up && exec sleep 3600"
+
     def __init__(self, folder: Path, state: Path) -> None:
         self.project = folder / "my-shop"
         shutil.copytree(HERE, self.project)
@@ -74,8 +76,7 @@ class Machine:
             "IMAGE": IMAGE,
             "PACKAGES": next(path for path in sys.path if path.endswith("site-packages")),
         }
-        own = "mkdir -p /run/containers && mount -t tmpfs none /run/containers && ip link set lo up && exec sleep 3600"
-        self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c", own])
+        self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c", self.keeping])
         time.sleep(0.5)
 
     def entered(self, folder: Path, *words: str) -> list[str]:
@@ -107,9 +108,9 @@ def libraries(programs: list[Path]) -> set[Path]:
     return {Path(os.path.normpath(name)) for name in found if name.startswith("/")}
 
 
-def make_image(machine: Machine, folder: Path) -> None:
-    """Make an image of this machine's Python: no registry is asked."""
-    root, prefix = folder / "rootfs", Path(sys.base_prefix)
+def copy_python(root: Path) -> None:
+    """Copy this machine's Python into *root*, with the libraries that it needs."""
+    prefix = Path(sys.base_prefix)
     python, standard = Path(os.path.realpath(sys.executable)), prefix / "lib" / f"python3.{sys.version_info.minor}"
     ignored = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "idlelib", "ensurepip", "*.a")
     shutil.copytree(standard, root / standard.relative_to("/"), ignore=ignored)
@@ -119,6 +120,11 @@ def make_image(machine: Machine, folder: Path) -> None:
     for name in ("bin", "tmp", "etc"):
         (root / name).mkdir(exist_ok=True)
     (root / "bin" / "python3").symlink_to(python)
+
+
+def make_image(machine: Machine, folder: Path) -> None:
+    """Make an image of this machine's Python: no registry is asked."""
+    copy_python(root := folder / "rootfs")
     container = machine.run("buildah", "from", "scratch").strip()
     machine.run("buildah", "copy", "-q", container, str(root), "/")
     machine.run("buildah", "commit", "-q", container, IMAGE)
