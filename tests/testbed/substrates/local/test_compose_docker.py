@@ -66,9 +66,9 @@ def machine(tmp_path_factory):
                 machine.run("docker", "rm", "-f", container, code=None)
             machine.holder.send_signal(signal.SIGTERM)
             machine.holder.wait(60)
-            for group in Path("/sys/fs/cgroup").glob("*/docker"):
-                with contextlib.suppress(OSError):  # another engine's containers are in it
-                    group.rmdir()
+            for left in (*Path("/sys/fs/cgroup").glob("*/docker"), Path("/run/docker/plugins"), Path("/run/docker")):
+                with contextlib.suppress(OSError):  # another engine's things are in it
+                    left.rmdir()
 
 
 def test_a_project_is_checked_and_the_users_own_is_as_it_was(machine):
