@@ -54,16 +54,17 @@ def fill(running: Running, runs: int) -> None:
     (running.state / "task_sets" / "many.yaml").write_text(yaml.safe_dump({"domain": "no-op", "part": {"cells": 1}}))
     digest, store = load_task_set(running.state, "many").digest(), RunStore(running.state / "stores" / "many")
     owner, began = running.user("measurer"), time.monotonic()
-    form = {"name": "everybody", "kind": "self_hosted", "domains": ["finops"]}
-    agent, now = owner.ask("POST", "/api/agents", form)["id"], time.time_ns()
-    of = {"agent_id": agent, "task_set": "many", "digest": digest, "plan": {}, "state": "Finished", "since_ns": now}
+    now, solvers = time.time_ns(), [f"solver-{number:02}" for number in range(SOLVERS)]
+    of = {"task_set": "many", "digest": digest, "plan": {}, "state": "Finished", "since_ns": now, "created_ns": now}
+    forms = [{"name": name, "kind": "self_hosted", "domains": ["finops"]} for name in solvers]
+    benchmarks = [{**of, "id": one["name"], "agent_id": owner.ask("POST", "/api/agents", one)["id"]} for one in forms]
     engine = engine_of(running.database())
     made = list(runs_of(runs, now))
     for run in made:
         (folder := store.runs_dir / run.cell / "1").mkdir(parents=True)
         (folder / RUN).write_text(run.pretty_json())
     with engine.begin() as connection:
-        connection.execute(insert(BENCHMARKS).values(id="many", created_ns=now, **of))
+        connection.execute(insert(BENCHMARKS), benchmarks)
         connection.execute(insert(CELLS), [cell_row(run, now) for run in made])
         connection.execute(insert(RESULTS), [result_row(run) for run in made])
     engine.dispose()
@@ -76,15 +77,20 @@ def runs_of(count: int, now: int) -> Iterator[Run]:
         seed = number // (SOLVERS * TASKS)
         yield Run(
             cell=cell_hash(task, solver, "default", seed), attempt=1, domain="no-op", item=task, item_hash=task,
-            system="none", solver=Solver(name=solver, kind="agent"), solver_hash=solver, seed=seed, isolation="sealed",
-            status=RunStatus.DONE if number % 7 else RunStatus.FAILED, started_ns=now, ended_ns=now + 1,
+            system="none", solver=Solver(name=solver, kind="agent"), solver_hash=hash_of(solver), seed=seed,
+            isolation="sealed", status=RunStatus.DONE if number % 7 else RunStatus.FAILED, started_ns=now, ended_ns=now + 1,
             versions={"opsassay": "0.1.0"}, spent={"input_tokens": 100.0 + number % 50, "seconds": 1.0},
         )  # fmt: skip
 
 
+def hash_of(solver: str) -> str:
+    """Return a hash that tells *solver* apart from others in its first digits."""
+    return cell_hash("", solver, "", 0)
+
+
 def cell_row(run: Run, now: int) -> dict[str, Any]:
     return {
-        "id": f"many-{run.cell}", "benchmark_id": "many", "hash": run.cell, "domain": "no-op", "task": run.item,
+        "id": f"many-{run.cell}", "benchmark_id": run.solver.name, "hash": run.cell, "domain": "no-op", "task": run.item,
         "task_digest": run.item_hash, "arm": "default", "seed": run.seed, "bundle": "Terminated", "agent": "Terminated",
         "since_ns": now, "tries": 1,
     }  # fmt: skip
@@ -113,12 +119,12 @@ def measure_pages(running: Running) -> None:
 
 
 def measure_changes(running: Running) -> None:
-    """Time the first look at a leaderboard after a result has changed without an event, so that it is not prepared."""
+    """Time the first look at a leaderboard after a run's outcome changed without an event, so that it is not prepared."""
     engine, times = engine_of(running.database()), []
     for number in range(TRIES):
         with engine.begin() as connection:
             first = select(RESULTS.c.cell_id).order_by(RESULTS.c.cell_id).offset(number).limit(1).scalar_subquery()
-            connection.execute(update(RESULTS).where(RESULTS.c.cell_id == first).values(evidence="1" * 64))
+            connection.execute(update(RESULTS).where(RESULTS.c.cell_id == first).values(evidence="1" * 64, metrics={}))
         began = time.monotonic()
         with urllib.request.urlopen(running.url + "/leaderboards/many") as answer:
             answer.read()

@@ -20,9 +20,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import func, select
 
 from opsassay.cli import run as command_line
 from opsassay.core.schema.metric_words import METRICS
+from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.server.api import RecentAnswers
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
@@ -145,6 +147,46 @@ def test_a_board_that_is_kept_is_never_older_than_its_results(platform, graded, 
         assert runs(connection).keys() == kept.keys() - {name}
         connection.execute(RESULTS.insert().values({**one, **changed}))
         assert runs(connection) == kept
+    engine.dispose()
+
+
+def test_two_processes_say_the_same_of_results_as_they_change_and_keep_nothing_of_what_is_gone(platform, graded):
+    engine = engine_of(platform.database())
+    here = LeaderboardCache(
+        Platform(platform.state, engine, Signer.from_folder(platform.state), Artefacts(platform.state))
+    )
+
+    def boards():
+        """The solvers by what a server, this process, and one that has looked at nothing yet say of them."""
+        with engine.connect() as connection:
+            new = LeaderboardCache(here._platform)
+            of = [[row.as_item() for row in one.board(connection, "bill").board.rows] for one in (here, new)]
+        of.append(fetched(platform, "/api/leaderboards/bill")["items"])
+        said = [
+            {one["solver"]: (one["success"], one["runs"], one["rank"], one["metrics"]) for one in items} for items in of
+        ]
+        assert said[0] == said[1] == said[2]
+        return said[0]
+
+    before = boards()
+    with engine.connect() as connection:
+        row = dict(connection.execute(RESULTS.select()).mappings().first())
+    where, passed = RESULTS.c.cell_id == row["cell_id"], Metric(value=0.625, status=MetricStatus.SCORED)
+    changes = (
+        RESULTS.update().where(where).values(metrics=dict.fromkeys(row["metrics"], passed.model_dump(mode="json"))),
+        RESULTS.delete().where(where),
+        RESULTS.insert().values(row),
+    )
+    said = []
+    for change in changes:
+        with engine.begin() as connection:
+            connection.execute(change)
+        said.append(boards())
+    assert said[0] != before != said[1] != said[0]
+    assert said[2] == before
+    read = [run for one in here._read["bill"].values() for run in one.contents]
+    with engine.connect() as connection:
+        assert len(read) == connection.execute(select(func.count()).select_from(RESULTS)).scalar_one()
     engine.dispose()
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
+from sqlalchemy import ARRAY, Connection, Row, Text, any_, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from opsassay.analysis.leaderboard.board import make_board
+from opsassay.analysis.leaderboard.board import Leaderboard, make_board
 from opsassay.analysis.leaderboard.entries import TaskKey
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Metric, Run
@@ -33,23 +33,29 @@ _CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(R
 """What a result says, as one number: another run or another grade in its place has another."""
 
 
-class AgentCells(NamedTuple):
-    """A registered agent, and the hashes of its *cells*."""
+BenchmarkMark = Row[*tuple[Any, ...]]
+"""A benchmark's id, its agent, and what changes when its results, or its cells without any, do."""
 
-    name: str
-    kind: str
-    source: str
-    cells: Sequence[str]
+
+class BenchmarkRuns(NamedTuple):
+    """What was read of a benchmark that had this *mark*: its *cells* by hash, and each run by what its result says."""
+
+    mark: BenchmarkMark
+    cells: Mapping[str, GradedRun | None]
+    contents: Mapping[tuple[str, int], GradedRun]
 
 
 class LeaderboardCache:
-    """Leaderboards by task set; one is made again when the results, or the cells that have none, change."""
+    """Leaderboards by task set; one is made again when the results, or the cells that have none, change.
+
+    Of it what belongs to benchmarks and solvers without a change is kept, and nothing of what there no longer is.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._lock = platform, threading.Lock()
         self._kept: dict[tuple[str, str, bool], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
-        self._runs: dict[tuple[str, str, int], GradedRun] = {}
-        self._renamed: dict[tuple[str, str], tuple[GradedRun, GradedRun]] = {}
+        self._read: dict[str, dict[str, BenchmarkRuns]] = {}
+        self._named: dict[str, dict[str, tuple[GradedRun, GradedRun]]] = {}
         self._levels: dict[TaskKey, str | None] = {}
 
     def prepare(self, task_set: str) -> None:
@@ -69,54 +75,63 @@ class LeaderboardCache:
             raise UserError(f"A level is one of {', '.join(LEVELS)}.")
         tasks = load_task_set(self._platform.state, task_set)
         digest = tasks.digest()
-        here = and_(BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == digest)
-        joined = CELLS.join(BENCHMARKS)
-        counted = select(func.count(RESULTS.c.cell_id), func.sum(_CONTENT), func.count(CELLS.c.error))
-        mark = (digest, *connection.execute(counted.select_from(joined.outerjoin(RESULTS)).where(here)).one())
+        sums = func.count(RESULTS.c.cell_id), func.sum(_CONTENT), func.count(CELLS.c.error).label("errors")
+        agent = AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
+        counted = select(BENCHMARKS.c.id, *agent, *sums).group_by(BENCHMARKS.c.id, AGENTS.c.id)
+        counted = counted.select_from(CELLS.join(BENCHMARKS).join(AGENTS).outerjoin(RESULTS))
+        counted = counted.where(BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == digest)
+        in_order = AGENTS.c.created_ns.desc(), AGENTS.c.id, BENCHMARKS.c.created_ns, BENCHMARKS.c.id
+        mark = digest, *connection.execute(counted.order_by(*in_order))
         with self._lock:
             kept = self._kept.get((task_set, level, hosted))
             if kept is None or kept[0] != mark:
-                kept = mark, self._make_leaderboard(connection, task_set, tasks, here, level, hosted=hosted)
+                before = None if kept is None else kept[1].board
+                read = self._read_benchmarks(connection, task_set, mark[1:])
+                kept = mark, self._make_leaderboard(connection, task_set, tasks, read, level, before, hosted=hosted)
                 self._kept[task_set, level, hosted] = kept
             return kept[1]
 
     def _make_leaderboard(
-        self, connection: Connection, task_set: str, tasks: TaskSet, condition: Any, level: str, *, hosted: bool
-    ) -> TaskSetLeaderboard:
-        """Return the leaderboard of *task_set* over the runs that meet *condition*.
+        self, connection: Connection, task_set: str, tasks: TaskSet, read: Sequence[BenchmarkRuns], level: str,
+        before: Leaderboard | None, *, hosted: bool,
+    ) -> TaskSetLeaderboard:  # fmt: skip
+        """Return the leaderboard of *task_set* over the runs that were *read*, *before* what it was the last time.
 
         *level* "" takes all levels; *hosted* keeps only self-hosted agents and baselines.
         """
-        every = self._grade_runs(connection, task_set, condition)
-        level_of = {key: self._level_of_task(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
-        agents = _agents(connection, condition)
-        registered, self_hosted, baselines = _registered(agents, tasks)
+        registered, self_hosted, baselines = _registered(read, tasks)
+        every = self._as_registered(task_set, read, registered)
+        level_of = {key: self._level_of_task(key) for key in {(one.run.item, one.run.item_hash) for one in every}}
         chosen = [
-            self._as_registered(one, registered)
+            one
             for one in every
             if not level or level_of[one.run.item, one.run.item_hash] == level
-            if not hosted or one.run.cell in self_hosted | baselines
+            if not hosted or one.run.cell in self_hosted or one.run.cell in baselines
         ]
         runs = [one.run for one in chosen]
-        aborted = self._aborted(connection, condition, runs, level_of if level else None)
+        aborted = _aborted(connection, read, runs, level_of if level else None)
         hashes = frozenset(run.solver_hash for run in runs if run.cell in baselines)
         domain = domain_named(tasks.domain)
         graded = GradedRuns(domain, tuple(chosen), aborted=aborted, baselines=hashes, ranks_unsealed=hosted)
-        board = make_board(graded)
+        board = make_board(graded, before)
         levels = tuple(one for one in LEVELS if one in level_of.values())
-        return TaskSetLeaderboard(board, _agents_by_solver(agents, graded), levels, level_of)
+        return TaskSetLeaderboard(board, _agents_by_solver(read, graded), levels, level_of)
 
-    def _as_registered(self, graded: GradedRun, agent_names: Mapping[str, str]) -> GradedRun:
-        """Return *graded* under the registered name of its agent, not the name that the agent reports; made only once."""
-        if (name := agent_names.get(graded.run.cell)) is None:
-            return graded
-        key = graded.run.cell, name
-        known, renamed = self._renamed.get(key, (None, graded))
-        if known is not graded:
-            solver = graded.run.solver.model_copy(update={"name": name})
-            renamed = replace(graded, run=graded.run.model_copy(update={"solver": solver}))
-            self._renamed[key] = graded, renamed
-        return renamed
+    def _as_registered(
+        self, task_set: str, read: Sequence[BenchmarkRuns], agent_names: Mapping[str, str]
+    ) -> list[GradedRun]:
+        """Return the runs that were *read*, one for each cell, by the name of its agent and not what it reports."""
+        before, now = self._named.get(task_set, {}), dict[str, tuple[GradedRun, GradedRun]]()
+        every = {cell: run for one in read for cell, run in one.cells.items() if run is not None}
+        for cell, graded in every.items():
+            known, named = before.get(cell, (None, graded))
+            name = agent_names.get(cell, graded.run.solver.name)
+            if known is not graded or named.run.solver.name != name:
+                solver = graded.run.solver.model_copy(update={"name": name})
+                named = replace(graded, run=graded.run.model_copy(update={"solver": solver}))
+            now[cell] = graded, named
+        self._named[task_set] = now
+        return [named for _, named in now.values()]
 
     def _level_of_task(self, key: TaskKey) -> str | None:
         """Return the level of the task with *key*, None where it is unknown."""
@@ -125,50 +140,73 @@ class LeaderboardCache:
             self._levels[key] = None if head is None else head.level
         return self._levels[key]
 
-    def _grade_runs(self, connection: Connection, task_set: str, condition: Any) -> list[GradedRun]:
-        """Return the runs on *task_set* whose cells meet *condition*, with verdicts; an ended run is read only once."""
-        joined = RESULTS.join(CELLS).join(BENCHMARKS)
+    def _read_benchmarks(
+        self, connection: Connection, task_set: str, marks: Sequence[BenchmarkMark]
+    ) -> list[BenchmarkRuns]:
+        """Return the runs of the benchmarks with *marks*, in their order; those alone are read that have changed."""
+        before = self._read.get(task_set, {})
+        changed = {row.id: row for row in marks if row.id not in before or before[row.id].mark != row}
         columns = (func.array_agg(one) for one in (CELLS.c.hash, RESULTS.c.run, _CONTENT))
-        found = connection.execute(select(*columns).select_from(joined).where(condition)).one()
-        runs = {
-            cell: (task_set, run, content) for cell, run, content in zip(*(one or () for one in found), strict=True)
+        query = select(CELLS.c.benchmark_id, *columns).select_from(CELLS.outerjoin(RESULTS))
+        query = query.where(CELLS.c.benchmark_id.in_(changed)).group_by(CELLS.c.benchmark_id)
+        said = {benchmark: sorted(zip(*of, strict=True)) for benchmark, *of in connection.execute(query)}
+        known = {key: run for one in said if one in before for key, run in before[one].contents.items()}
+        wanted = {(run, content) for of in said.values() for _, run, content in of if run is not None}
+        known |= self._read_runs(connection, task_set, list(said), [run for run, _ in wanted - known.keys()])
+        fresh = {
+            benchmark: BenchmarkRuns(
+                changed[benchmark],
+                {cell: known.get((run, content)) for cell, run, content in of},
+                {(run, content): known[run, content] for _, run, content in of if (run, content) in known},
+            )
+            for benchmark, of in said.items()
         }
-        unknown = [run for _, run, _ in set(runs.values()) - self._runs.keys()]
-        if unknown:
-            store = self._platform.store(task_set)
-            said = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
-            of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
-            for row in connection.execute(select(*said).select_from(joined).where(condition, of)):
-                self._runs[task_set, row.run, row.content] = _read_graded_run(store / row.run, row)
-        return [self._runs[key] for key in runs.values()]
+        found = {row.id: fresh.get(row.id) or before[row.id] for row in marks}
+        self._read[task_set] = found
+        return list(found.values())
 
-    def _aborted(
-        self, connection: Connection, condition: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
-    ) -> dict[str, int]:
-        """Return solver, by its name on the leaderboard, to the number of its cells that ended in an error.
-
-        *runs* are those on the leaderboard, *tasks* all graded tasks: one without a run in *runs* does not count.
-        None counts all.
-        """
-        joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
-        lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
-        lost = lost.where(condition, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
-        shown = {(run.item, run.item_hash) for run in runs}
-        lost_of = Counter(
-            row.benchmark_id
-            for row in connection.execute(lost)
-            if tasks is None or (row.task, row.task_digest) in shown or (row.task, row.task_digest) not in tasks
-        )
-        if not lost_of:
+    def _read_runs(
+        self, connection: Connection, task_set: str, benchmarks: Sequence[str], runs: Sequence[str]
+    ) -> dict[tuple[str, int], GradedRun]:
+        """Return *runs* of *benchmarks* with their verdicts, by folder and by what the result says."""
+        if not runs:
             return {}
-        name = solver_names(runs)
-        of_cell = {run.cell: name(run) for run in runs}
-        counts: Counter[str] = Counter()
-        for benchmark, cells in lost_of.items():
-            with_run = select(CELLS.c.hash).where(CELLS.c.benchmark_id == benchmark)
-            names = {of_cell[h] for h in connection.execute(with_run).scalars() if h in of_cell}
-            counts.update(dict.fromkeys(names, cells))
-        return dict(counts)
+        store = self._platform.store(task_set)
+        query = select(RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content"))
+        query = query.select_from(RESULTS.join(CELLS)).where(CELLS.c.benchmark_id.in_(benchmarks))
+        query = query.where(RESULTS.c.run == any_(literal(runs, ARRAY(Text))))
+        return {(row.run, row.content): _read_graded_run(store / row.run, row) for row in connection.execute(query)}
+
+
+def _aborted(
+    connection: Connection,
+    read: Sequence[BenchmarkRuns],
+    runs: Sequence[Run],
+    tasks: Mapping[TaskKey, str | None] | None,
+) -> dict[str, int]:
+    """Return solver, by its name on the leaderboard, to the number of its cells that ended in an error.
+
+    *runs* are those on the leaderboard, *tasks* all graded tasks: one without a run in *runs* does not count.
+    None counts all.
+    """
+    with_errors = {one.mark.id: one for one in read if one.mark.errors}
+    if not with_errors:
+        return {}
+    lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(CELLS.outerjoin(RESULTS))
+    lost = lost.where(CELLS.c.benchmark_id.in_(with_errors), CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
+    shown = {(run.item, run.item_hash) for run in runs}
+    lost_of = Counter(
+        row.benchmark_id
+        for row in connection.execute(lost)
+        if tasks is None or (row.task, row.task_digest) in shown or (row.task, row.task_digest) not in tasks
+    )
+    name = solver_names(runs)
+    of_cell = {run.cell: name(run) for run in runs}
+    counts: Counter[str] = Counter()
+    for benchmark, cells in lost_of.items():
+        names = {of_cell[cell] for cell in with_errors[benchmark].cells if cell in of_cell}
+        counts.update(dict.fromkeys(names, cells))
+    return dict(counts)
 
 
 def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
@@ -178,32 +216,26 @@ def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     return GradedRun(folder, run, verdict_of(run, metrics))
 
 
-def _agents(connection: Connection, condition: Any) -> list[AgentCells]:
-    """Return the agents of the cells that meet *condition* with the hashes of these, the one registered last first."""
-    columns = AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source, func.array_agg(CELLS.c.hash)
-    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(condition).group_by(AGENTS.c.id)
-    return [AgentCells(*row) for row in connection.execute(query.order_by(AGENTS.c.created_ns.desc()))]
-
-
-def _registered(agents: Sequence[AgentCells], tasks: TaskSet) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
+def _registered(read: Sequence[BenchmarkRuns], tasks: TaskSet) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
     """Return cell to the first owner's agent that ran it, the cells of self-hosted agents, and those of baselines.
 
-    A baseline is what the platform runs itself under its usual name, or what *tasks* lists.
+    Of *read* those of the agent registered last are the first. A baseline is what the platform runs itself under its usual
+    name, or what *tasks* lists.
     """
     known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
-    brought = {cell: one.name for one in agents if one.kind != "built_in" for cell in one.cells}
-    hosted = frozenset(cell for one in agents if one.kind == "self_hosted" for cell in one.cells)
-    usual = (one for one in agents if one.kind == "built_in" and one.source in known)
+    brought = {cell: one.mark.name for one in read if one.mark.kind != "built_in" for cell in one.cells}
+    hosted = frozenset(cell for one in read if one.mark.kind == "self_hosted" for cell in one.cells)
+    usual = (one for one in read if one.mark.kind == "built_in" and one.mark.source in known)
     return brought, hosted, frozenset(cell for one in usual for cell in one.cells)
 
 
-def _agents_by_solver(agents: Sequence[AgentCells], graded: GradedRuns) -> dict[str, tuple[str, ...]]:
+def _agents_by_solver(read: Sequence[BenchmarkRuns], graded: GradedRuns) -> dict[str, tuple[str, ...]]:
     """Return the name of each solver of *graded* to its registered agents."""
     solvers = graded.solver_of_cell
     found: dict[str, set[str]] = {}
-    for agent in agents:
-        for solver in {solvers[cell] for cell in agent.cells if cell in solvers}:
-            found.setdefault(solver, set()).add(agent.name)
+    for one in read:
+        for solver in {solvers[cell] for cell in one.cells if cell in solvers}:
+            found.setdefault(solver, set()).add(one.mark.name)
     return {solver: tuple(sorted(names)) for solver, names in found.items()}
 
 

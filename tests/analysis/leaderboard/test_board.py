@@ -268,3 +268,36 @@ def test_cases_whose_fault_can_be_computed_rank_nobody_and_are_counted():
     assert not board_of(
         [GradedRun(one.folder, one.run, one.verdict.model_copy(update={"fingerprinted": True})) for one in GOOD]
     ).tasks
+
+
+GRADED = GradedRuns(domain_named("finops"), (*GOOD, *CONSTANT, *CHANCE))
+CHANGES = {
+    "a run was graded anew": {"graded": (*solver("good", [0] * 24), *GRADED.graded[24:])},
+    "a run failed": {"graded": (run_of("good", "t00", 0, status=RunStatus.FAILED), *GRADED.graded[1:])},
+    "a run more": {"graded": (*GRADED.graded, run_of("good", "t00", 0, seed=1))},
+    "a run less": {"graded": GRADED.graded[1:]},
+    "a solver more": {"graded": (*GRADED.graded, *solver("other", [1, 0] * 12))},
+    "a solver less": {"graded": GRADED.graded[24:]},
+    "a task more": {"graded": (*GRADED.graded, run_of("chance", "t99", 1))},
+    "another form of a task": {"graded": (*GRADED.graded, run_of("other", "t00", 1, digest="new", started=9))},
+    "a cell was aborted": {"aborted": {"good": 1}},
+    "another baseline": {"baselines": frozenset({"good"})},
+    "unsealed runs are ranked": {"ranks_unsealed": True},
+    "another domain": {"domain": domain_named("triage")},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_board_made_after_another_one_is_the_one_that_is_made_anew(change):
+    changed = replace(GRADED, **change)
+    anew = make_board(replace(changed))
+    assert make_board(changed, make_board(GRADED)) == anew
+    assert make_board(GRADED, anew) == make_board(GRADED)
+
+
+def test_of_a_board_what_did_not_change_is_not_computed_again():
+    before = make_board(GRADED)
+    after = make_board(replace(GRADED, graded=(run_of("good", "t00", 0), *GRADED.graded[1:])), before)
+    kept = {name: row(after, name).entry is row(before, name).entry for name in ("good", "constant", "chance")}
+    assert kept == {"good": False, "constant": True, "chance": True}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,15 +95,17 @@ class Leaderboard:
     """Tasks that grade nobody, beside *tasks*."""
 
 
-def make_board(graded: GradedRuns) -> Leaderboard:
-    """Return the leaderboard of *graded* runs.
+def make_board(graded: GradedRuns, before: Leaderboard | None = None) -> Leaderboard:
+    """Return the leaderboard of *graded* runs; of *before*, an earlier one, the figures of unchanged solvers are kept.
 
     Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
     cannot be separated shares a rank: it is one more than the number of those who are better.
     """
-    entries = entries_of(graded)
+    metrics = tuple(graded.domain.metrics()[:SHOWN])
+    same = before is not None and (before.domain, before.metrics) == (graded.domain.name, metrics)
+    known = {row.entry.name: row for row in before.rows} if before is not None and same else {}
+    entries = entries_of(graded, [row.entry for row in known.values()])
     tasks = sorted({task for entry in entries for task in entry.scores})
-    metrics = graded.domain.metrics()[:SHOWN]
     complete = [entry for entry in entries if entry.baseline or not entry.reasons]
     complete = [entry for entry in complete if entry.scores.keys() == set(tasks)]
     found: dict[str, Standing] = {}
@@ -127,9 +129,9 @@ def make_board(graded: GradedRuns) -> Leaderboard:
         warnings.insert(0, f"{plural(len(marked), 'task')} {said}")
     if note := void_note(len(void), len(tasks) + len(void), "task"):
         warnings.insert(0, note)
-    rows = [_make_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
+    rows = [_make_row(entry, metrics, found.get(entry.name, Standing()), known.get(entry.name)) for entry in entries]
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_sort_value(row), row.entry.name))
-    return Leaderboard(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
+    return Leaderboard(graded.domain.name, len(tasks), tuple(rows), metrics, tuple(warnings), len(void))
 
 
 def _sort_value(row: LeaderboardRow) -> float:
@@ -159,8 +161,13 @@ def _rank_solvers(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[s
     return found
 
 
-def _make_row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
-    """Return the row of *entry* with means over tasks, in all and by system."""
+def _make_row(
+    entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing, known: LeaderboardRow | None
+) -> LeaderboardRow:
+    """Return the row of *entry* with means over tasks, in all and by system; those of *known* if it is of this entry."""
+    reasons = (*entry.reasons, *standing.reasons)
+    if known is not None and known.entry is entry:
+        return replace(known, rank=standing.rank, ranks=standing.ranks, reasons=reasons, beats=standing.beats)
     by_system = {system: _list_tasks(entry, system) for system in sorted({run.system for run in entry.runs})}
     on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
     return LeaderboardRow(
@@ -170,7 +177,7 @@ def _make_row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Stand
         _estimate_mean(entry.scores),
         {m.name: figure for m in metrics if (figure := _estimate_mean(entry.by_task(m.name), share=m.is_share))},
         {system: figure for system, of in on_system.items() if (figure := _estimate_mean(of))},
-        (*entry.reasons, *standing.reasons),
+        reasons,
         standing.beats,
         sum(run.failed for run in entry.runs),
         {name: figure for name in COSTS if (figure := _estimate_mean(entry.costs(name), share=False)) and figure.value},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from opsassay import __version__
 from opsassay.core.schema.run import MetricStatus, Run, RunStatus
@@ -72,6 +73,8 @@ class Entry:
     baseline: bool = False
     reasons: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    made_of: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """All that it was computed from."""
 
     @cached_property
     def scores(self) -> dict[TaskKey, float]:
@@ -102,8 +105,8 @@ class Entry:
         return found
 
 
-def entries_of(graded: GradedRuns) -> list[Entry]:
-    """Return the solvers of *graded* with their runs, by name.
+def entries_of(graded: GradedRuns, known: Iterable[Entry] = ()) -> list[Entry]:
+    """Return the solvers of *graded* with their runs, by name; one of *known*, of that domain, stays as it was if it can.
 
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
@@ -112,8 +115,8 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
     groups: dict[str, list[GradedRun]] = {}
     for one in graded.counted:
         groups.setdefault(graded.solver_of_cell[one.run.cell], []).append(one)
-    tasks = set(present.items())
-    return [_make_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
+    tasks, before = set(present.items()), {entry.name: entry for entry in known}
+    return [_make_entry(graded, name, groups[name], tasks, before.get(name)) for name in sorted(groups)]
 
 
 def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
@@ -128,13 +131,18 @@ def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
     return dict(order)
 
 
-def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
-    """Return the solver's entry: its runs on present tasks, and why it has no rank."""
+def _make_entry(
+    graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey], known: Entry | None
+) -> Entry:
+    """Return the solver's entry: its runs on present tasks, and why it has no rank; *known* if it was made of the same."""
+    baseline = _is_baseline(graded, solver_runs[0].run)
+    made_of = (solver_runs, tasks, baseline, graded.ranks_unsealed, graded.aborted.get(name))
+    if known is not None and known.made_of == made_of:
+        return known
     present = [one for one in solver_runs if (one.run.item, one.run.item_hash) in tasks]
     void = sum(not one.ranks for one in solver_runs)
     higher = [one.name for one in graded.domain.metrics() if one.direction == "higher"]
     made = [run for one in present if (run := _as_board_run(graded, one, higher)) is not None]
-    baseline = _is_baseline(graded, solver_runs[0].run)
     reasons = list(dict.fromkeys(reason for one in solver_runs for reason in why_not_ranked(one.run)))
     if graded.ranks_unsealed:
         reasons = [reason for reason in reasons if reason != NOT_RANKED["unsealed"]]
@@ -149,7 +157,7 @@ def _make_entry(graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun],
         stale.append(f"not counted: {plural(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
-    return Entry(name, tuple(made), baseline, tuple(reasons), tuple(stale))
+    return Entry(name, tuple(made), baseline, tuple(reasons), tuple(stale), made_of)
 
 
 def _as_board_run(graded: GradedRuns, one: GradedRun, higher: Sequence[str]) -> LeaderboardRun | None:

@@ -45,10 +45,10 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     *level* of a paired bootstrap over tasks, whichever is wider.
     """
     solvers, tasks = scores.shape
-    random = np.random.default_rng(seed)
-    better = _find_better(scores, _draw_signs(tasks, random, draws), 1 - level)
+    signs, counts = _draw_both(tasks, draws, seed)
+    better = _find_better(scores, signs, 1 - level)
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
-    drawn = _bootstrap_counts(tasks, random, draws) @ scores.T / tasks
+    drawn = counts @ scores.T / tasks
     tail = 100 * (1 - level) / 2
     best, worst = _rank_intervals(drawn, tail)
     return Separation(better, np.minimum(first, best).astype(np.int64), np.maximum(last, worst).astype(np.int64))
@@ -105,6 +105,14 @@ def _draw_signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
 def _draw_kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
     """Return the draws of `_draw_signs` for *seed* as small integers, cached."""
     return _draw_signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
+
+
+@lru_cache(_KEPT)
+def _draw_both(tasks: int, draws: int, seed: int) -> tuple[NDArray[np.int8], NDArray[np.unsignedinteger]]:
+    """Return the draws of `_draw_signs` and, after them, of `_bootstrap_counts` for *seed* as small integers, cached."""
+    random = np.random.default_rng(seed)
+    signs = _draw_signs(tasks, random, draws).astype(np.int8)
+    return signs, _bootstrap_counts(tasks, random, draws).astype(np.min_scalar_type(tasks))
 
 
 def _bootstrap_counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.int64]:

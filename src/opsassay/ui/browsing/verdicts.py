@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from opsassay.analysis.leaderboard.board import Leaderboard, make_board
-from opsassay.analysis.leaderboard.entries import Entry, entries_of
+from opsassay.analysis.leaderboard.entries import Entry
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.run import Run, RunStatus, Verdict
 from opsassay.evals.runner.domain import domain_named
@@ -104,22 +104,25 @@ class StoredVerdicts:
             stamp = tuple(id(verdict) for _, verdict in graded)
             if known is not None and known[0] is catalogue and known[1] == stamp:
                 return known[2]
-            standing = self._make_standing(catalogue, domain, graded, len(runs))
+            before = None if known is None else known[2].board
+            standing = self._make_standing(catalogue, domain, graded, len(runs), before)
             self._standings[domain] = (catalogue, stamp, standing)
             return standing
 
     def _make_standing(
-        self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int
-    ) -> DomainStanding:
-        """Return grades and leaderboard of *domain*; *results* is the number of finished runs."""
+        self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int,
+        before: Leaderboard | None,
+    ) -> DomainStanding:  # fmt: skip
+        """Return grades and leaderboard of *domain*; *before* is its last leaderboard, *results* the number of finished runs."""
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
         name = catalogue.names_of(domain)
         aborted, retried = aborted_cells(over, name), retried_cells(over, name)
         grades = StoredGrades(domain_named(domain), of, {}, aborted, retried=retried, every=every)
-        entries = {entry.name: entry for entry in entries_of(grades)}
-        return DomainStanding(grades, make_board(grades), entries, results - len(of))
+        board = make_board(grades, before)
+        entries = {row.entry.name: row.entry for row in board.rows}
+        return DomainStanding(grades, board, entries, results - len(of))
 
 
 def _read_latest(folder: Path) -> Verdict | None:
