@@ -55,7 +55,7 @@ class LeaderboardCache:
         self._platform, self._lock = platform, threading.Lock()
         self._kept: dict[tuple[str, str, bool], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
         self._read: dict[str, dict[str, BenchmarkRuns]] = {}
-        self._named: dict[str, dict[str, tuple[GradedRun, GradedRun]]] = {}
+        self._named: dict[str, dict[str, tuple[GradedRun, str | None, GradedRun]]] = {}
         self._levels: dict[TaskKey, str | None] = {}
 
     def prepare(self, task_set: str) -> None:
@@ -121,17 +121,14 @@ class LeaderboardCache:
         self, task_set: str, read: Sequence[BenchmarkRuns], agent_names: Mapping[str, str]
     ) -> list[GradedRun]:
         """Return the runs that were *read*, one for each cell, by the name of its agent and not what it reports."""
-        before, now = self._named.get(task_set, {}), dict[str, tuple[GradedRun, GradedRun]]()
+        before, now = self._named.get(task_set, {}), dict[str, tuple[GradedRun, str | None, GradedRun]]()
         every = {cell: run for one in read for cell, run in one.cells.items() if run is not None}
         for cell, graded in every.items():
-            known, named = before.get(cell, (None, graded))
-            name = agent_names.get(cell, graded.run.solver.name)
-            if known is not graded or named.run.solver.name != name:
-                solver = graded.run.solver.model_copy(update={"name": name})
-                named = replace(graded, run=graded.run.model_copy(update={"solver": solver}))
-            now[cell] = graded, named
+            known, name = before.get(cell), agent_names.get(cell)
+            unchanged = known is not None and known[0] is graded and known[1] == name
+            now[cell] = known if known is not None and unchanged else (graded, name, _under_name(graded, name))
         self._named[task_set] = now
-        return [named for _, named in now.values()]
+        return [named for _, _, named in now.values()]
 
     def _level_of_task(self, key: TaskKey) -> str | None:
         """Return the level of the task with *key*, None where it is unknown."""
@@ -176,6 +173,14 @@ class LeaderboardCache:
         query = query.select_from(RESULTS.join(CELLS)).where(CELLS.c.benchmark_id.in_(benchmarks))
         query = query.where(RESULTS.c.run == any_(literal(runs, ARRAY(Text))))
         return {(row.run, row.content): _read_graded_run(store / row.run, row) for row in connection.execute(query)}
+
+
+def _under_name(graded: GradedRun, name: str | None) -> GradedRun:
+    """Return *graded* as the run of a solver called *name*, itself for None."""
+    if name is None:
+        return graded
+    solver = graded.run.solver.model_copy(update={"name": name})
+    return replace(graded, run=graded.run.model_copy(update={"solver": solver}))
 
 
 def _aborted(

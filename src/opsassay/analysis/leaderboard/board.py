@@ -123,8 +123,9 @@ def make_board(graded: GradedRuns, before: Leaderboard | None = None) -> Leaderb
         "model endpoint; `opsassay view` shows why each was aborted."
         for name, count in sorted(graded.retried.items())
     ]
-    void = {one.run.item for one in graded.counted if one.void}
-    if marked := {one.run.item for one in graded.counted if one.verdict.fingerprinted}:
+    unranked = [one for one in graded.counted if not one.ranks]
+    void = {one.run.item for one in unranked if one.void}
+    if marked := {one.run.item for one in unranked if one.verdict.fingerprinted}:
         said = "recorded before draws had a secret: the fault can be computed, so no rank comes of them."
         warnings.insert(0, f"{plural(len(marked), 'task')} {said}")
     if note := void_note(len(void), len(tasks) + len(void), "task"):

@@ -89,8 +89,8 @@ class GradedRuns:
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:
         """The runs that count in tables: one per task, solver, variant and seed."""
-        of = {run_id(one.run): one for one in self.graded}
-        return tuple(of[run_id(run)] for run in counted_runs(one.run for one in self.graded))
+        of = {id(one.run): one for one in self.graded}
+        return tuple(of[id(run)] for run in counted_runs(one.run for one in self.graded))
 
     @cached_property
     def name(self) -> Callable[[Run], str]:

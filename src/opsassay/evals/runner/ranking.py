@@ -43,11 +43,12 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
     hashes: dict[str, set[str]] = {}
     for run in runs:
         hashes.setdefault(_label_of_solver(run), set()).add(run.solver_hash)
+    shared = {label for label, of in hashes.items() if len(of) > 1}
 
     def name(run: Run) -> str:
         """Return the solver's label, with its hash when several solvers have that label."""
         label = _label_of_solver(run)
-        several = len(hashes.get(label, ())) > 1 and not run.solver.name.startswith(ORACLE)
+        several = label in shared and not run.solver.name.startswith(ORACLE)
         return f"{label}@{run.solver_hash[:HASH_SHOWN]}" if several else label
 
     return name
