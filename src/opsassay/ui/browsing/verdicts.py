@@ -113,7 +113,7 @@ class StoredVerdicts:
         self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int,
         before: Leaderboard | None,
     ) -> DomainStanding:  # fmt: skip
-        """Return grades and leaderboard of *domain*; *before* is its last leaderboard, *results* the number of finished runs."""
+        """Return grades and leaderboard of *domain*; *before* is its last leaderboard, *results* counts finished runs."""
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
