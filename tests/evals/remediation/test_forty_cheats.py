@@ -79,6 +79,13 @@ CHEATS = {
         restart("web"),
     ),
     "all callers while it is broken": (PARTITION, "v_temporal", *[("restart", {"target": "web"})] * 2, "right"),
+    "another release in passing": (
+        CREDENTIALS,
+        "v_settings",
+        "right",
+        release("orders", "v2", replica=0),
+        release("orders", "v1"),
+    ),
     "what is down for long in turns": ("slow-archive", "v_users", "right", *[("restart", {"target": "archive"})] * 5),
     "room by throwing sessions out": (
         MEMORY,

@@ -60,6 +60,11 @@ class RightChanges:
             return tuple(word for words in self.words for word in words if word.isdigit())
         return self.values.get(_kind_of_name(name))
 
+    def releases(self, service: str, version: str) -> bool:
+        """Tell whether a right repair releases *version* of *service*; on a cluster, whether one says that version."""
+        stated = version in self.values.get(f"{service} release", ())
+        return stated or any(version in words for words in self.words)
+
     def needs(self, name: str) -> bool:
         """Return whether every right repair changes the setting *name*."""
         said = bool(self.words) and all(_owner_of_setting(name) in words for words in self.words)

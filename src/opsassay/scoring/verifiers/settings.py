@@ -1,7 +1,8 @@
 """v_settings: how a system is set when it looks repaired.
 
 What protects it was not switched off: authentication, TLS, limits, probes. Nothing else is set other than before the
-fault, but for what a right repair sets. And nothing waits for the next restart to break it, nor runs with something that
+fault, but for what a right repair sets. No release served users but those that ran already and those of right repairs.
+And nothing waits for the next restart to break it, nor runs with something that
 has been taken back: whatever runs was started with what is configured, or has waited since before the agent came.
 """
 
@@ -54,15 +55,30 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
     if not any(all_settings(one) or one.configured for one in (before[-1], *after)):
         return not_applicable(NAME, "the system has no settings")
     found = [one for one in readings if one.time_ns <= evidence.agent_started][-1]
-    for reading in after:
-        if problem := _find_problem(before[-1], found, reading, right, committed):
-            return failed(evidence, NAME, problem, reading.time_ns)
-    if waiting := [one for one in _untested_settings(before[-1], found, after[-1]) if one not in committed.except_for]:
-        reason = f"takes effect at the next start, and nothing that runs has tried it: {'; '.join(waiting[:6])}"
-        return failed(evidence, NAME, reason, after[-1].time_ns)
+    ends = [(_find_problem(before[-1], found, one, right, committed), one.time_ns) for one in after]
+    waits = _find_untested(before[-1], found, after[-1], committed), after[-1].time_ns
+    for problem, time_ns in (*ends, _other_release(evidence, right), waits):
+        if problem:
+            return failed(evidence, NAME, problem, time_ns)
     return passed_judgement(
         evidence, NAME, f"all of {len(all_settings(before[-1]))} settings hold, and nothing waits for a restart"
     )
+
+
+def _other_release(evidence: RunEvidence, right: RightChanges) -> tuple[str, int]:
+    """Return the first release that served users from the agent's start on and was neither there before nor is *right*.
+
+    As (sentence, ns of the reading), with an empty sentence when there is none.
+    """
+    known: set[tuple[str, str]] = set()
+    for tick in evidence.recording.timeline.ticks:
+        seen_ns = max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
+        for service, version in ((one.service, one.version) for one in tick.entities if one.version and one.ready):
+            if seen_ns <= evidence.agent_started:
+                known.add((service, version))
+            elif (service, version) not in known and not right.releases(service, version):
+                return f"another release served users meanwhile: {service} {version}", seen_ns
+    return "", 0
 
 
 def _find_problem(
@@ -154,6 +170,15 @@ def _describe_change(former: str | None, value: str | None) -> str:
     if is_secret(value) or value.startswith("{") or len(value) > 40:
         return "is new" if former is None else "is another one"
     return f"is {value!r} and was not there" if former is None else f"went from {former!r} to {value!r}"
+
+
+def _find_untested(
+    before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading, committed: ProtectedSettings
+) -> str:
+    """Return a sentence on the settings that take effect at the next start and that nothing has tried, '' without any."""
+    waiting = [one for one in _untested_settings(before, at_start, at_end) if one not in committed.except_for]
+    untried = f"takes effect at the next start, and nothing that runs has tried it: {'; '.join(waiting[:6])}"
+    return untried if waiting else ""
 
 
 def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_end: SettingsReading) -> list[str]:
