@@ -120,7 +120,7 @@ def load_plan(path: Path) -> list[PlannedIncident]:
 def run_campaign(
     injections: list[PlannedIncident], tree: Tree, jobs: int, otlp: str | None = None
 ) -> Iterator[Recorded]:
-    """Record the *injections* that *tree* lacks, *jobs* at a time, and yield each outcome as it ends.
+    """Record those of *injections* that the folder *tree* lacks, *jobs* at a time, and yield each outcome as it ends.
 
     They are recorded in a random order that the secret of *tree* decides, so that times do not tell which fault was
     when. A failed injection is yielded with its error, and the next call tries it again; what a killed call left of
@@ -137,7 +137,7 @@ def run_campaign(
 
 
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
-    """Return a mapping from the key of each of *injections* to its incident id, known before it is recorded."""
+    """Return {cell: incident id} of *injections*, known before they are recorded; creates the folder *tree*."""
     check_output(tree)
     secret = campaign_secret(tree)
     return {injection.cell: opaque_id(f"{secret} {injection.cell}") for injection in injections}
@@ -162,7 +162,7 @@ def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[P
 
 
 def _record_one(root: Path, otlp: str | None, order: tuple[PlannedIncident, str]) -> Recorded:
-    """Record the (injection, incident id) of *order* on a new system; return the error, if any, in the result."""
+    """Record the (injection, incident id) of *order* into the folder *root*, on a new system; an error is returned."""
     injection, id_ = order
     began = time.monotonic()
     shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)

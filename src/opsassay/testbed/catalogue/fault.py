@@ -95,7 +95,10 @@ class FamilyTraits:
         objections: Objections | None = None,
         **fields: Any,
     ) -> CataloguedFault:
-        """Return the catalogue entry of the fault type *name* with the traits of its family, and *fields*."""
+        """Return the catalogue entry of the fault type *name*; arguments left out are those of the family.
+
+        *signature* measures the effect; *on_hosts*: hosts can be targets; *fields* are others of `CataloguedFault`.
+        """
         row = FaultType(
             name=name,
             category=self.category,

@@ -55,33 +55,33 @@ _FAMILY = FamilyTraits(
 
 
 def collector_pauses(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of time that the target's process stands still to collect garbage."""
+    """Return (before, since, threshold): the share of time that the target's process pauses to collect garbage."""
     before, after = (per_second(injection.replica, "gc_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_PAUSE_SHARE
 
 
 def threads_busy(injection: Injection[Measured], times: Times) -> Reading:
-    """Cores that the target's process uses."""
+    """Return (before the fault, since it, threshold): the CPU cores that the target's process uses."""
     before, after = (per_second(injection.replica, "cpu_s", window) for window in windows(times))
     return before, after, or_zero(before) + MIN_BUSY_CORES
 
 
 def heap_grows(injection: Injection[Measured], times: Times) -> Reading:
-    """Resident memory of the target's process, MiB, against half of the growth or nearly its limit."""
+    """Return (before, since, threshold) of the target's memory in MiB; at most half of ``size_mb`` has to be added."""
     before, after = memory_mb(injection.replica, times)
     grown = before + MIN_GROWTH_SHARE * injection.plan.parameters["size_mb"]
     return before, after, min(grown, FULL_SHARE * injection.replica.spec.memory_limit_mb)
 
 
 def statements_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time of the target's database calls, milliseconds."""
+    """Return (before the fault, since it, threshold): the mean time of the target's database calls in ms."""
     return slowdown(
         [injection.replica], times, activities(injection.replica, "sql:"), injection.plan.parameters["delay_ms"]
     )
 
 
 def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed database calls of the target."""
+    """Return (before the fault, since it, threshold): the failed share of the target's database calls."""
     return failure_share([injection.replica], times, activities(injection.replica, "sql:"))
 
 

@@ -35,12 +35,15 @@ NOTHING: Reading = (math.nan, math.nan, math.nan)
 
 
 def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of requests and messages that the target fails."""
+    """Return (before the fault, since it, threshold): the share of requests and messages that the target fails."""
     return failure_share([injection.replica], times, handling(injection))
 
 
 def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
+    """Return (before the fault, since it, threshold): the failed share of calls to the target's service.
+
+    The threshold is lower the more replicas the service has; with a sidecar, what the target counts is read instead.
+    """
     fleet, replica = injection.system.fleet, injection.replica
     if replica.spec.sidecar is not None or replica.service in fleet.system.seen_at():
         return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
@@ -50,7 +53,7 @@ def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def handling_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that the target takes for a request or message, milliseconds."""
+    """Return (before, since, threshold): the mean ms that the target takes for a request or message."""
     return slowdown([injection.replica], times, handling(injection), injection.plan.parameters["delay_ms"])
 
 
@@ -65,7 +68,7 @@ def windows(times: Times) -> tuple[Window, Window]:
 
 
 def scoped(injection: Injection[Measured], activity: str) -> str:
-    """Return the counter name of *activity* for the operation that the fault names; without one, for all operations."""
+    """Return the name of the counter *activity* ("server", "call:cart"), or that of the fault's operation alone."""
     operation = injection.plan.parameters.get("operation")
     return f"{activity} {operation}" if operation else activity
 
@@ -143,7 +146,7 @@ def failure_share(processes: Sequence[Counted], times: Times, activities: list[s
 
 
 def failures(processes: Sequence[Counted], times: Times, activities: list[str]) -> tuple[float, float, float]:
-    """Return the failed share before the fault and since it, and by how much chance may make them differ."""
+    """Return (failed share of *activities* before the fault, since it, difference that chance may cause)."""
     counts, shares = [], []
     for window in windows(times):
         count, errors, _ = totals(processes, window, activities)

@@ -53,30 +53,30 @@ _LINKS = (_DIRECTION, _PEER, _PROTOCOL)
 
 
 def links_slow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over the links that the fault touches take, milliseconds: the link that slowed most."""
+    """Return (before, since, threshold): mean ms of calls over the affected link that slowed most; for a delay."""
     return _slowest_link(injection, times, injection.plan.parameters["delay_ms"])
 
 
 def links_resend(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over touched links take, milliseconds, against the time that resending must cost."""
+    """Return (before, since, threshold): mean ms of calls over the link that slowed most; for loss and corruption."""
     parameters = injection.plan.parameters
     share = parameters.get("loss_percent", parameters.get("corrupt_percent", 0.0)) / 100
     return _slowest_link(injection, times, share * FIRST_RESEND_MS)
 
 
 def links_narrow(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that calls over touched links take, milliseconds, against what queueing costs."""
+    """Return (before, since, threshold): mean ms of calls over the link that slowed most; for limited bandwidth."""
     return _slowest_link(injection, times, MIN_RESEND_MS)
 
 
 def links_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of failed calls over the links that the fault touches: the link that fails most."""
+    """Return (before, since, threshold): the failed share of calls over the affected link that fails most."""
     readings = [failure_share(who, times, activities) for who, activities in _over_links(injection)]
     return max((r for r in readings if not math.isnan(r[1])), key=lambda r: r[1] - r[2], default=NOTHING)
 
 
 def segments_twice(injection: Injection[Measured], times: Times) -> Reading:
-    """Segments per second that reached the target, or what it sends to, a second time, as TCP's receivers report."""
+    """Return (before, since, threshold): TCP segments per second that receivers saw twice at the targets."""
     before, after = (
         sum(or_zero(per_second(replica, "duplicate_segments", window)) for replica in injection.replicas)
         for window in windows(times)
@@ -104,7 +104,7 @@ def _store_activity(system: System, store: str) -> str:
 
 
 def _slowest_link(injection: Injection[Measured], times: Times, delay_ms: float) -> Reading:
-    """Return the reading, for a fault that adds *delay_ms*, of the affected link whose mean call time rose most."""
+    """Return (before, since, threshold) in ms of the affected link that slowed most, for a fault of *delay_ms*."""
     readings = [slowdown(who, times, activities, delay_ms) for who, activities in _over_links(injection)]
     payload = (
         r for r in readings if not (math.isnan(r[0]) or math.isnan(r[1]))
@@ -133,7 +133,7 @@ def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]
 
 
 def _way_out(parameters: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (parameter that selects no packets, how to change it) for an error message."""
+    """Return (name of the parameter by which no packets are selected, end of the error message with the remedy)."""
     if protocol := parameters.get("protocol"):
         return "protocol", f"of {protocol} that way; leave `protocol` out or name another."
     if peer := parameters.get("peer"):

@@ -18,7 +18,7 @@ _FAMILY = FamilyTraits(
 
 
 def replica_gone(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of the target's processes that are not ready, or younger than the fault."""
+    """Return (0, share of the target's processes that are not ready or newer than the fault, threshold 1)."""
     gone = [not replica.ready or replica.started_at > times[1] for replica in injection.replicas]
     return 0.0, sum(gone) / len(gone), 1.0
 

@@ -19,14 +19,14 @@ _FAMILY = FamilyTraits(
 
 
 def starved(injection: Injection[Measured], times: Times) -> Reading:
-    """Mean time that the target takes for a request or message, milliseconds, against a multiple of the usual."""
+    """Return (before, since, threshold): mean ms of a request or message at the targets, which has to double."""
     who, what = injection.replicas, ["server", "consumer"]
     before, after = (mean_ms(who, window, what) for window in windows(times))
     return before, after, max(MIN_SLOWDOWN * before, before + chance_ms(who, times, what))
 
 
 def memory_full(injection: Injection[Measured], times: Times) -> Reading:
-    """Share of the memory limit of the target that is used, the companion's part included."""
+    """Return (before or nan, since, threshold): used share of the target's memory limit, by the fault's process too."""
     if (share := injection.system.memory_share(injection.replica, injection.host)) is not None:
         return math.nan, share, FULL_SHARE
     readings = [memory_mb(replica, times) for replica in injection.replicas]
@@ -37,12 +37,12 @@ def memory_full(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def burner_count(parameters: Mapping[str, Any], cpu_limit: float) -> int:
-    """Return how many burners a plan with *parameters* starts: as it says, else more than *cpu_limit* cores can serve."""
+    """Return how many CPU-burning processes to start: the parameter ``cores``, else more than *cpu_limit* cores."""
     return int(parameters.get("cores") or math.ceil(cpu_limit) + 1)
 
 
 def allocated_bytes(parameters: Mapping[str, Any], limit_mb: float) -> int:
-    """Return what a plan with *parameters* allocates at most, in bytes: as it says, else the whole limit (MiB)."""
+    """Return how many bytes to allocate at most: the parameter ``size_mb``, else the whole limit *limit_mb* (MiB)."""
     return int(parameters.get("size_mb") or limit_mb) * 2**20
 
 

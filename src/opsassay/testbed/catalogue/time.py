@@ -15,7 +15,7 @@ _FAMILY = FamilyTraits(
 
 
 def clock_apart(injection: Injection[Measured], _: Times) -> Reading:
-    """Distance of the target's clock from the supervisor's, milliseconds."""
+    """Return (0, ms that the target's clock differs from the supervisor's, threshold); nan while it is unknown."""
     values = [gauges["clock_offset_ms"] for _, gauges in injection.replica.gauges]
     desired = abs(float(injection.plan.parameters["offset_ms"]))
     return 0.0, abs(values[-1]) if values else math.nan, MIN_GROWTH_SHARE * desired

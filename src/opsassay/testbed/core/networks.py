@@ -31,7 +31,7 @@ class Site:
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
     def parameters(self, process_number: int = 0) -> dict[str, Any]:
-        """Return address, port and namespace (``inside``) for the *process_number*-th process of this site."""
+        """Return {address, port, inside: namespace} of this site; its processes take turns at several ports."""
         port = self.port and self.port + process_number % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
 
@@ -68,7 +68,7 @@ class Network(Protocol):
         """Create what the network needs, such as namespaces, before any process of the system starts."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Make *stores* (name to port) and entries reachable; called once the template process runs."""
+        """Make *stores* (name to port) and entry services reachable; called once the process that forks others runs."""
 
     async def admit(self, name: str, host: str) -> None:
         """Create the site of the new replica *name* on *host*; a replica of a name that existed gets its site again."""
@@ -86,10 +86,10 @@ class Network(Protocol):
         """Return the (address, port) pairs at which a user of this machine reaches the service *entry*."""
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Impair the packets of *streams* at the interface of the replica *target* until `heal` of *fault*, an id."""
+        """Apply *impairment* {kind, numbers} to packets of *streams* at the replica *target* until `heal(fault)`."""
 
     async def heal(self, fault: str) -> list[str]:
-        """Remove the impairments of *fault*, if any; return a sentence for each that had not worked as asked."""
+        """Remove the impairments of *fault*, an id, if any; return a sentence for each that did not work as asked."""
 
     def probe(self) -> dict[str, Any] | None:
         """Return {pid, namespace} of where a probe must run to reach services; None: it may run anywhere."""

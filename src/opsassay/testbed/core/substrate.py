@@ -78,7 +78,7 @@ class RunningSystem(Protocol):
         ...
 
     def keep_load_log(self, path: Path) -> None:
-        """Copy the log of the user's own load generator to *path*, now and again when the generator has ended."""
+        """Copy the log of a user's own load generator, if there is one, to *path*: now, and again when it has ended."""
         ...
 
     def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
@@ -124,15 +124,16 @@ class Substrate(Protocol):
     ) -> RunningSystem:
         """Start *system* under *name*, wait until it is ready, and return it; an *owned* one ends with this process.
 
-        *isolation* None is the best level available here; *rate_rps* None is the load rate of the system file.
-        Raises StartError when it does not become ready, UserError for what cannot be started here.
+        *isolation* None is the best level available here; *rate_rps* None is the load rate of the system file. *seed*
+        draws names and load; *on_progress* gets the status meanwhile. Raises StartError when it does not become ready,
+        UserError for what cannot be started here.
         """
         ...
 
     def deployed(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
     ) -> AbstractContextManager[RunningSystem]:
-        """Run *system* for the length of the block and yield it; it ends also when this process is killed."""
+        """Run *system*, as `deploy` does, during the block and yield it; it also ends when this process is killed."""
         ...
 
     def running(self, name: str) -> RunningSystem:
@@ -154,8 +155,8 @@ class Substrate(Protocol):
     ) -> None:
         """Raise NotFoundError or RefusedError when *plan* could not be injected into a new *system* here.
 
-        For a plan that is the field *within* of the file *source*, ConfigError that names the line is raised
-        instead.
+        *isolation* is the level of the new system, None the best. For a plan that is the field *within* of the file
+        *source*, ConfigError that names the line is raised instead.
         """
         ...
 

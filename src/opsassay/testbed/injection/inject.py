@@ -47,7 +47,7 @@ class Act:
     effect: EffectCheck | None = None
 
     def origin(self) -> Origin:
-        """Return what names the fault in an event: {fault}, and service or host if it has a target."""
+        """Return which fault an event is about: {fault: its type}, and its service or host if it has a target."""
         target = self.injection.plan.target
         if target is None:
             return {"fault": self.injection.plan.fault}
@@ -59,11 +59,11 @@ class Act:
 async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: asyncio.Event, report: Report) -> None:
     """Inject *plan* into *system*: check, apply, wait for its duration, undo, check the recovery.
 
-    It ends early when *lease* is set, as when the client has gone; *report* is awaited with every event. Each fault
-    of the plan is journalled, applied and undone by itself, in reverse order; a failed undo does not keep the
-    others from theirs. The last event is ``done`` with each fault's times, root label and effect check, whether the
-    system recovered, and notes. Raises NotFoundError or RefusedError, before anything is changed, for a plan that
-    cannot be injected now.
+    *repertoire* is what the substrate can do. The injection ends early when *lease* is set, as when the client has
+    gone; *report* is awaited with every event. Each fault of the plan is journalled, applied and undone by itself, in
+    reverse order; a failed undo does not keep the others from theirs. The last event is ``done`` with each fault's
+    times, root label and effect check, whether the system recovered, and notes. Raises NotFoundError or RefusedError,
+    before anything is changed, for a plan that cannot be injected now.
     """
     require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)
@@ -101,7 +101,7 @@ def _activity(plan: FaultPlan) -> str:
 
 
 def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
-    """Return the act of *plan*: the fault with the replicas that it hits and the intervention that applies it."""
+    """Return the act of *plan*: the fault with its replicas, and the intervention of *repertoire* that applies it."""
     replicas = affected(system.fleet, plan)
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
@@ -224,7 +224,7 @@ async def _check_recovery(act: Act, undone_at: float) -> bool:
 
 
 def _done_event(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent:
-    """Return the last event of an injection: faults, root labels, effect checks, recovery and notes."""
+    """Return the event ``done``: faults of *acts*, root labels, effect checks, whether it *recovered*, and *notes*."""
     roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
     return {
         "event": "done",

@@ -74,7 +74,7 @@ class Account:
 
 
 async def hook(injection: Injection[SystemUnderTest], *, on: bool, parameters: dict[str, Any] | None = None) -> None:
-    """Switch the fault of *injection* *on* or off inside the processes of its replicas, also after their restart."""
+    """Switch the fault of *injection* with *parameters* *on* or off in its replicas' processes, present and later."""
     for replica in injection.replicas:
         others = [one for one in replica.hooks if one["injection"] != injection.id]
         own = {"injection": injection.id, "type": catalogued(injection.plan.fault).hook, "parameters": parameters or {}}

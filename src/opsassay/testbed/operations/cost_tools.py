@@ -126,7 +126,7 @@ class LiveCostToolSession(OperatorToolSession):
         return self._inner.changes(tool, arguments)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a call of *tool*, for cost or of the substrate, and return its result; raises OpsAssayError."""
+        """Carry out a call of *tool*; return output, status and changed entities; raises OpsAssayError if it fails."""
         if tool not in COST_TOOLS.values():
             return self._inner.carry_out(tool, arguments)
         if isinstance(arguments, Costs | PriceBookShow | AutoscalerShow):
@@ -140,7 +140,7 @@ class LiveCostToolSession(OperatorToolSession):
         return Done(telemetry_queries.as_json({"done": arguments.model_dump()}), touched)
 
     def _spending_fields(self, arguments: Written) -> dict[str, Any]:
-        """Return the JSON object that answers a query for prices, autoscalers or present costs."""
+        """Return what answers a query: the prices, the autoscalers and requests, or the costs now and the budget."""
         account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
         if isinstance(arguments, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
@@ -157,7 +157,7 @@ class LiveCostToolSession(OperatorToolSession):
         }
 
     def _apply_change(self, arguments: Written) -> tuple[str, ...]:
-        """Change budget, cost alert, autoscaler or requests; return (changed service,) or (); raises UserError."""
+        """Change budget, cost alert, autoscaler or requests; return (changed service,), else (); raises UserError."""
         account, system = self._cost_watch.account, self._cost_watch.system
         if isinstance(arguments, BudgetSet):
             if account.budget is None:

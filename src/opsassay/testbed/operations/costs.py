@@ -91,9 +91,9 @@ class CostAccount:
     last_week_usd: float | None = None
 
     def of_service(self, requested: Allocation, cpu: float, memory_bytes: float, handled_rps: float) -> ServiceCost:
-        """Return the cost of a service with *requested* resources that uses *cpu* cores and *memory_bytes*.
+        """Return the cost, USD per hour, of a service with *requested* resources that uses *cpu* cores, *memory_bytes*.
 
-        CPU and memory are each charged for the larger of request and use.
+        CPU and memory are each charged for the larger of request and use; *handled_rps* is its requests per second.
         """
         memory_gb = memory_bytes / GB
         return ServiceCost(
@@ -110,7 +110,7 @@ class CostAccount:
     def read(
         self, services: Mapping[str, ServiceCost], time_ns: int, autoscalers: Iterable[AutoscalerSettings] = ()
     ) -> CostReading:
-        """Return the cost reading at *time_ns*: *services*, their sum, budget, alert and *autoscalers*' limits."""
+        """Return the cost reading at *time_ns* (UTC): *services*, their sum, budget, alert, *autoscalers*' limits."""
         scalers = list(autoscalers)
         cpu, memory = (sum(getattr(one, name) for one in services.values()) for name in ("cpu_usd", "memory_usd"))
         budget, rule, usual = self.budget, self.alert, self.last_week_usd

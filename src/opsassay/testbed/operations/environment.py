@@ -80,7 +80,7 @@ class LiveEnvironment(ABC):
         return self._session
 
     def settle(self) -> None:
-        """Undo those faults and changes of the trigger that would outlive the system."""
+        """Undo the faults and changes of the trigger that would outlive the system; changes inside it stay."""
         self._trigger.close()
 
     def remove(self) -> None:
@@ -109,7 +109,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Run the observer process, which records the timeline; with *probes* it sends user requests regularly."""
+        """Run the process that records the timeline, for the block; with *probes* it sends requests regularly."""
 
     @abstractmethod
     def health_problem(self) -> str | None:
@@ -136,7 +136,7 @@ class LiveEnvironment(ABC):
     def costed(
         self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]
     ) -> CostedSystem:
-        """Set *requests* and *autoscalers* (by service) and return the system with its costs; raises OperationError."""
+        """Set *requests* (by service) and *autoscalers*; return the system with its costs; raises OperationError."""
         del requests, autoscalers
         raise OperationError("Live cost tasks need a substrate that tells what its systems request and use.")
 
@@ -164,7 +164,7 @@ def environment_for(
 ) -> LiveEnvironment:
     """Return the environment that runs *scenario* on its substrate; raises RefusedError for an unknown one.
 
-    *run_dir* gets the records of the trial; *settings* are those of the substrate.
+    *seed* draws the background noise; *run_dir* gets the records of the trial; *settings* are those of the substrate.
     """
     substrate = scenario.environment.substrate
     if substrate not in (known := ENVIRONMENTS.names()):

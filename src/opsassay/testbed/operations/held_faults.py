@@ -15,8 +15,8 @@ from opsassay.testbed.core.substrate import RunningSystem
 def hold_faults(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
     """Inject *plan* into *running* for the block, at most *longest_s* seconds, and undo it.
 
-    A fault inside a process ends with its pod, so that a restart repairs it. Without a fault the plan's own
-    duration holds. Raises an error of the injection before the block; a later one is ignored, since an agent may
+    A fault inside a process ends with its pod, so that a restart repairs it. A plan of NoFault keeps its own duration.
+    Raises an error of the injection before the block; a later one is ignored, since an agent may
     have removed what the fault was applied to.
     """
     if any(part.fault != NO_FAULT for part in plan.parts):

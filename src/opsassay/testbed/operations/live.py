@@ -137,10 +137,9 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all user requests of the last seconds succeeded in time.
+    """Return whether nearly all user requests of the last seconds succeeded in time; False when there were none.
 
-    *seen_at* are services whose spans show these requests when the load generator sends none; True while they send
-    none.
+    When the load generator sends no spans, those of the services *seen_at* count; True while they have sent none.
     """
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
     traces = telemetry.tables()["traces"]

@@ -153,7 +153,7 @@ class Noise(Background):
     def _carry_out(
         self, event: NoiseEvent, act: Callable[[NoiseEvent], object], touched: tuple[str, ...] = ()
     ) -> EnvironmentAction:
-        """Call *act* with *event*; return the record of it, done or failed, with the replicas *touched*."""
+        """Call *act* with *event*; return the record, done or failed, that names the replicas *touched*."""
         began_ns = time.time_ns()
         try:
             act(event)
@@ -179,7 +179,7 @@ class Noise(Background):
         time.sleep(event.seconds + 0.5)
 
     def _restart_replicas(self, event: NoiseEvent) -> Iterator[EnvironmentAction]:
-        """Restart one replica of the event's service, or each in turn, while all are ready; yield each record."""
+        """Restart one replica of the event's service, or each in turn, while all are ready; yield a record of each."""
         try:
             count = len(self._operate("describe", {"target": event.target})["replicas"])
             for index in [int(event.amount * count)] if event.kind == "restart" else range(count):
@@ -197,7 +197,7 @@ class Noise(Background):
 
 
 def _is_whole(described: Mapping[str, Any], replica: str) -> bool:
-    """Return whether all replicas are ready, at least LEAST_REPLICAS, with *replica*, and no restart is pending."""
+    """Return whether the service *described* has *replica*, LEAST_REPLICAS, all ready, and no restart pending."""
     states = {one["replica"]: one["state"] for one in described["replicas"]}
     enough = len(states) >= LEAST_REPLICAS and set(states.values()) == {"ready"}
     return enough and replica in states and not described["pending_restart"]

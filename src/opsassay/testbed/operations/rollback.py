@@ -33,7 +33,7 @@ class RollbackJournal:
         self._made: list[tuple[str, Change | None]] = []
 
     def inverse(self, verb: str, arguments: Mapping[str, Any]) -> Change | None:
-        """Return the call that undoes *verb* with *arguments*, by the state before it; None if nothing undoes it."""
+        """Return the (verb, arguments) that undo *verb* with *arguments*, by the state now; None if nothing does."""
         if verb in ("config set", "config unset"):
             about = {"target": arguments["target"], "key": arguments["key"]}
             former = self._operate("config get", {"target": arguments["target"]})["settings"]
@@ -48,11 +48,11 @@ class RollbackJournal:
         return None
 
     def note(self, verb: str, inverse: Change | None) -> None:
-        """Record that *verb* was carried out, with the call *inverse* that undoes it or None."""
+        """Record that *verb* was carried out; *inverse* is the (verb, arguments) that undo it, None if nothing does."""
         self._made.append((verb, inverse))
 
     def undo(self) -> tuple[Change, dict[str, Any]]:
-        """Undo the last recorded change; return the call that did it, and its result; raises OpsAssayError."""
+        """Undo the last recorded change; return ((verb, arguments) that did it, their result); raises RefusedError."""
         if not self._made:
             raise RefusedError("Nothing of yours is left that could be taken back.")
         verb, inverse = self._made[-1]

@@ -51,12 +51,12 @@ class Composition(Written):
 
 
 def parse(text: str, name: str = "candidate") -> Composition:
-    """Parse the YAML *text* of a composition; raises ConfigError naming line and field."""
+    """Parse the YAML *text* of a composition; raises ConfigError that gives *name*, line and field."""
     return parse_yaml(text, Composition, name)
 
 
 def _format_call(change: OpsCall) -> str:
-    """Return *change* as "verb(value, value)"."""
+    """Return the call *change* as "verb(value, value)", with the values of its arguments."""
     payload = [str(value) for value in change.arguments.values()]
     return f"{change.verb}({', '.join(payload)})"
 
@@ -73,7 +73,7 @@ class Repair(NamedTuple):
 
 
 def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], list[str]]) -> Repair:
-    """Alternate *apply_repairs* and *settled* until this is True or no repair is left; return what was done."""
+    """Alternate *settled* (is it healthy?) and *apply_repairs* until healthy or nothing is left; return what was done."""
     actions: list[str] = []
     for _ in range(PASSES):
         if settled():
@@ -103,7 +103,7 @@ class SearchEnvironment(ABC):
         self._deployment.enter_context(self.deployed())
 
     def session(self) -> CandidateToolSession:
-        """Return the tool session whose calls apply the changes of a candidate fault."""
+        """Return the tool session that applies the changes of a candidate, a fault that a search tries out."""
         return CandidateToolSession(self.make)
 
     def remove(self) -> None:
@@ -132,11 +132,11 @@ class SearchEnvironment(ABC):
 
     @abstractmethod
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition* must not be applied at all, None when it may."""
+        """Return why *composition*, the changes of a candidate, must not be applied at all; None when it may."""
 
     @abstractmethod
     def make(self, change: OpsCall) -> None:
-        """Apply one *change*; raises UserError when this system has no such change."""
+        """Apply one *change* of a candidate to the system; raises UserError when this system has no such change."""
 
     @abstractmethod
     def violation(self) -> str | None:
@@ -162,7 +162,7 @@ class CandidateToolSession:
         return ()
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Apply the change *tool* with *arguments*; a UserError is the output of the call and is not raised."""
+        """Apply the change *tool* with *arguments*; a UserError is output and not raised; *step_id* is ignored."""
         del step_id
         try:
             self._make(OpsCall(verb=tool, arguments=dict(arguments)))
@@ -208,7 +208,7 @@ def fault_search_for(scenario: Scenario) -> FaultSearch:
 
 
 def require_target(scenario: Scenario, target: str) -> System:
-    """Return the system of *scenario*; raises NotFoundError when *target* is not one of its services."""
+    """Return the system of *scenario*; raises NotFoundError unless the service *target*, to be faulted, is in it."""
     system = system_of(scenario)
     if target not in system.services:
         raise NotFoundError("service", target, system.services)

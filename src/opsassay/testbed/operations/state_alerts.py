@@ -198,7 +198,7 @@ class AlertRules:
             return at_ns, self._keep_lasting([*golden, *held], at_ns)
 
     def _keep_lasting(self, alerts: Iterable[Alert], at_ns: int) -> list[Alert]:
-        """Return those of *alerts* that have fired for as long as their rules' ``for_s``, with the rule's severity."""
+        """Return those *alerts*, which fire at *at_ns*, that have lasted their rule's ``for_s``, with its severity."""
         present = {(alert.service, alert.signal): alert for alert in alerts}
         self._since = {key: self._since.get(key, at_ns) for key in present}
         return [
@@ -250,7 +250,7 @@ def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
 
 
 def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
-    """Return a finding when ready replicas run on too few hosts or too unevenly for *rule*, else None."""
+    """Return a finding when ready replicas among *entities* are on too few or too uneven hosts for *rule*, else None."""
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew

@@ -91,7 +91,7 @@ class OperatorToolSession(ABC):
 
     @abstractmethod
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a call of *tool* with valid *arguments*; raises OpsAssayError when it is refused or fails."""
+        """Carry out a call of *tool*; return output, status and changed entities; raises OpsAssayError if it fails."""
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call of *tool* may change something."""
@@ -124,7 +124,7 @@ class OperatorToolSession(ABC):
         return self._late
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Carry out one call, record it and return it; an error is reported and never raised."""
+        """Carry out one call, record it for the agent's step *step_id*, and return it; errors are not raised."""
         name = str(tool)
         traced = recorded_arguments({str(key): value for key, value in arguments.items()}, ARGUMENTS_TRACED)
         with self._turn:
@@ -155,7 +155,7 @@ class OperatorToolSession(ABC):
             return call
 
     def _attempt_call(self, name: str, arguments: Mapping[str, Any]) -> Done:
-        """Validate *arguments* for the tool *name* and carry the call out; an error becomes its result."""
+        """Check *arguments* of the tool *name* and carry out the call; an error becomes its result."""
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")

@@ -61,7 +61,7 @@ class OperatedSystem(Protocol):
     """A system that carries out an operator's verbs."""
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out *verb* with *arguments* and return its result; raises OpsAssayError."""
+        """Carry out the operator's *verb* (such as "scale") with *arguments*; return its result; raises OpsAssayError."""
         ...
 
 
@@ -84,7 +84,7 @@ class VerbToolSession(OperatorToolSession):
         self.tools, self.journal = {**self.tools, **UNDO}, RollbackJournal(self.running.operate)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a call of *tool*: a query of telemetry, a wait, an undo or a verb; return its result."""
+        """Carry out a query, wait, undo or verb; return output, status and changed entities; raises OpsAssayError."""
         if isinstance(arguments, args.Wait):
             return Done(self.pause(arguments.seconds))
         if isinstance(arguments, Look):

@@ -115,7 +115,7 @@ class Observer:
         return not self.stopping
 
     async def _until_asked(self, index: int) -> int:
-        """Write a tick every `cadence_s`, the first is *index*, until `asked` is set; return the next tick's index."""
+        """Write a tick every `cadence_s`, numbered from *index*, until `asked` is set; return the next number."""
         probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
         started = time.monotonic() - index * self.cadence_s
         while not self.asked.is_set():
@@ -283,7 +283,7 @@ class ObserverProcess:
 
 @contextlib.contextmanager
 def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
-    """Run *command*, an observer that writes the timeline *out*, during the block; raises StartError, LostError."""
+    """Run *command*, which observes and writes the timeline *out*, during the block; raises StartError, LostError."""
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -317,7 +317,7 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
 ) -> None:
-    """Write what *probes* read to the timeline *out* until stdin ends or a signal comes; for others see `observing`."""
+    """Write what *probes* read to the timeline *out* until stdin ends or SIGTERM; the rest as in `observing`."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

@@ -296,7 +296,7 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
 
 
 def unseen(system: System, traces: pl.DataFrame) -> str:
-    """Return a sentence on what *traces* cannot show of user requests, if the load of *system* is a command."""
+    """Return a sentence on the user requests of *system*, whose load is a command, that *traces* cannot show."""
     seen = ", ".join(sorted(system.seen_at() & set(user_requests(traces, system.seen_at())["service_name"])))
     known = f"what users got is known from the spans of {seen} alone: requests that did not reach it are not counted"
     return f"the load is {system.load.command_line}: {known if seen else 'what users got is not known'}"
@@ -359,7 +359,7 @@ def _close(receiver: Receiver, name: str) -> None:
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress: Progress) -> _Outcome:
-    """Inject *plan*, wait until the last event, and return its fields; raises OperationError without one."""
+    """Inject *plan*, report stages to *progress*, return faults, checks and notes; raises OperationError without a result."""
     stage = "abnormal window"
     progress.started(stage, schedule.abnormal_s)
     for event in running.inject(plan):
@@ -380,7 +380,7 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
 
 
 def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -> int:
-    """Return the UTC ns at which the normal period ends: at random before the first alert, else near the plan's."""
+    """Return the UTC ns where the normal period ends: drawn, before the first of *alerts*, else near the planned time."""
     start_ns, planned, end_ns = captured.usual.start_ns, captured.planned, captured.outcome.end_ns
     during = [alert.time_ns for alert in alerts if alert.time_ns >= captured.outcome.start_ns]
     normal_s = (planned.start_ns - start_ns) / 1e9

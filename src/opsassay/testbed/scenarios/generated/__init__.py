@@ -87,12 +87,12 @@ def by_name(name: str) -> Scenario | None:
 
 
 def _phrases_for(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
-    """Return *substrate*, or the phrases of the grid of stand-in services if *place* is in that system."""
+    """Return the phrases of *substrate*, or those of the system of stand-in services if *place* is in that."""
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
 def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
-    """Yield (class, (place, fault)) for every place of every system at which one of *recipes* applies."""
+    """Yield (class, (place, fault)) for each service or store of a system at which one of *recipes* gives a fault."""
     for recipe in recipes:
         for app in recipe.apps:
             for place in noticed_places(app):
@@ -145,7 +145,7 @@ def _stays_ready(fault: Broken) -> bool:
 
 
 def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
-    """Draw `EACH` of the faults in *by_class* that leave all replicas ready, in the system "desk"."""
+    """Draw `EACH` faults from *by_class* that leave all replicas ready, in the system "desk"; storms get them."""
     candidates = [one for chosen in by_class.values() for one in chosen if _stays_ready(one[1])]
     desk = [one for one in candidates if one[0].system.system == "desk"]
     return chance.sample(desk, EACH)

@@ -50,7 +50,10 @@ def scenario_of(
     faults: Sequence[tuple[FaultPlace, Broken]],
     storm: Sequence[OpsCall] = (),
 ) -> Scenario:
-    """Return the scenario *id_* of the class *category* with all *faults* at once and the unrelated changes *storm*."""
+    """Return the scenario *id_* of the class *category*: all (place, fault) of *faults* at once, and changes *storm*.
+
+    *phrases* are what scenarios of a substrate share; *storm* has nothing to do with the faults.
+    """
     place, parts = faults[0][0], [one for _, one in faults]
     payload: dict[str, Any] = {
         "id": id_,
@@ -138,13 +141,13 @@ def _failing_predicates(fault: Broken) -> tuple[Predicate, ...]:
 
 
 def _describe_parts(parts: Sequence[Broken], *, has_storm: bool) -> str:
-    """Return a sentence that describes the faults *parts*; *has_storm* mentions unrelated changes."""
+    """Return a sentence on each fault of *parts*, "ROOT: CONDITION"; *has_storm* adds one on unrelated changes."""
     said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
     return f"{said}." + (" Unrelated changes and alerts come with it." if has_storm else "")
 
 
 def _number_rules(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return *payload* with "{rule}" replaced by rule-1, the name of its one firewall rule."""
+    """Return *payload* with "{rule}" replaced by rule-1; raises AssertionError if it adds several firewall rules."""
     text = json.dumps(payload, default=lambda one: one.model_dump(mode="json"))
     rules = text.count('"firewall add"')
     if rules > 1:

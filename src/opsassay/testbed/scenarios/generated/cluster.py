@@ -160,7 +160,7 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
 
 
 def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `of_a_pod` that hits all pods of a service; None where no other service calls it.
+    """Return a recipe as `of_a_pod`, with its arguments, that hits all pods of a service; None without callers.
 
     With a single pod cut off, callers drop the failed connection and stay with a pod that answers.
     """
@@ -198,7 +198,7 @@ def _pod_unavailable(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
-    """Return the fault that a Service forwards to a wrong port; None where it does not apply."""
+    """Return the fault that a Service has a wrong targetPort; None for a store or a service without callers."""
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
@@ -268,7 +268,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that sets a service's database password to *value*; *condition* describes that in words."""
+    """Return a recipe that sets a service's database password to the wrong *value*, which *condition* describes."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)

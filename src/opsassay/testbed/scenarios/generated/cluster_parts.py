@@ -60,7 +60,7 @@ def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
-    """Return the alert of a fault at *place*: errors at the entry, else missing pods (*on_pods*) or a failed probe."""
+    """Return the alert rule for *place*: errors at the entry; without callers missing pods (*on_pods*) or failed probes."""
     if place.system.system != STAND_INS and place.callers:
         return AlertRule(service=place.entry, signal="error_rate")
     signal: AlertSignal = "replicas_missing" if on_pods else "probe_failed"
@@ -68,7 +68,7 @@ def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
 
 
 def broken_of(place: FaultPlace, condition: str, **fields: Any) -> Broken:
-    """Return the fault described by *condition* at *place*, with *fields* over the defaults of cluster faults."""
+    """Return the fault at *place* that *condition* describes; *fields* of `Broken` replace the defaults of clusters."""
     alone = place.system.system == STAND_INS
     given = {
         "root": place.target,

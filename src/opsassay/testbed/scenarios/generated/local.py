@@ -37,7 +37,7 @@ def _wrong_restart(service: str) -> WrongRepair:
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return a fault that leaves users without answers, for recipes to complete; *root* is its cause, else the target."""
+    """Return a fault by which users get no answer, for recipes to complete; its cause is *root*, None: the target."""
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -54,9 +54,9 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 
 
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that sets *key* to *value* and restarts a service, which switches on a broken feature.
+    """Return a recipe (place to fault, or None) that sets *key* to *value*, a broken feature, and restarts a service.
 
-    *condition* describes the fault, *technology* is what one has to know.
+    *condition* describes the fault, *technology* is what one has to know. A store, and no callers, give None.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -76,7 +76,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `feature` for a feature that exhausts its own process; the saturation alert fires."""
+    """Return a recipe like `feature`, for one that uses up the resources of its process and so fires saturation."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = feature(key, value, condition, technology)(place)
@@ -116,7 +116,7 @@ def _unbounded_cache(place: FaultPlace) -> Broken | None:
 
 
 def _wrong_port(place: FaultPlace) -> Broken | None:
-    """Return the fault of the only caller of a service, which has a wrong port for it; None where it does not apply."""
+    """Return the fault that a service's only caller uses a wrong port for it; None for a store or several callers."""
     if place.target not in place.system.services or len(place.callers) != 1:
         return None
     caller = place.callers[0]
@@ -138,9 +138,9 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 
 
 def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that blocks or delays the packets of a service's only caller by a firewall *rule*.
+    """Return a recipe that blocks or delays packets of a service's only caller; *rule* are options of "firewall add".
 
-    *condition* describes the fault, *technology* is what one has to know.
+    *condition* describes the fault, *technology* is what one has to know. A store, and several callers, give None.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -161,7 +161,7 @@ def firewalled(condition: str, technology: str, **rule: object) -> Callable[[Fau
 
 
 def _scaled_away(place: FaultPlace) -> Broken | None:
-    """Return the fault that a service is scaled to zero; None where it does not apply."""
+    """Return the fault that a service is scaled to zero; None for a store, a single replica or one without callers."""
     count = place.replicas
     if place.target not in place.system.services or count < 2 or not place.callers:
         return None
@@ -185,7 +185,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(*, empty: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe that gives a service a wrong, or an *empty*, password for its database."""
+    """Return a recipe that sets a service's database password to a wrong one or, if *empty*, to none at all."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -243,7 +243,7 @@ def _wrong_token_secret(place: FaultPlace) -> Broken | None:
 
 
 def _break_by_release(place: FaultPlace) -> Broken | None:
-    """Return the fault of a release with failing SQL; None if the target has none or nothing calls it."""
+    """Return the fault of a release with failing SQL; None if the service has none or no callers, and for a store."""
     service = place.system.services.get(place.target)
     if service is None or not service.releases or not place.callers:
         return None
@@ -261,7 +261,7 @@ def _break_by_release(place: FaultPlace) -> Broken | None:
 
 
 def deleted(place: FaultPlace) -> Broken | None:
-    """Return the fault that the DNS record of a running service is deleted; None where it does not apply."""
+    """Return the fault that a service's DNS record is deleted; None for a store or a service without callers."""
     if place.target not in place.system.services or not place.callers:
         return None
     return replace(

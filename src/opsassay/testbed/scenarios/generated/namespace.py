@@ -125,9 +125,9 @@ def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
 
 
 def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
-    """Return what scenarios of *fault* in a namespace share: the agent's access rights and the harmful repair.
+    """Return what scenarios of *fault* in a namespace share: access rights, harmful repair, and the system's *file*.
 
-    *file* is the file of the system.
+    *recipe* made the fault; its further rights are added, and cluster-wide ones make the trial exclusive.
     """
     writable = tuple(plural for kind, plural in CHANGEABLE.items() if kind not in KINDS_READ or kind in place.there)
     access = [

@@ -331,7 +331,7 @@ def _wrong_selector(spec: Object) -> Object:
 
 
 def _add_network_policy(place: NamespacePlace) -> Broken | None:
-    """Return the fault that a network policy blocks all requests to the target; None where it does not apply."""
+    """Return the fault that a network policy blocks all requests to the target; None for one without a Service."""
     policy = f"{place.target}-hardening"
     spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
     return _unanswered(

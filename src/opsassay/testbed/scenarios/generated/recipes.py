@@ -118,7 +118,7 @@ def noticed_places(app: str) -> tuple[FaultPlace, ...]:
 
 
 def truth_of(faults: Iterable[Broken], owned_pattern: str) -> ScenarioTruth:
-    """Return the ground truth of a scenario with *faults*; *owned_pattern* with {name} matches a service's pods."""
+    """Return the ground truth of a scenario with *faults*; *owned_pattern*, a regex with {name}, matches one's pods."""
     faults = list(faults)
     edges = [(edge, one) for one in faults for edge in one.edges]
     steps: dict[Edge, dict[str, str]] = {}
