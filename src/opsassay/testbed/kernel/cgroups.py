@@ -176,7 +176,7 @@ def mounted_groups() -> Groups | None:
 
 
 def search() -> tuple[Groups | None, dict[str, str]]:
-    """Return (hierarchies in which groups can be made or None, {controller: reason with a remedy} for the others)."""
+    """Return (hierarchies with a controller for groups, or None, {controller: why not, and remedy} for the others)."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     own = memberships(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
     parents: dict[str, Path] = {}
@@ -229,7 +229,7 @@ def memberships(cgroup_file: str) -> dict[str, str]:
 
 
 def _candidates(mount: Mount, own_group: str) -> list[Path]:
-    """Return folders in which to try to make groups: that of *own_group*, then each parent up to the mount point."""
+    """Return folders of *mount* where groups might be made: that of *own_group*, then each parent up to the mount point."""
     inner = Path("/" + os.path.relpath(own_group, mount.root)) if own_group.startswith(mount.root) else Path("/")
     return [mount.point / path.relative_to("/") for path in (inner, *inner.parents)]
 

@@ -76,7 +76,7 @@ def enter(namespace: str | int) -> None:
 
 
 def join(pid: int, namespace: str | None = None) -> None:
-    """Move this single-threaded process into the namespaces (user, network) of *pid*, or the network *namespace*."""
+    """Move this single-threaded process into the user namespace of *pid* and its network, or that of *namespace*."""
     theirs = f"/proc/{pid}/ns/user"
     if not os.path.samestat(os.stat(theirs), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - no path object has it
         descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)

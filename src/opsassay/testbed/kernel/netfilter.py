@@ -74,7 +74,7 @@ class Table:
         return "nft_queue"
 
     def redirect(self, port: int, target_port: int) -> None:
-        """Redirect TCP connections to *port*, unless they come by the loopback, to *target_port* of this machine."""
+        """Redirect TCP connections to *port* here, except by the loopback, to this machine's *target_port*."""
         chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
         self._nft.chain("add", table=self.name, name="redirect", **chain)
         other = [

@@ -98,8 +98,8 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
 def program_words(resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID) -> list[str]:
     """Return the command prefix that runs a user's program in its own file system root and process table as *uid*.
 
-    The program sees the system's programs, its own ``/tmp``, *directory*, in which it starts, and *folders*, both
-    read-only. *resolver* is the text of its resolv.conf. All of its processes end with its first one.
+    The program sees the system's programs, its own ``/tmp``, and *folders*, read-only; it starts in *directory*.
+    *resolver* is the text of its resolv.conf. All of its processes end with its first one.
     """
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"]
     ours = confinement() is Confinement.PRIVATE_ROOT

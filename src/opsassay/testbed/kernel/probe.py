@@ -114,7 +114,7 @@ def probe_here() -> Machine:
 
 
 def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
-    """Run *attempt*; return the ability *name*, available by its result or *how*, or unavailable when it raises."""
+    """Run *attempt*; return the ability *name*, available by its result, None: by *how*; unavailable if it raises."""
     try:
         return Ability(available=True, how=attempt() or how)
     except Exception as error:  # noqa: BLE001 - libraries raise what they like; the reason is reported, whatever it was

@@ -73,7 +73,7 @@ class Repair(NamedTuple):
 
 
 def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], list[str]]) -> Repair:
-    """Alternate *settled* (is it healthy?) and *apply_repairs* until healthy or nothing is left; return what was done."""
+    """Alternate *settled* (is it healthy?) and *apply_repairs* until healthy or none is left; return what was done."""
     actions: list[str] = []
     for _ in range(PASSES):
         if settled():

@@ -250,7 +250,7 @@ def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
 
 
 def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
-    """Return a finding when ready replicas among *entities* are on too few or too uneven hosts for *rule*, else None."""
+    """Return a finding when ready replicas among *entities* are on too few hosts for *rule*, or too uneven; or None."""
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew

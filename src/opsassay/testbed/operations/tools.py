@@ -61,7 +61,7 @@ class OperatedSystem(Protocol):
     """A system that carries out an operator's verbs."""
 
     def operate(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out the operator's *verb* (such as "scale") with *arguments*; return its result; raises OpsAssayError."""
+        """Carry out the operator's *verb* ("scale") with *arguments* and return its result; raises OpsAssayError."""
         ...
 
 

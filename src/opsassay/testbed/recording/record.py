@@ -359,7 +359,7 @@ def _close(receiver: Receiver, name: str) -> None:
 
 
 def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress: Progress) -> _Outcome:
-    """Inject *plan*, report stages to *progress*, return faults, checks and notes; raises OperationError without a result."""
+    """Inject *plan* with stages shown by *progress*; return the result; raises OperationError without one."""
     stage = "abnormal window"
     progress.started(stage, schedule.abnormal_s)
     for event in running.inject(plan):
@@ -380,7 +380,7 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
 
 
 def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -> int:
-    """Return the UTC ns where the normal period ends: drawn, before the first of *alerts*, else near the planned time."""
+    """Return the UTC ns where the normal period ends: drawn, before the first of *alerts*, else near the plan's."""
     start_ns, planned, end_ns = captured.usual.start_ns, captured.planned, captured.outcome.end_ns
     during = [alert.time_ns for alert in alerts if alert.time_ns >= captured.outcome.start_ns]
     normal_s = (planned.start_ns - start_ns) / 1e9

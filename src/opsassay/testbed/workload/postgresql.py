@@ -51,7 +51,7 @@ SETTINGS = {
 def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str | None = None) -> list[str]:
     """Make a data folder in *folder*; return the command of a server that listens on *addresses* and *port*.
 
-    Services have to give *password*, if it is not None. Raises StartError.
+    Services have to log in with *password*; None: without one. Raises StartError.
     """
     binaries, data = postgresql_programs(), folder / "data"
     shutil.copytree(_initialised(binaries, password), data)

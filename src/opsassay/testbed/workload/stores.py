@@ -53,7 +53,7 @@ class RunningStore:
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
-    """Start the server of *store*, wait until it answers, and run its setup statements; raises StartError."""
+    """Start the server of *store* at *site*, wait until it answers, run its setup and settings; raises StartError."""
     port = site.port or free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
@@ -111,7 +111,7 @@ async def configure(store: RunningStore, settings: Mapping[str, str]) -> None:
 
 
 async def count_losses(store: RunningStore, built: Store) -> int:
-    """Return how often *store* lost all its data, plus evicted keys if it was *built* not to evict.
+    """Return how often *store* lost all its data, plus evicted keys if its definition *built* forbids eviction.
 
     Evictions of a store that does not answer count as 0.
     """

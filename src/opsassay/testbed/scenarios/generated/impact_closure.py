@@ -24,7 +24,7 @@ class ImpactClosure:
 
 
 def reach_of(system: System, origin: str) -> ImpactClosure:
-    """Return what fails, and the entry that notices, when *origin* (a service or store) fails; optional steps do not."""
+    """Return what fails, and which entry notices, when *origin* (a service or store) fails; optional steps do not."""
     failing, edges = _failing_first(system, origin), set[Edge]()
     if origin in system.stores:
         edges |= {(origin, service) for service, _ in failing}

@@ -26,7 +26,7 @@ AGAIN_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Allocate memory until the limit in *config* is nearly full; hold it until the supervisor closes the channel."""
+    """Allocate memory until the limit in *config* is nearly full; hold it until the management channel closes."""
     held: list[bytearray] = []
     background = []
     if "group" in config:
@@ -48,7 +48,7 @@ def hold(blocks: list[bytearray], size_bytes: int) -> None:
 
 
 def fill(group: Group, config: dict[str, Any], blocks: list[bytearray], share: float = FULL_GROUP_SHARE) -> None:
-    """Allocate memory into *blocks* until *group* uses *share* of its limit, or *config*'s size is reached."""
+    """Allocate *blocks* until *group* uses *share* of its limit, or they have ``size_bytes`` of *config*."""
     room = int(share * config["limit_bytes"]) - group.usage().memory_bytes
     hold(blocks, min(room, config["size_bytes"] - len(blocks) * BLOCK_BYTES))
 

@@ -18,7 +18,7 @@ LOOK_EVERY_S = 0.1
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Burn ``load_percent`` of ``cores`` cores until the channel closes; record the group's throttled time."""
+    """Burn ``load_percent`` of ``cores`` cores until the management channel closes; record throttling of the group."""
     burners = [fork_burner(config["load_percent"] / 100.0) for _ in range(config["cores"])]
     looking = asyncio.create_task(account(group_of(config), LedgerWriter(config["ledger"], config["id"])))
     try:

@@ -45,7 +45,7 @@ class Hooks:
         return None
 
     async def delay_ns(self, name: str, operation: str) -> int:
-        """Sleep for the delay of an active hook *name* for *operation*; return it in ns, 0 without one."""
+        """Sleep for the delay of an active hook of type *name* for *operation*; return it in ns, 0 without one."""
         delay = self.matching(name, operation)
         if delay is None:
             return 0
@@ -53,7 +53,7 @@ class Hooks:
         return int(delay["delay_ms"] * 1e6)
 
     def code(self, hook_names: tuple[str, ...], operation: str) -> int | None:
-        """Return the HTTP status that an active hook of *hook_names* sets for *operation*, None without one."""
+        """Return the HTTP status that an active hook of a type in *hook_names* sets for *operation*, else None."""
         for name in hook_names:
             if (hook := self.matching(name, operation)) is not None:
                 return int(hook["code"])

@@ -33,7 +33,7 @@ class LedgerWriter:
         self.lost = 0
 
     def write(self, kind: str, ids: Mapping[str, str] | None = None, *, ns: int = 0, **fields: Any) -> None:
-        """Append a line on an effect *kind* of a fault: *ids* of the span, *ns* of delay, and *fields*."""
+        """Append a line: a fault's effect of *kind* (delay, error), with the span's *ids*, delay *ns*, and *fields*."""
         line = {"time_ns": time.time_ns(), "process": self._process, "kind": kind, "ns": ns, **(ids or {}), **fields}
         text = b"\n" * self._torn + json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:

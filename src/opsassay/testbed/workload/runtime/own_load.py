@@ -54,7 +54,7 @@ class OwnLoad(ConfinedProgram):
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Run the load command in *config* until it ends or the supervisor closes the channel."""
+    """Run the load command in *config* until it ends or the supervisor closes the management channel."""
     load = OwnLoad(config, Load.model_validate(config["load"]))
     _log.info("the load starts", command=list(load.command.command))
     await load.start()

@@ -33,7 +33,7 @@ def shares(cpu_limits: Sequence[float], cores: int, load_percent: float, used_co
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Take CPU from the processes that the supervisor names, until it closes the channel."""
+    """Take CPU from the processes that the supervisor names, by *config*, until the management channel closes."""
     run_share, burn_share = shares(*(config[name] for name in ("cpu_limits", "cores", "load_percent", "used_cores")))
     ended, ledger = threading.Event(), LedgerWriter(config["ledger"], config["id"])
     pids: list[int] = []

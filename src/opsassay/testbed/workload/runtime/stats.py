@@ -21,7 +21,7 @@ class Stats:
         self._memory_bytes = 0
 
     def add(self, activity: str, duration_ns: int, *, ok: bool) -> None:
-        """Count one finished *activity* (a counter name) with its duration; not *ok*: it failed."""
+        """Count one finished *activity* (a counter name) that took *duration_ns*; as failed unless *ok*."""
         row = self._rows[activity]
         row[0] += 1
         row[1] += not ok

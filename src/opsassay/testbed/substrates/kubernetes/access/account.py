@@ -39,7 +39,7 @@ PATHS_TO_A_NODE: dict[str, dict[str, Any]] = {
 
 
 def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Object]:
-    """Return service account, roles and bindings that grant *rules* on the system in namespace *name*.
+    """Return service account, roles and bindings that grant *rules*, by default in the system's namespace *name*.
 
     They are in order of creation; the account is in the namespace *watch*.
     """
@@ -71,7 +71,7 @@ def _rules_of_role(rule: AccessRule) -> list[Object]:
 
 
 def issue_token(api: Api, watch: str, lasts_s: float) -> str:
-    """Return a token for the agent's account in namespace *watch*, valid for *lasts_s* (at least 600) seconds."""
+    """Return a token for the agent's account in namespace *watch*, valid for *lasts_s* seconds, but at least 600."""
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -117,7 +117,7 @@ def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
-    """Raise RefusedError when the cluster admits pods with access to their node in *namespace*; *image* is theirs."""
+    """Raise RefusedError when *namespace* admits pods of *image* with access to their node, tried by dry runs."""
     if open_paths := paths_to_a_node(api, namespace, image):
         raise RefusedError(
             f"The cluster {api.context} admits pods with {', '.join(open_paths)}, a way to its nodes: enforce Pod "

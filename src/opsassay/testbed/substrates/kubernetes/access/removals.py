@@ -22,10 +22,11 @@ def siblings(pod: Object, objects: Known) -> int:
 
 
 def by_somebody(pod: Object, present: int, objects: Known) -> bool:
-    """Return whether a user deleted *pod*, and not its controller or the cluster; *present* counts its siblings then.
+    """Return whether a user deleted *pod*, and not its controller or the cluster.
 
-    A controller deletes surplus pods, and all when it is deleted; the cluster deletes pods of lost or tainted
-    nodes. If the controller or node is not in *objects*, the deletion is attributed to it.
+    *present*: how many `siblings` it had. A controller deletes surplus pods, and all when it is deleted; the cluster
+    deletes pods of lost or tainted nodes. If the controller or node is not in *objects*, the deletion is attributed
+    to it.
     """
     owner = owner_of(pod)
     if owner is None:

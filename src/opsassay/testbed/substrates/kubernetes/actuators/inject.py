@@ -49,9 +49,9 @@ def injecting(
 ) -> Iterator[InjectionEvent]:
     """Inject *plan* into the system *name* and yield its events; closing the iterator, or setting *over*, undoes it.
 
-    *saved_ledgers* gets {file name: ledger lines} of pods that the faults removed. Raises NotFoundError or
-    RefusedError for a plan that cannot be injected now, OperationError when an undo failed here (the cluster then
-    undoes it).
+    *offers* is how the cluster can carry faults out, *image* that of undo jobs. *saved_ledgers* gets {file name: ledger
+    lines} of pods that the faults removed. Raises NotFoundError or RefusedError for a plan that cannot be injected now,
+    OperationError when an undo failed here (the cluster then undoes it).
     """
     events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
     runner = _Runner(events)
@@ -142,7 +142,7 @@ async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
-    """Hold the system's lock, a ConfigMap in *namespace*, for the block; raises RefusedError while it is held."""
+    """Hold the lock of injections, a ConfigMap in *namespace* that names *plan*; raises RefusedError while it is held."""
     held: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

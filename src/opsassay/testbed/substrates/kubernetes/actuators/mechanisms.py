@@ -101,7 +101,7 @@ def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str |
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
-    """Return the best mechanism for *fault* on a cluster with *offers*; raises RefusedError with all obstacles."""
+    """Return the first mechanism that can carry out *fault*, by *offers* and their preference; raises RefusedError."""
     further = (Mechanism(name, FURTHER.load(name)().make) for name in offers.further)
     mechanisms, reasons = [*MECHANISMS[fault.fault], *further], list[str]()
     for mechanism in sorted(mechanisms, key=lambda mechanism: mechanism.name != offers.prefer):
@@ -112,7 +112,7 @@ def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
 
 
 def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> None:
-    """Raise RefusedError unless the cluster has a mechanism for every fault of *plan*; *prefer* is one's name."""
+    """Raise RefusedError unless the cluster can carry out every fault of *plan*; mechanism *prefer* is tried first."""
     offers = offers_of(api, prefer)
     for part in plan.parts:
         if part.fault in MECHANISMS:  # what a package brings is for its actuator to refuse

@@ -105,7 +105,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return what the agent on the node has to do for the fault: one mapping with a ``kind`` for each action."""
+    """Return the actions of the agent on the node that make the fault of *injection*: {kind, parameters} each."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
@@ -158,7 +158,7 @@ def _packet_request(
 
 
 def agent_objects(name: str, namespace: str, node: str, order: dict[str, Any], image: str) -> list[Object]:
-    """Return the ConfigMap with *order* and the privileged pod that carries it out on *node*."""
+    """Return the ConfigMap *name* with *order* and the privileged pod that carries it out on *node*, by *image*."""
     metadata = {"name": name, "namespace": namespace, "labels": MANAGED}
     key = {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}
     container = {

@@ -45,7 +45,7 @@ class Offers(NamedTuple):
 
 
 def offers_of(api: Api, prefer: str | None = None) -> Offers:
-    """Return whether the cluster's nodes may be broken, and its further mechanisms; *prefer* names one to try first."""
+    """Return whether nodes of the cluster may be broken, and mechanisms of packages; *prefer* is tried first."""
     return Offers(
         node_refusal(api.context), prefer, {name: FURTHER.load(name)().obstacles(api) for name in FURTHER.names()}
     )

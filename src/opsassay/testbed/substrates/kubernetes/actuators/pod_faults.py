@@ -100,7 +100,7 @@ async def give(
     names: Mapping[str, Lookup] = MappingProxyType({}),
     pressure: tuple[Pressure, ...] = (),
 ) -> None:
-    """Make the target pod answer the look-ups *names* wrongly and run the processes *pressure*.
+    """Make the target pod answer look-ups of *names* as mapped and run *pressure*, processes that use CPU or memory.
 
     If the faults of the plan end with the pod, its successor does not get them.
     """

@@ -40,7 +40,7 @@ ANSWER_S = 0.1
 
 
 def keep(run: Callable[[dict[str, Any]], None], order: dict[str, Any]) -> int:
-    """Run *run*(*order*) in a child process and the pod agent here; return the exit status for the container."""
+    """Run `run(order)` in a child process and the pod agent in this one; return the container's exit status."""
     (HOME / "ledger").mkdir(exist_ok=True)
     reading, writing = os.pipe()
     child = os.fork()
@@ -163,7 +163,7 @@ class PodAgent:
             await asyncio.sleep(1.0)
 
     async def _press(self, desired: dict[str, Pressure]) -> None:
-        """Start the pressure processes of *desired* (by id) that do not run, and end all others."""
+        """Start those processes of *desired* (id to pressure) that do not run, and end all that are not in it."""
         for name in self._companions.keys() - desired.keys():
             await self._end_companion(name)
         for name in desired.keys() - self._companions.keys():

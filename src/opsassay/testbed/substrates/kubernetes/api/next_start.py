@@ -27,7 +27,10 @@ Pending = defaultdict[str, tuple[str, ...]]
 def next_start(
     objects: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
 ) -> tuple[Configured, dict[str, tuple[str, ...]]]:
-    """Return {entity: digest of its configuration for new pods}, {entity: ready pods started with an older one}."""
+    """Return {entity: digest of what new pods get}, {entity: ready pods started with something older}, by *objects*.
+
+    *objects* are by kind; a node among *nodes* that accepts no pods counts as changed.
+    """
     configured, pending = Configured(), Pending(tuple)
     pods = [pod for pod in objects["Pod"] if is_ready(pod)]
     _note_templates(objects["Deployment"], objects["ReplicaSet"], pods, configured, pending)

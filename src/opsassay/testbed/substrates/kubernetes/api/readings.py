@@ -128,8 +128,8 @@ def control_plane(
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return (D4: share of critical parts that are ready or None without any, names of the others).
 
-    *components* are {part: healthy} of parts that are not pods. *expected* is the result of `critical_parts`
-    before: a part with fewer pods now fails under its workload's name.
+    *components* are {part: healthy} of parts that are not pods; *replica_sets* lead from pods to workloads. *expected*
+    is the result of `critical_parts` before: a part with fewer pods now fails under its workload's name.
     """
     critical = [pod for pod in pods if is_critical(pod) and not is_over(pod) and not _is_leaving(pod)]
     parts = {pod["metadata"]["name"]: is_ready(pod) for pod in critical}
@@ -208,7 +208,7 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exposure(services: Iterable[Object]) -> dict[str, str]:
-    """Return, under two fixed names, the services with an external address, and those that publish unready pods."""
+    """Return {setting: JSON list of services}: those with an external address, and those that publish unready pods."""
     outside, unready = {}, []
     for service in services:
         name, spec = service["metadata"]["name"], service["spec"]

@@ -52,7 +52,7 @@ class PodEndpoints:
         tries: int = TRIES,
         raw_answer: bool = False,
     ) -> Any:
-        """Send one request to the agent of *pod* by the API server; raises as `Api.request`, also if it refuses."""
+        """Send a request to the agent of *pod* by the API server; other parameters and errors are as `Api.request`."""
         proxied = f"{self.api.path_of('Pod', self.namespace, f'{pod}:{port}')}/proxy/{path}"
         headers = {KEY_HEADER: self.key}
         return self.api.request(
