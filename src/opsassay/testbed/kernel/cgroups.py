@@ -229,7 +229,7 @@ def memberships(cgroup_file: str) -> dict[str, str]:
 
 
 def _candidates(mount: Mount, own_group: str) -> list[Path]:
-    """Return folders of *mount* where groups might be made: that of *own_group*, then each parent up to the mount point."""
+    """Return folders of *mount* to try to make groups in: that of *own_group*, then each parent to the mount point."""
     inner = Path("/" + os.path.relpath(own_group, mount.root)) if own_group.startswith(mount.root) else Path("/")
     return [mount.point / path.relative_to("/") for path in (inner, *inner.parents)]
 

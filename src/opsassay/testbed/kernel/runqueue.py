@@ -28,7 +28,7 @@ class Waits:
         self._sum_ns = 0
 
     def add(self, threads: Iterable[int]) -> float | None:
-        """Add what *threads* waited for a CPU, new ones ever, others since the last call; return the sum in s or None."""
+        """Add the time that *threads* waited for a CPU since the last call; return the total in s, None if unknown."""
         now = {thread: ns for thread in threads if (ns := _waited_ns(thread)) is not None}
         if not now:
             return self._sum_ns / 1e9 if self._seen else None

@@ -65,7 +65,7 @@ class Containers:
         return f"{self._top}/{host}"
 
     def beside_replicas(self, host: str) -> str:
-        """Return the path of the control group on *host* for processes that are no replicas."""
+        """Return the path of the control group on *host* for other processes than replicas, as those of faults."""
         return f"{self.of_host(host)}/other"
 
     def group_of(self, replica: Replica) -> str:
@@ -77,7 +77,7 @@ class Containers:
         return self._groups is not None and controller in self._groups.versions
 
     def entrances(self, path: str, controller: str | None = None) -> list[str]:
-        """Return the cgroup.procs files by which processes enter the group *path* (in *controller*'s hierarchy)."""
+        """Return the cgroup.procs files by which to enter the group *path*, in all hierarchies or *controller*'s."""
         if self._groups is None:
             return []
         desired = {CPU: {CPU, ACCOUNTING}, MEMORY: {MEMORY}, None: {CPU, ACCOUNTING, MEMORY}}[controller]
@@ -100,9 +100,9 @@ class Containers:
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
     def parameters(self, path: str, controller: str, enter_path: str | None = None) -> dict[str, Any]:
-        """Return the settings for a process that enters *enter_path* (default *path*) and observes the group *path*.
+        """Return the settings for a process that enters *enter_path* (default *path*) and watches the group at *path*.
 
-        It enters the hierarchy of *controller* only, where there are several.
+        It enters the hierarchy of *controller* only, where there are several; {} without control groups.
         """
         if self._groups is None:
             return {}

@@ -37,7 +37,7 @@ _log = Log(__name__)
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Impair the ``streams`` of *config* until the supervisor closes the channel, which opens once the rules act."""
+    """Impair ``streams`` of *config* until the supervisor closes the management channel, which opens once they are."""
     loop = asyncio.get_running_loop()
     active: asyncio.Future[None] = loop.create_future()
     ended, end = os.pipe()
@@ -66,7 +66,7 @@ async def main(config: dict[str, Any]) -> None:
 
 
 def work(means: Means, end_descriptor: int, announce: Callable[[], Any]) -> None:
-    """Impair packets by *means* until *end_descriptor* closes, then undo that; calls *announce* once it acts."""
+    """Impair packets by *means*, call *announce* once it acts, and undo it when *end_descriptor* is closed; blocks."""
     with means:
         announce()
         means.run(end_descriptor)

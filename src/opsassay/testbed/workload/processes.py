@@ -49,9 +49,9 @@ async def start_program(
     state: SystemState, name: str, command: Sequence[str], *,
     stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
 ) -> Process:  # fmt: skip
-    """Start *command* as the process *name* of the system; its output goes to a log; it dies with this process.
+    """Start *command* as the process *name* of the system; it dies with this process; output goes to its log.
 
-    It runs in the network *namespace* at that path; None: in that of this process.
+    *stdout* None is the log too. It runs in the network *namespace* at that path; None: in that of this process.
     """
     log = state.log(name)
     with log.open("ab") as output:
@@ -89,7 +89,7 @@ class Template:
         self._reading = asyncio.create_task(self._read_messages(reader))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
-        """Have the template fork a process *name* that runs *role* with *config*; return its pid."""
+        """Have the template fork a process *name* that runs *role* ("replica", "load") by *config*; return its pid."""
         assert self._writer is not None
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawned[name] = future

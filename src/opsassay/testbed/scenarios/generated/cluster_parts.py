@@ -60,7 +60,7 @@ def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def alert_of(place: FaultPlace, *, on_pods: bool) -> AlertRule:
-    """Return the alert rule for *place*: errors at its entry; without callers missing pods if *on_pods*, else probes."""
+    """Return the alert rule for *place*: errors at its entry; without callers missing pods (*on_pods*) or probes."""
     if place.system.system != STAND_INS and place.callers:
         return AlertRule(service=place.entry, signal="error_rate")
     signal: AlertSignal = "replicas_missing" if on_pods else "probe_failed"

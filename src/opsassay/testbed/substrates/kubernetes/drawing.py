@@ -127,7 +127,7 @@ def _refused(api: Api, system: System) -> list[str]:
 
 
 def objection(api: Api, scenario: Scenario, names: OpenNames) -> str:
-    """Return why the trigger of *scenario* cannot be made or undone, '' when it can; tried by dry runs."""
+    """Return why the changes of *scenario*, with *names* filled in, fail in dry runs, or their undo; '' if neither."""
     assert scenario.cluster is not None
     try:
         for change in changes_of(api, scenario.cluster.changes, names):

@@ -155,7 +155,7 @@ class ClusterEnvironment(LiveEnvironment):
         return self._blindness()
 
     def _blindness(self) -> str | None:
-        """Return why the telemetry does not show served users, such as a wrong clock; None if it does or without it."""
+        """Return why telemetry does not show that users are served; None if it does, or if there is no telemetry."""
         if self.telemetry is None:
             return None
         served = users_are_served(self.telemetry)

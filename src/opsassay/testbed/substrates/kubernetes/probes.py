@@ -125,7 +125,7 @@ class ClusterProbes:
     def _fresh(
         self, reading: tuple[float | None, Sequence[str]], kinds: Sequence[str], health: Mapping[str, Any]
     ) -> DepthReading:
-        """Return *reading* (share, failing), its share None if a mirror of *kinds* is stale or the API unreachable."""
+        """Return *reading* (share, failing); share None if a mirror of *kinds* is stale or, by *health*, the API is."""
         stale = [f"watch:{kind}" for kind in kinds if not (health["reached"] and self.mirrors[kind].fresh)]
         return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 

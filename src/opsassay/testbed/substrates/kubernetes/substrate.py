@@ -82,7 +82,7 @@ class KubernetesSubstrate:
         isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> KubernetesSystem:  # fmt: skip
-        """Start *system* in a new namespace *name* and wait until it is ready; return it.
+        """Start *system* in a new namespace *name* and wait until it is ready; return it; *isolation* must be None.
 
         An *owned* system is removed by `deployed`, or, if its process was killed, by the next `status` on this
         machine. *furnishing* adds what a scenario needs, and waits for the trial's turn on the cluster. Raises
@@ -127,7 +127,7 @@ class KubernetesSubstrate:
         isolation: str | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system* during the block and yield it; its namespaces are deleted at the end."""
+        """Run *system*, as `deploy` does, during the block and yield it; its namespaces are deleted at the end."""
         running = self.deploy(
             system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
         )
@@ -192,7 +192,7 @@ class KubernetesSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise an error when *plan* could not be injected into a new *system*; nodes are not checked."""
+        """Raise an error, as `Substrate.require`, when *plan* could not be injected; hosts are not checked."""
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
             require(system, plan, CLUSTER.refusal, source=source, within=within)

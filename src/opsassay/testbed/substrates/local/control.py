@@ -77,7 +77,7 @@ class ControlServer:
             writer.close()
 
     async def _perform(self, command: dict[str, Any], reader: asyncio.StreamReader, report: Any) -> None:
-        """Carry out *command* {op, arguments} and pass the answer, one or several objects, to *report*."""
+        """Carry out *command* {op, fields of it} and pass the answer, one or several objects, to *report*."""
         supervisor = self._supervisor
         match command.get("op"):
             case "status":
@@ -118,7 +118,7 @@ class ControlServer:
         await asyncio.gather(*flushing, return_exceptions=True)  # one that just died has nothing left to send
 
     async def _inject(self, plan: FaultPlan, reader: asyncio.StreamReader, report: Any) -> None:
-        """Inject *plan* and pass its events to *report*; it is undone when the client closes the connection."""
+        """Inject *plan* and pass its events to *report*; undo it when *reader* ends, since the client hung up."""
         lease = asyncio.Event()
 
         async def watch() -> None:

@@ -174,7 +174,7 @@ class Operations:
     async def _curl(
         self, source: str, service: str, port: int, path: str, method: str, timeout_s: float
     ) -> dict[str, Any]:
-        """Send an HTTP request from a replica of *source* to *service*; return the replica, status and body."""
+        """Send an HTTP request from a replica of *source* to *service*; return from (replica), status and body."""
         if service not in self._system.system.services:
             raise NotFoundError("service", service, self._system.system.services)
         ready = [replica for replica in self._replicas(source) if replica.port is not None]
@@ -228,7 +228,7 @@ class Operations:
         return await self._scaled(service, replicas)
 
     async def _scaled(self, service: str, replicas: int, host: str | None = None) -> dict[str, Any]:
-        """Scale *service*, new replicas on *host* if given, and apply firewall rules to them; return what changed."""
+        """Scale *service*, new replicas on *host* if given, and apply firewall rules to these; return ids by change."""
         changed = await rollout.scale(self._system, service, replicas, host)
         for rule, about in self.rules.items():
             for added in changed["added"]:
@@ -256,7 +256,7 @@ class Operations:
         return {"target": target, "settings": dict(self._settings(target))}
 
     async def _config_set(self, target: str, key: str, value: str) -> dict[str, Any]:
-        """Set *key* of a service, store or host, or a name record, to *value*; return when it takes effect.
+        """Set *key* of a service, store or host, or the name record *key*, to *value*; return when it takes effect.
 
         Raises RefusedError, NotFoundError.
         """
@@ -381,7 +381,7 @@ class Operations:
         return await self._happen(service, kind="leak", store=store, connections=connections)
 
     async def _happen(self, service: str, **fault: Any) -> dict[str, Any]:
-        """Start the runtime *fault* in every running replica of *service*; return {replica: its answer}."""
+        """Start *fault* (kind and numbers) in the process of each running replica; return {replica id: its answer}."""
         running = [replica.id for replica in self._replicas(self._service(service)) if replica.port is not None]
         payload = (self._system.channels.request(name, "mishap", 60.0, **fault) for name in running)
         return dict(zip(running, await asyncio.gather(*payload), strict=True))

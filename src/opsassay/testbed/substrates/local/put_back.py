@@ -34,7 +34,7 @@ ATTEMPTS, AGAIN_AFTER_S = 5, 1.0
 
 
 def written_down(engine: Sequence[str], containers: Sequence[ContainerState]) -> dict[str, Any]:
-    """Return {engine, limits: {container id: {file: text}}} of running *containers*, for `put_back`."""
+    """Return {engine: its command, limits: {container id: {file: text}}} of running *containers*, for `put_back`."""
     limits = {one.id: {path.name: path.read_text().strip() for path in _limit_files(one.pid)} for one in containers}
     return {"engine": list(engine), "limits": limits}
 

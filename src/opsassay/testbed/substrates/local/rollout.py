@@ -26,7 +26,7 @@ READY_TIMEOUT_S = 15.0
 async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: bool) -> dict[str, Any]:
     """Restart *replicas* all at once, or *rolling*: one after the other until one does not become ready.
 
-    Returns the ids restarted, not_ready and left_alone.
+    Returns {restarted, not_ready, left_alone: ids}; those after a replica that failed are left alone.
     """
     done: list[Replica] = []
     if rolling:
@@ -53,7 +53,7 @@ async def stop_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str,
 
 
 async def start_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str, Any]:
-    """Start those of *replicas* that do not run at the same time; return ids started and not_ready."""
+    """Start, at the same time, those of *replicas* that do not run; return {started, not_ready: ids}."""
     down = [replica for replica in replicas if replica.pid is None]
     await asyncio.gather(*(start(system, replica) for replica in down))
     return {
@@ -96,7 +96,7 @@ async def start(system: Supervisor, replica: Replica) -> bool:
 
 
 async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
-    """Set *service* to *count* replicas: remove the last, or add some on *host* (None: with the fewest); return ids."""
+    """Set *service* to *count* replicas, new ones on *host* (None: the emptiest); return removed, added, not_ready."""
     present = sorted(system.fleet.replicas_of(service), key=_index_of_replica)
     gone, fresh = present[count:], []
     await asyncio.gather(*(_remove_replica(system, replica) for replica in gone))

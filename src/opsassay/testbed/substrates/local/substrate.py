@@ -77,7 +77,7 @@ class LocalSystem:
         raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
 
     def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Send the command *op* to the supervisor and yield its events; closing the iterator, or *over*, ends it."""
+        """Send the command *op* with *fields*, yield its events; closing the iterator, or setting *over*, ends it."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(self.state.socket))
@@ -173,7 +173,7 @@ class LocalSubstrate:
         """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
 
         An *owned* system ends with the process that deployed it, however that ends. *isolation* None is the best level
-        that this machine has.
+        that this machine has; the others are those of `Substrate.deploy`.
         """
         level = level_for(system, isolation)
         if rate_rps is not None:
@@ -248,7 +248,7 @@ class LocalSubstrate:
     def deployed(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
     ) -> Iterator[LocalSystem]:
-        """Run *system* while the block runs; it ends with the block or with this process."""
+        """Run *system*, as `deploy` does, during the block, and yield it; it also ends with this process."""
         running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)
         try:
             yield running
@@ -297,7 +297,7 @@ class LocalSubstrate:
         source: Path | None = None,
         within: str = "",
     ) -> None:
-        """Raise an error when *plan* could not be injected into a new *system*; ConfigError if from a file."""
+        """Raise an error when *plan* could not be injected into a new *system*; as `Substrate.require`."""
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
@@ -399,7 +399,7 @@ def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:
 
 
 def _from_wire(event: dict[str, Any]) -> errors.OpsAssayError:
-    """Return the error in *event* from the supervisor, as RefusedError, UserError or OperationError."""
+    """Return the error of *event* {kind, error} as a RefusedError, UserError or, for all others, OperationError."""
     user = issubclass(getattr(errors, event["kind"], errors.OperationError), UserError)
     refused = event["kind"] == "RefusedError"
     return (errors.RefusedError if refused else UserError if user else errors.OperationError)(event["error"])

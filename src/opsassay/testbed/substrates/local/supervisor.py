@@ -314,13 +314,13 @@ class Supervisor:
         _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
     async def _end_with(self, log: str, part_name: str, process: asyncio.subprocess.Process) -> None:
-        """Wait until *process* ends, then end the system, unless an operator stopped it; *log* names its log."""
+        """Wait until *process*, *part_name* in messages, ends; then end the system, unless an operator stopped it."""
         status = await process.wait()
         if process.pid not in self.operations.stopped:  # an operator starts it again
             self._give_up_without(log, part_name, process.pid, status)
 
     def _give_up_without(self, log: str, part_name: str, pid: int, status: int) -> None:
-        """End the system because *part_name* ended with *status*, with the end of its *log*."""
+        """End the system because *part_name*, process *pid*, ended with *status*; the error shows the end of *log*."""
         began_ns = time.time_ns()
         self.unexpected_exits.note_exit(log, pid, status)
         known = sentences(self.unexpected_exits.found, began_ns)

@@ -103,7 +103,7 @@ class WarmSupervisor:
 
 
 def fork_supervisor(state: SystemState, order: Mapping[str, Any], log: IO[bytes]) -> WarmSupervisor | None:
-    """Have the warm process fork a supervisor of *state* with *order*; None if there is no warm process."""
+    """Have the warm process fork a supervisor of *state* with *order*, its output to *log*; None without such one."""
     if not (name := os.environ.get(WARM)):
         return None
     whole = {**order, "environment": {**os.environ, MARKER: str(state.dir)}}
@@ -149,9 +149,9 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _become_supervisor(listener: socket.socket, connection: socket.socket, mark: int, supervise: Any) -> None:
-    """Receive the order by *connection* in the forked process, run the system, and exit; never returns.
+    """Receive the order by *connection* in the forked process, run *supervise* with it, and exit; never returns.
 
-    *mark* is the address of the variable that marks processes of a system.
+    *mark* is the address of the variable that marks processes of a system; *listener* is closed.
     """
     status = 1
     try:

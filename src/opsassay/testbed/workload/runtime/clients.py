@@ -145,7 +145,7 @@ class Clients:
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float, body: str | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send *method* *route* to a replica of *service*; return response and body; raises CallFailedError."""
+        """Send one request, *body* as JSON, to a replica of *service*; return response and body, or CallFailedError."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
@@ -166,7 +166,7 @@ class Clients:
             raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
 
     async def _upstream(self, service: str) -> Endpoint:
-        """Return the (address, port) for calls to *service*, which settings may change; raises CallFailedError."""
+        """Return the (address, port) for calls to *service*, by name server and settings; raises CallFailedError."""
         name, desired = self.settings.upstream(service)
         address, port = await self.names.pick(name)
         if desired is None:
@@ -178,7 +178,7 @@ class Clients:
     async def _store(
         self, connections: dict[str, Any], name: str, connect: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> Any:
-        """Return the connection *name* of *connections*; it is made by *connect* once, also for concurrent callers."""
+        """Return the client of the store *name* from *connections*; *connect* makes it of the settings, only once."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in connections:
                 connections[name] = await connect(self._stores[name])

@@ -173,7 +173,7 @@ class Executor:
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
-        """Record in the ledger, and in *work*, that this service waited *ns* for *callee*, or failed, by a fault.
+        """Record in the ledger and in *work* that this service waited *ns* for *callee*, or failed, due to a fault.
 
         If it is not *certain*, `read_ledger` later decides by whether a fault delayed the callee in this trace.
         """
@@ -188,7 +188,7 @@ class Executor:
         )  # fmt: skip
 
     def introduced(self, kind: str, span: Span, work: Work, *, ns: int = 0, **fields: str) -> None:
-        """Record in the ledger, and in *work*, that a fault here caused *kind*: a delay of *ns*, or an error."""
+        """Record in the ledger and in *work* that a fault here caused *kind*: a delay of *ns*, or an "error"."""
         work.fault_ns += ns
         work.fault_error |= kind == "error"
         self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **fields)

@@ -142,7 +142,7 @@ async def _settled(system: ClusterUnderTest, lease: asyncio.Event) -> None:
 
 @contextmanager
 def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
-    """Hold the lock of injections, a ConfigMap in *namespace* that names *plan*; raises RefusedError while it is held."""
+    """Hold the lock of injections, a ConfigMap in *namespace* that names *plan*; raises RefusedError if it is held."""
     held: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

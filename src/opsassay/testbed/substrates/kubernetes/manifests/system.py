@@ -176,7 +176,10 @@ class Deployed:
         strategy: Object | None = None,
         grace_s: float = 5,
     ) -> list[Object]:
-        """Return a Deployment of *container* and, if that has ports, a Service of the same name."""
+        """Return a Deployment of *replicas* pods of *container* and a Service of the same name for each port, if any.
+
+        *namespace* None is that of the system; *strategy* is the rollout strategy, None the default of Kubernetes.
+        """
         labels = self.labels(name)
         spread = {
             "maxSkew": 1,
@@ -221,7 +224,7 @@ class Deployed:
         environment: dict[str, str] | None = None,
         keyed: bool = False,
     ) -> Object:
-        """Return a container of OpsAssay's image, ready when it listens at its port; *keyed* gives it the endpoint key."""
+        """Return a container of OpsAssay's image, ready when its first port listens; *keyed*: with the endpoint key."""
         fields = {
             "POD_NAME": "metadata.name",
             "POD_IP": "status.podIP",

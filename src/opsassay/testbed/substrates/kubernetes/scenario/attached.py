@@ -37,7 +37,7 @@ LISTED = (
 
 
 def watching_objects(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
-    """Return the namespace and probe pods that observe *system*; *exclusive* marks a trial that shares no cluster."""
+    """Return the namespace and probe pods (of *image*) that observe *system*; *exclusive*: other trials must wait."""
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]
@@ -69,7 +69,7 @@ def leave(api: Api, name: str) -> None:
 
 @contextmanager
 def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Call `leave` for *name* at the end of the block; a guard process calls it if this process dies before."""
+    """Call `leave` for *name* at the end of the block; if this process dies, a guard process does, by *settings*."""
     guard = subprocess.Popen(
         [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, text=True, start_new_session=True,

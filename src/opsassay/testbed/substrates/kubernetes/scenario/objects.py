@@ -26,7 +26,7 @@ def manifest(api: Api, change: ObjectChange, names: OpenNames) -> Object:
 
 
 def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenNames) -> list[Change]:
-    """Return *object_changes* as changes with an undo; patches are computed by dry runs; raises RefusedError."""
+    """Return *object_changes*, filled with *names*, as changes that can be undone, by dry runs; raises RefusedError."""
     found = []
     for one in object_changes:
         name, place = str(names.fill(one.name)), (one.namespace or names.namespace) if KINDS[one.kind][2] else None
@@ -47,7 +47,7 @@ def changes_of(api: Api, object_changes: Sequence[ObjectChange], names: OpenName
 
 
 def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
-    """Return the worker nodes that *block* breaks or changes, where no undo may run; empty if it is all of them."""
+    """Return the worker nodes that a scenario's *block* breaks or changes, where no undo may run; empty if all are."""
     named = [names.node(one.node) for one in block.nodes]
     named += [str(names.fill(one.name)) for one in block.changes if one.kind == "Node"]
     broken = frozenset(named) & frozenset(names.workers)
@@ -94,7 +94,7 @@ def _item_of_list(items: Sequence[Any], key: str) -> Any:
 
 
 def await_state(api: Api, state: ObjectState, names: OpenNames) -> None:
-    """Wait until *state* holds; raises OperationError with the present value when it is late."""
+    """Wait until *state*, filled with *names*, holds, as long as it says; then raise OperationError with the value."""
     place = (state.namespace or names.namespace) if KINDS[state.kind][2] else None
     name, desired = str(names.fill(state.name)), names.fill(state.equals)
     deadline = time.monotonic() + state.within_s

@@ -36,7 +36,7 @@ def attached_on(api: Api) -> dict[str, Object]:
 
 
 def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
-    """Return the names in *others* of systems older than *mine* that must end before it starts."""
+    """Return the names in *others* of systems older than *mine* that must end first, as one of the two is exclusive."""
     exclusive = _is_exclusive(mine)
     return sorted(
         name
@@ -46,7 +46,7 @@ def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
 
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
-    """Wait until no older system, unless *is_gone*, prevents *name* from running; raises OperationError when late."""
+    """Wait until no older system, except those that *is_gone*, prevents *name* from running; raises OperationError."""
     time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:

@@ -168,7 +168,7 @@ def differences(api: Api, namespace: str, before: Standing) -> list[str]:
 
 
 def require_kept(rules: Iterable[AccessRule], before: Standing, namespace: str) -> None:
-    """Raise RefusedError when *rules* permit writes to kinds of objects that are not in *before*."""
+    """Raise RefusedError if *rules* permit writes to kinds that *before* lacks, so that *namespace* is not restored."""
     kept_here = {KINDS[kind][1] for kind in before} | {"deployments/scale", "events", "pods/eviction"}
     for rule in rules:
         lost = sorted(set(rule.resources) - kept_here)

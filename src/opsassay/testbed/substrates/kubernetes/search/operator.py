@@ -24,7 +24,7 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 
 
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
-    """Alternate repairs of visible symptoms and checks of at most *settle_s*; return actions and the last check."""
+    """Repair visible symptoms until healthy or none is left; a check lasts *settle_s* at most; return what was done."""
     return repair_what_shows(
         lambda: _wait_until_healthy(running, baseline, settle_s),
         lambda: [

@@ -89,7 +89,7 @@ class Companion(ABC):
         """Restore the targets' processes, after the companion has ended."""
 
     async def _keep_following(self, followed: list[int]) -> None:
-        """Apply the pressure to processes of restarted targets too, until the end; *followed* have it already."""
+        """Apply the pressure to restarted targets too, until its end; *followed* are the pids that have it already."""
         while not self._ended.is_set():
             if self._name not in self._injection.system.channels.names():
                 self.release()  # somebody killed it; the supervisor notes whose end was a surprise

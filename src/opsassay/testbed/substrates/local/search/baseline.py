@@ -59,7 +59,7 @@ def present(running: LocalSystem, system: System) -> RestorableState:
 
 
 def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> None:
-    """Undo all differences from the definition, restart services in *touched*, and `verify`; raises OperationError."""
+    """Restore the definition of *system*, restart changed and *touched* services, and verify; raises OperationError."""
     desired, found = intended(system), present(running, system)
     for rule in found.rules:
         running.operate("firewall delete", {"rule": rule})
