@@ -95,9 +95,10 @@ class FamilyTraits:
         objections: Objections | None = None,
         **fields: Any,
     ) -> CataloguedFault:
-        """Return the catalogue entry of the fault type *name*; arguments left out are those of the family.
+        """Return the catalogue entry of the fault type *name* with its own *parameters* and the family's traits.
 
-        *signature* measures the effect; *on_hosts*: hosts can be targets; *fields* are others of `CataloguedFault`.
+        *levels*, *channel*, *objections* None are the family's. *signature* measures the effect, *kind* is what a
+        diagnosis may claim, *on_hosts*: hosts can be targets; *fields* are others of `CataloguedFault`.
         """
         row = FaultType(
             name=name,
@@ -151,17 +152,17 @@ def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def number(name: str, default: float, help_: str, low: float | None = 0, high: float | None = None) -> Parameter:
-    """Return a numeric fault parameter *name* in [*low*, *high*], None for no bound; *help_* explains it."""
+    """Return a numeric fault parameter in [*low*, *high*] (None: no bound) with a *default*; *help_* describes it."""
     return Parameter(name=name, type="float", default=default, help=help_, minimum=low, maximum=high)
 
 
 def whole(name: str, default: int | None, help_: str, low: int = 1, high: int | None = None) -> Parameter:
-    """Return an integer fault parameter *name* in [*low*, *high*], None for no bound; *help_* explains it."""
+    """Return an integer fault parameter in [*low*, *high*] (None: no bound) with a *default*; *help_* describes it."""
     return Parameter(name=name, type="int", default=default, help=help_, minimum=low, maximum=high)
 
 
 def text(name: str, default: str | None, help_: str, choices: tuple[str, ...] = ()) -> Parameter:
-    """Return a text parameter *name* of a fault, one of *choices* unless these are empty; *help_* explains it."""
+    """Return a text parameter of a fault with a *default*; *choices* are its values, () any; *help_* describes it."""
     return Parameter(name=name, type="str", default=default, help=help_, choices=choices)
 
 

@@ -90,7 +90,7 @@ def totals(processes: Sequence[Counted], window: Window, activities: list[str]) 
 
 
 def mean_ms(processes: Sequence[Counted], window: Window, activities: list[str]) -> float:
-    """Return the mean time of *activities* in *window* in ms; nan for fewer than MIN_REQUESTS."""
+    """Return the mean time in ms of *activities* of *processes* in *window*; nan for fewer than MIN_REQUESTS."""
     count, _, duration_ns = totals(processes, window, activities)
     return duration_ns / count / 1e6 if count >= MIN_REQUESTS else math.nan
 
@@ -125,7 +125,7 @@ def chance_ms(processes: Sequence[Counted], times: Times, activities: list[str])
 
 
 def _stretches(processes: Sequence[Counted], times: Times, activities: list[str]) -> list[tuple[int, float]]:
-    """Return (count, total ms) of *activities* for each half-second before the fault in which some ended."""
+    """Return (count, total ms) of *activities* of *processes* per half-second before the fault in which some ended."""
     rows = (one for counted in processes for one in _steps(counted.history, times, activities))
     return [(count, total_ns / 1e6) for count, total_ns in rows if count]
 
@@ -140,13 +140,13 @@ def _steps(history: Samples, times: Times, activities: list[str]) -> Iterator[tu
 
 
 def failure_share(processes: Sequence[Counted], times: Times, activities: list[str]) -> Reading:
-    """Return (failed share before the fault, failed share since it, threshold) of *activities*."""
+    """Return (failed share before the fault, failed share since it, threshold) of *activities* of *processes*."""
     before, after, slack = failures(processes, times, activities)
     return before, after, or_zero(before) + max(MIN_ERROR_SHARE, slack)
 
 
 def failures(processes: Sequence[Counted], times: Times, activities: list[str]) -> tuple[float, float, float]:
-    """Return (failed share of *activities* before the fault, since it, difference that chance may cause)."""
+    """Return (failed share before the fault, since it, what chance may add) of *activities* of *processes*."""
     counts, shares = [], []
     for window in windows(times):
         count, errors, _ = totals(processes, window, activities)

@@ -133,7 +133,7 @@ def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]
 
 
 def _way_out(parameters: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (name of the parameter by which no packets are selected, end of the error message with the remedy)."""
+    """Return (the one of *parameters* by which no packets are selected, how to go on) for an error message."""
     if protocol := parameters.get("protocol"):
         return "protocol", f"of {protocol} that way; leave `protocol` out or name another."
     if peer := parameters.get("peer"):

@@ -31,7 +31,7 @@ class Site:
     """Where its first process listens, the next ones above it; 0 for any free port."""
 
     def parameters(self, process_number: int = 0) -> dict[str, Any]:
-        """Return {address, port, inside: namespace} of this site; its processes take turns at several ports."""
+        """Return {address, port, inside: namespace} for process *process_number* of this site, added to the port."""
         port = self.port and self.port + process_number % PORTS
         return {"address": self.address, "port": port, "inside": self.namespace}
 

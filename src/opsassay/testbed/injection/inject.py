@@ -120,7 +120,7 @@ def _check_free(system: SystemUnderTest) -> None:
 
 
 async def _apply(acts: list[Act], to_undo: list[Act], report: Report) -> float:
-    """Journal and apply the faults of *acts* one after the other; return the monotonic time at which the first began.
+    """Journal and apply the faults of *acts* in turn, with events to *report*; return the monotonic time of the first.
 
     Each act is added to *to_undo* before it is applied.
     """

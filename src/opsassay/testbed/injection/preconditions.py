@@ -139,7 +139,7 @@ def _inside_runtime(fault: str) -> bool:
 
 
 def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | None:
-    """Return why the two faults of a plan cannot act at the same time, None when they can."""
+    """Return why *first* and *second*, faults of one plan, cannot act at the same time; None when they can."""
     shared = {r.id for r in affected(fleet, first)} & {r.id for r in affected(fleet, second)}
     if not shared:
         return None
@@ -155,7 +155,7 @@ def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | Non
 
 
 def _overlap(first: object, second: object) -> bool:
-    """Return whether two values of a target parameter are equal or either is None, which selects everything."""
+    """Return whether *first* and *second*, values of a target's field, are equal or either is None, which means all."""
     return first is None or second is None or first == second
 
 

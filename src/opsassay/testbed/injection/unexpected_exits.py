@@ -63,7 +63,7 @@ def _describe_exit(exit_: dict[str, Any]) -> str:
 
 
 def oom_kills(vmstat: Path = VMSTAT) -> int | None:
-    """Return how often the kernel has killed a process for lack of memory since its start, None when unknown."""
+    """Return how many processes the kernel has killed for lack of memory since boot, by *vmstat*; None if unknown."""
     try:
         counts = dict(line.split() for line in vmstat.read_text().splitlines())
     except OSError:

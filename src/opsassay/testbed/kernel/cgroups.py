@@ -46,7 +46,7 @@ class Groups:
         return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
-        """Make the control group *path* ("a/b/c") with its parents, with limits of CPU and memory (None: no limit).
+        """Make the control group *path* ("a/b/c") with its parents; *cpu_cores*, *memory_bytes* limit it (None: not).
 
         The topmost group of a nested path gets the CPU weight of `TASKS` threads.
         """
@@ -133,7 +133,7 @@ class Group:
         return self.groups.parents[controller] / self.path
 
     def _write_file(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
-        """Write *value* into the file *name* of this group; if *optional*, a missing file is ignored."""
+        """Write *value* into this group's file *name* of *controller*; if *optional*, a missing file is ignored."""
         try:
             (self._folder_of(controller) / name).write_text(str(value), encoding="utf-8")
         except FileNotFoundError:
@@ -223,7 +223,7 @@ def mounts(mountinfo: str) -> dict[str, Mount]:
 
 
 def memberships(cgroup_file: str) -> dict[str, str]:
-    """Return {controller: group path} of version 1, and version 2 under "", from the text of /proc/PID/cgroup."""
+    """Return {controller: group path} of version 1, version 2 under "", by *cgroup_file*, text of /proc/PID/cgroup."""
     rows = (line.split(":", 2) for line in cgroup_file.splitlines())
     return {controller: path for _, controllers, path in rows for controller in controllers.split(",")}
 
@@ -235,7 +235,7 @@ def _candidates(mount: Mount, own_group: str) -> list[Path]:
 
 
 def _why_not(parent: Path, controller: str, version: int) -> str | None:
-    """Try to make a group with *controller* in *parent*; return the reason and a remedy when that fails, else None."""
+    """Try to make a group with *controller* of cgroup *version* in *parent*; return why it fails and a remedy, or None."""
     trial = parent / f"opsassay-probe-{os.getpid()}"
     try:
         if version == 2:
@@ -286,7 +286,7 @@ def _delegate(folder: Path) -> None:
 
 
 def _remove_tree(folder: Path, *, kill: bool) -> None:
-    """Remove the group *folder* and those below it, deepest first; the kernel needs a moment after the last process."""
+    """Remove *folder* and the groups below it, deepest first, until late; with *kill* their processes are killed."""
     give_up = time.monotonic() + REMOVE_WITHIN_S
     for below in sorted(_groups_below(folder), key=lambda path: len(path.parts), reverse=True):
         while True:

@@ -60,7 +60,7 @@ class Table:
         self._nft.rule("add", table=self.name, chain=chain, expressions=[expressions])
 
     def queue_rule(self, chain: str, expressions: Sequence[Expression], number: int) -> str:
-        """Append a rule that sends packets that match *expressions* to queue *number*; without a listener they pass.
+        """Append to *chain* a rule: packets that match *expressions* go to queue *number*, or pass if none listens.
 
         Returns the kind of rule, "nft_queue" or, where the kernel lacks that, "xt_NFQUEUE".
         """

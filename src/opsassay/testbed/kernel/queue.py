@@ -114,14 +114,14 @@ class Queue:
         return True
 
     def _send_configuration(self, attributes: bytes) -> None:
-        """Send a configuration message of the queue to the kernel and check the reply."""
+        """Send *attributes* as a configuration message of the queue; raises OSError if the kernel refuses it."""
         self._send_message(CONFIGURE, attributes, ACKNOWLEDGE)
         (status,) = struct.unpack_from("=i", self._socket.recv(4096), 16)
         if status:
             raise OSError(-status, os.strerror(-status))
 
     def _send_message(self, kind: int, attributes: bytes, flags: int = 1) -> None:
-        """Send one netlink message of *kind* about this queue; a full buffer is counted, other errors are raised."""
+        """Send a netlink message of *kind* with packed *attributes*; a full buffer is counted, else OSError raised."""
         header = struct.pack("=IHHII", 20 + len(attributes), SUBSYSTEM << 8 | kind, flags, 0, 0)
         try:
             self._socket.send(header + struct.pack(">BBH", 0, 0, self.number) + attributes)
@@ -132,7 +132,7 @@ class Queue:
 
 
 def enlarge(sock: socket.socket, forced: int, fallback: int) -> None:
-    """Set a socket buffer to BUFFER_BYTES by the socket option *forced*, or *fallback* if not permitted."""
+    """Set the buffer of *sock* to BUFFER_BYTES by the socket option *forced*, or *fallback* if not permitted."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
     except PermissionError:

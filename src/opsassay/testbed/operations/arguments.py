@@ -172,7 +172,7 @@ class Url(NamedTuple):
 
 
 def parse_url(text: str) -> Url:
-    """Return (service, port or 8080, path) of ``http://SERVICE:PORT/PATH``; raises UserError for other URLs."""
+    """Return (service, port or 8080, path) of *text*, ``http://SERVICE:PORT/PATH``; raises UserError for other URLs."""
     match = _URL.fullmatch(text)
     if match is None:
         raise UserError(f"{text[:80]!r} is no URL for this system; write http://SERVICE:8080/PATH.")

@@ -227,7 +227,7 @@ class Autoscaler(Background):
                     self.decide(service, settings, time.monotonic())
 
     def decide(self, service: str, settings: AutoscalerSettings, now_s: float) -> None:
-        """Scale *service* if its utilization asks for it; down only if it has for STABLE_S (*now_s* is monotonic)."""
+        """Scale *service* as *settings* say for its utilization; down only after STABLE_S; *now_s* is monotonic."""
         if (seen := self._reading(service)) is None:
             return
         current, utilization = seen

@@ -206,7 +206,7 @@ def _is_whole(described: Mapping[str, Any], replica: str) -> bool:
 def _record_of(
     event: NoiseEvent, status: NoiseStatus, began_ns: int, touched: tuple[str, ...] = ()
 ) -> EnvironmentAction:
-    """Return the record of *event* with *status*, which began at *began_ns* and ends now."""
+    """Return the record of *event*: *status*, *began_ns* until now (UTC), and ids of the replicas *touched*."""
     return EnvironmentAction(
         kind=event.kind, target=event.target, amount=event.amount, started_ns=began_ns, ended_ns=time.time_ns(),
         status=status, touched=touched,

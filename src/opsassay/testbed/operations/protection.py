@@ -44,7 +44,7 @@ def written_down(key: str, value: str, digest_key: str = "") -> str:
 
 
 def protected_of(owner: str, settings: Mapping[str, str], digest_key: str = "") -> dict[str, str]:
-    """Return {"OWNER KEY": value as by `written_down`} of the *settings* of *owner* that protect the system."""
+    """Return {"OWNER KEY": value} of those *settings* of *owner* that protect; secrets are digests by *digest_key*."""
     return {
         f"{owner} {key}": written_down(key, value, digest_key) for key, value in settings.items() if is_protected(key)
     }

@@ -149,7 +149,7 @@ def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _touched(arguments: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the sorted entities that a change concerned: its target (of a URL the service) and affected replicas."""
+    """Return the sorted entities that a call changed: its target, and the replicas that *result* lists as affected."""
     if isinstance(arguments, args.ExecCurl):
         return (args.parse_url(arguments.url).service,)
     named = {str(value) for key, value in arguments.model_dump().items() if key in ("target", "service")}

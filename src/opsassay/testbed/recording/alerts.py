@@ -109,7 +109,7 @@ def _handled(traces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame) -> pl.DataFrame:
-    """Return count (also 0), errors and p99 of requests per tick and service in the window before, with *baseline*."""
+    """Return a row per tick and service: *baseline*'s columns, and count (also 0), errors, p99 of *handled* before."""
     each = int(WINDOW_S / TICK_S)
     start = ticks.item(0, "tick") if ticks.height else 0
     # A request counts in each of the ticks whose window covers its end.
@@ -160,7 +160,7 @@ def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
 
 
 def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> list[Alert]:
-    """Return an alert for each service and tick at which a pod's CPU or memory stays near its limit."""
+    """Return an alert for each of *ticks* and service at which a pod's CPU or memory stays above the limit of *slo*."""
     start = ticks.item(0, "tick") if ticks.height else 0
     tick = start + ((pl.col("time").cast(pl.Int64) - start) // _TICK_NS + 1) * _TICK_NS
     rows = (

@@ -99,7 +99,10 @@ def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
 def _service_check(
     name: str, spans: int, logs: int, callers: tuple[str, ...], faults: tuple[str, ...], *, sidecar: bool | None
 ) -> ServiceCheck:
-    """Return the report on the service *name*; *sidecar*: whether a request passed its sidecar, None without one."""
+    """Return the report on the service *name*: numbers of *spans* and *logs*, *callers*, and possible *faults*.
+
+    *sidecar*: whether a request passed its sidecar, None without one.
+    """
     if sidecar is None:
         return ServiceCheck(name, spans, logs, callers, faults)
     state = "passes requests" if sidecar else "no request yet"

@@ -145,7 +145,7 @@ class Observer:
         self._append_tick(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
-        """Sleep until the tick after *index* and return its index; ticks that are late are written as missed."""
+        """Sleep until the tick after *index* (0 is at *started*) and return its index; late ones are written as missed."""
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
             self._append_tick(index, [_make_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
@@ -198,7 +198,7 @@ class Observer:
         return reachable
 
     def _append_tick(self, index: int, observations: list[Observation], **changes: Any) -> None:
-        """Write the tick number *index* with its observations and the probes sent since the last."""
+        """Write tick *index*: *observations*, *changes* (fields of `Tick`), and the probes sent since the last tick."""
         probes, self._sent = tuple(self._sent), []
         if probes:
             share = sum(probe.reachable for probe in probes) / len(probes)
@@ -317,7 +317,7 @@ def _read_log(log: IO[str]) -> str:
 async def observe(
     probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: Sequence[int] = ()
 ) -> None:
-    """Write what *probes* read to the timeline *out* until stdin ends or SIGTERM; the rest as in `observing`."""
+    """Write what *probes* read to the timeline *out* until stdin ends or SIGTERM; the rest is as in `observing`."""
     observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))

@@ -227,7 +227,10 @@ def _capture(
 def _objection(
     running: RunningSystem, spool: Path, baseline_window: Window, free: FreeCores, steady: SpanCheck | None
 ) -> str:
-    """Return why the telemetry in *spool* (since *baseline_window*) is not that of a healthy system; '' when it is."""
+    """Return why the telemetry in *spool*, or its spans by *steady*, is not that of a healthy system; '' when it is.
+
+    *baseline_window* is its first part; *free* tells idle processors.
+    """
     running.receiver.refresh(spool.name)
     system = running.definition()
     window, slo, status = Window(start_ns=baseline_window.start_ns, end_ns=time.time_ns()), system.slo, running.status()
@@ -261,7 +264,7 @@ def _running_systems() -> list[str]:
 
 
 def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, secret: str) -> None:
-    """Write truth, ledger and datapack of the incident *id_* into *tree*, in this order, from *captured*."""
+    """Write truth, ledger and datapack of incident *id_* from *captured* into *tree*; windows are drawn by *secret*."""
     chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
@@ -309,7 +312,7 @@ def _flag_leaks(tree: Tree, truth: Truth) -> None:
 
 
 def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
-    """Return notes on how the recording went: injection, unexpected *exits*, machine, early alerts, lost telemetry."""
+    """Return notes on the recording: injection, unexpected *exits*, machine, lost telemetry, how many *early_alerts*."""
     found = [
         *captured.outcome.notes,
         *sentences(exits, captured.usual.start_ns),
@@ -394,7 +397,7 @@ def _boundary(alerts: list[Alert], captured: _Captured, chance: random.Random) -
 
 
 def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...], secret: str) -> Truth:
-    """Return the truth of the incident *id_* from *outcome*: faults, effect checks, root causes, recovery, *notes*."""
+    """Return the truth of the incident *id_*: *outcome*, *isolation* level, *notes*, and *secret*, which drew it."""
     return Truth(
         id=id_,
         system=system.system,

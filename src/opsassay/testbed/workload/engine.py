@@ -137,7 +137,10 @@ async def run_words(
 async def _await_end(
     process: asyncio.subprocess.Process, errors: IO[bytes], limit_s: float, stalled_s: float | None
 ) -> bool:
-    """Wait for the end of *process* and return True; kill it and return False if late or stalled after an error."""
+    """Wait until *process* ends and return True; kill it and return False after *limit_s*, or when it stalls.
+
+    It stalls when *errors* names an error and has not grown for *stalled_s* seconds (None: never).
+    """
     loop = asyncio.get_running_loop()
     deadline, quiet_since, size = loop.time() + limit_s, loop.time(), 0
     while loop.time() < deadline:

@@ -69,7 +69,7 @@ class NameServer(AnsweringServer):
         return port
 
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:  # noqa: ARG002
-        """Add SRV and A records of SERVICE in the question SERVICE.CALLER.svc.local, or an error code."""
+        """Add to *response* SRV and A records of SERVICE in the question SERVICE.CALLER.svc.local, or an error code."""
         labels = question.name.to_text().split(".")
         answer = self.resolve(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):

@@ -72,7 +72,7 @@ def prepared(folder: Path, addresses: Sequence[str], port: int, *, password: str
 
 
 def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> None:
-    """Write pg_hba.conf: services, *by_password* or not, and the owner may connect from the networks of *addresses*."""
+    """Write pg_hba.conf in *data*: who logs in from the networks of *addresses*, services *by_password* or without."""
     networks = ["127.0.0.1/32", "::1/128", *(f"{address}/16" for address in addresses if address != LOOPBACK)]
     services = "scram-sha-256" if by_password else "trust"
     rules = ["host all all 0.0.0.0/0 reject"]
@@ -85,7 +85,7 @@ def _write_rules(data: Path, addresses: Sequence[str], *, by_password: bool) -> 
 
 
 def _initialised(binaries: Path, password: str | None) -> Path:
-    """Return a data folder with the roles, from the cache or made by initdb (3 s); services have *password*."""
+    """Return a data folder with the roles, cached or made by initdb of *binaries* (3 s); services have *password*."""
     statements = [*ROLES, *([] if password is None else [f"ALTER ROLE {SERVICES} PASSWORD {_quoted(password)}"])]
     version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     made = ["-U", SUPERUSER, "-A", "reject", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]

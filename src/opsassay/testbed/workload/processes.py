@@ -49,9 +49,10 @@ async def start_program(
     state: SystemState, name: str, command: Sequence[str], *,
     stdin: int = DEVNULL, stdout: int | None = None, namespace: str | None = None,
 ) -> Process:  # fmt: skip
-    """Start *command* as the process *name* of the system; it dies with this process; output goes to its log.
+    """Start *command* as the process *name* of the system; it dies with this process; its output goes to its log.
 
-    *stdout* None is the log too. It runs in the network *namespace* at that path; None: in that of this process.
+    *stdin* and *stdout* are as of subprocess, *stdout* None the log. It runs in the network *namespace* at that path;
+    None: in that of this process.
     """
     log = state.log(name)
     with log.open("ab") as output:

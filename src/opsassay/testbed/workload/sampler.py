@@ -68,7 +68,7 @@ class Sampler:
         self._waits: defaultdict[str, Waits] = defaultdict(Waits)
 
     async def send(self, session: aiohttp.ClientSession) -> None:
-        """Read the resource usage of all replicas and hosts once and send it to the receiver."""
+        """Read the resource usage of all replicas and hosts once and send it to the receiver by *session*."""
         body = self.request().SerializeToString()
         headers = {"Content-Type": "application/x-protobuf"}
         async with session.post(f"{self._endpoint}/v1/metrics", data=body, headers=headers) as response:

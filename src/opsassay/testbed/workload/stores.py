@@ -167,7 +167,7 @@ async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str])
 
 
 def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
-    """Return the command of a Valkey (or Redis) server without persistence; raises StartError without a program."""
+    """Return the command of a Valkey (or Redis) server at *addresses*, without persistence; raises StartError."""
     binary = (
         shutil.which("valkey-server")
         or shutil.which("redis-server")
@@ -195,7 +195,7 @@ def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[s
 
 
 def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
-    """Return the command of a NATS server; raises StartError without a program."""
+    """Return the command of a NATS server at *addresses* and *port*; raises StartError without a program."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
     if binary is None:

@@ -93,7 +93,10 @@ def scenario_of(
 
 
 def _difficulty(parts: Sequence[Broken], *, has_storm: bool) -> dict[str, Any]:
-    """Return the inputs of the paper's Equation 6: longest propagation path, repair steps, technologies to know."""
+    """Return what the paper's Equation 6 takes of *parts*: longest propagation path, repair steps, technologies.
+
+    With *has_storm*, alert triage is one of the technologies.
+    """
     roots = [one.root for one in parts]
     steps = sum(not _only_waits(step) for one in parts for step in one.repair)
     known = dict.fromkeys(technology for one in parts for technology in one.technologies)

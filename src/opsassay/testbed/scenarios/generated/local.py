@@ -76,7 +76,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `feature`, for one that uses up the resources of its process and so fires saturation."""
+    """Return a recipe as `feature`, of *key* and *value*, for a feature that uses up resources: saturation fires."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = feature(key, value, condition, technology)(place)
@@ -96,7 +96,7 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
 
 
 def busy(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe like `strain` for a feature that uses all the processors that the service's replicas may use."""
+    """Return a recipe as `strain`, of *key* and *value*, for a feature that uses all CPU of the service's replicas."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = strain(key, value, condition, technology)(place)

@@ -130,7 +130,7 @@ class ClusterProbes:
         return DepthReading(None, tuple(stale)) if stale else DepthReading(reading[0], tuple(reading[1]))
 
     def _control_plane(self, health: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
-        """Return (D4: share of critical parts of the cluster that are ready, names of the others).
+        """Return (D4: ready share of the cluster's critical parts, names of the others); *health* is of the API server.
 
         The expected parts are those of the first reading at which the API server answered.
         """

@@ -243,7 +243,7 @@ class KubernetesSubstrate:
         return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)
 
     def _claim(self, namespace: Object, *, owned: bool) -> None:
-        """Create *namespace*; wait for one of that name that is being deleted; raises UserError if it is in use."""
+        """Create *namespace*, by this process if *owned*, once one of that name is deleted; UserError if it is used."""
         metadata, deadline = namespace["metadata"], time.monotonic() + REMOVE_TIMEOUT_S
         name, claim = metadata["name"], secrets.token_hex(8)
         metadata["annotations"] = {CLAIM: claim, **({OWNER: this_process()} if owned else {})}

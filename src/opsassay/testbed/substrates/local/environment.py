@@ -69,7 +69,7 @@ class LocalEnvironment(LiveEnvironment):
             yield
 
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
-        """Run the observer process, which writes the timeline."""
+        """Run the process that writes the timeline, for the block; with *probes* it sends requests regularly."""
         committed = self.scenario.verification
         return observing(
             self.running.state.name,

@@ -42,7 +42,7 @@ class Impairing:
         self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Start the process that impairs *streams* at *target*, and wait until it acts; raises OperationError."""
+        """Start the process that applies *impairment* to *streams* at *target*, wait until it acts; OperationError."""
         name, place = f"packets-{fault}-{target}", self._places[target]
         order = {
             "id": name,

@@ -166,7 +166,7 @@ class Operations:
         raise NotFoundError("service, store or host", target, [*system.services, *system.stores, *system.hosts])
 
     async def _logs(self, target: str, lines: int = 50) -> dict[str, Any]:
-        """Return {output: {process: last *lines* of its log}} of a service, replica or store."""
+        """Return {output: {process: last *lines* of its log}} for *target*, a service, replica or store."""
         names = [f"store-{target}"] if target in self._system.stores else [one.id for one in self._replicas(target)]
         count = max(1, min(int(lines), LOG_LINES_LIMIT))
         return {"output": {name: log_tail(self._system.state.log(name), count) for name in names}}
@@ -239,7 +239,7 @@ class Operations:
     async def _release(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> dict[str, Any]:
-        """Deploy the release *version* of *service* to all replicas, or to the one with index *replica*."""
+        """Deploy the release *version* to all replicas of *service* (*rolling* or at once), or to number *replica*."""
         spec = self._system.system.services[self._service(service)]
         if version not in spec.versions():
             raise NotFoundError(f"release of {service}", version, spec.versions())
@@ -282,7 +282,7 @@ class Operations:
         return {"target": target, "key": key, "value": value, "takes_effect": takes_effect}
 
     async def _config_unset(self, target: str, key: str) -> dict[str, Any]:
-        """Remove the setting *key* of a service or name record, or reset a limit; raises NotFoundError."""
+        """Remove *key* of *target*, a service or "names" (name records), or reset a limit; raises NotFoundError."""
         if target != NAMES and self.limits.knows(self._service(target), key):
             self.limits.change(target, key, None)
             return {"target": target, **self.limits.of(target)}
@@ -307,7 +307,7 @@ class Operations:
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
 
     async def _synchronise(self, host: str, key: str, value: str) -> None:
-        """Switch the time synchronisation of *host* on, which corrects its clock, or off; raises RefusedError."""
+        """Switch time synchronisation of *host* (*key*) to *value*: "on", which corrects its clock, or "off"."""
         if key != TIME_SYNC or value not in ("on", "off"):
             raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
         if value == "off":

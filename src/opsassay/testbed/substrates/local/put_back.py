@@ -51,7 +51,7 @@ async def put_back(before: Mapping[str, Any]) -> list[str]:
 
 
 async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping[str, str]) -> None:
-    """Start and resume *container*, remove packet faults, and restore its *limits* ({file name: text}).
+    """Start and resume *container* by *engine*, remove packet faults, and restore *limits* ({file name: text}).
 
     Raises OperationError when a limit cannot be written.
     """

@@ -33,7 +33,7 @@ class RelayedNetwork:
         """Do nothing: the loopback interface exists."""
 
     async def open(self, stores: dict[str, int]) -> None:
-        """Start the relay process with a listener for each link; raises StartError."""
+        """Start the relay process with a listener per link, and lead it to the *stores*' ports; raises StartError."""
         config = {
             "management": str(self._state.management_socket),
             "ledger": str(self._state.ledger_dir / "relay.jsonl"),
@@ -75,7 +75,7 @@ class RelayedNetwork:
         return [endpoint for endpoint in found if endpoint is not None]
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
-        """Make the relay impair *streams* for *fault*."""
+        """Make the relay apply *impairment* to *streams* for the injection *fault*; *target* does not matter."""
         name, chosen = f"{fault} {target}", [(stream.link, stream.direction) for stream in streams]
         await self._channels.request("relay", "impair", fault=name, streams=chosen, impairment=impairment)
         self._impaired.setdefault(fault, []).append(name)

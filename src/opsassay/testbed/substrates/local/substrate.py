@@ -220,7 +220,7 @@ class LocalSubstrate:
         on_progress: Callable[[SystemStatus], None] | None,
         limit_s: float,
     ) -> None:
-        """Wait until *running* is ready; raises StartError when *process*, its supervisor, ends, or after *limit_s*."""
+        """Wait until *running* is ready; call *on_progress* meanwhile; StartError if *process* ends or late."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if process.poll() is not None:

@@ -314,7 +314,10 @@ class Supervisor:
         _log.info("replica restarted", replica=replica.id, pid=replica.pid, restarts=replica.restarts)
 
     async def _end_with(self, log: str, part_name: str, process: asyncio.subprocess.Process) -> None:
-        """Wait until *process*, *part_name* in messages, ends; then end the system, unless an operator stopped it."""
+        """Wait until *process* (*part_name* in messages, *log* of its output) ends; then end the system.
+
+        A process that an operator stopped does not end the system.
+        """
         status = await process.wait()
         if process.pid not in self.operations.stopped:  # an operator starts it again
             self._give_up_without(log, part_name, process.pid, status)

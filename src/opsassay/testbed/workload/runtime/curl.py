@@ -35,7 +35,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any], namespace:
 
 
 async def _send_to_service(clients: Clients, request: dict[str, Any], namespace: str | None) -> dict[str, Any]:
-    """Send *request* to a replica of its service, from inside *namespace* if given; return status and body."""
+    """Send *request* to a replica that *clients* look up, from inside *namespace* if given; return status and body."""
     clients.names.forget(request["service"])
     address, port = await clients.names.pick(request["service"])
     if request["port"] != SERVICE_PORT:

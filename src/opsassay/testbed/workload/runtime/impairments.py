@@ -40,11 +40,11 @@ class Delay:
     ledger_kind: ClassVar[str] = "packet_delay"
 
     def lag_s(self, size: int, now: float) -> float:  # noqa: ARG002
-        """Return a random delay in s."""
+        """Return a random delay in s, whatever *size* and *now* are."""
         return max(0.0, self.delay_s + random.uniform(-self.jitter_s, self.jitter_s))  # noqa: S311
 
     def connect_lag_s(self, now: float) -> float:
-        """Return a random delay in s."""
+        """Return a random delay in s, whatever *now* is."""
         return self.lag_s(0, now)
 
 

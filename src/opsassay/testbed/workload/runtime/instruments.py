@@ -59,7 +59,7 @@ class Instruments:
         self._metrics = self._start_metrics(endpoint, described) if metrics else None
 
     def _start_metrics(self, endpoint: str, resource: Resource) -> MeterProvider:
-        """Start the export of the runtime's metrics (memory, threads, CPU time, collections) to *endpoint*."""
+        """Start the export of *resource*'s runtime metrics (memory, threads, CPU time, collections) to *endpoint*."""
         exporter = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics", timeout=5)
         reader = PeriodicExportingMetricReader(exporter, METRICS_EVERY_S * 1e3)
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
@@ -87,7 +87,10 @@ class Instruments:
     def span(
         self, name: str, kind: SpanKind, attributes: Mapping[str, str] | None = None, context: Any = None
     ) -> Iterator[Span]:
-        """Run the block in a span *name*, which starts by this process's (possibly wrong) clock; yield the span."""
+        """Run the block in a span *name*, whose start is by this process's (possibly wrong) clock; yield the span.
+
+        *context* is that of its parent, None: the current one.
+        """
         start_ns, began_ns = self.clock.time_ns(), time.perf_counter_ns()
         span = self._tracer.start_span(name, context, kind, dict(attributes or {}), start_time=start_ns)
         try:
@@ -102,7 +105,7 @@ class Instruments:
             self._collection_duration.record(self.collections.pauses_s.popleft())
 
     def log(self, level: str, message: str) -> None:
-        """Emit a log record in the current trace context."""
+        """Emit a log record of *level* ("INFO", "ERROR") with *message* in the current trace context."""
         context = trace.get_current_span().get_span_context()
         self._logger.emit(
             LogRecord(

@@ -21,7 +21,7 @@ async def serve(
     handlers: Mapping[str, Handler],
     background: Iterable[asyncio.Task[None]] = (),
 ) -> None:
-    """Connect to the supervisor, send *hello*, and answer its requests by *handlers* ({op: function}) until it closes.
+    """Connect to *socket_path*, send *hello*, and answer requests by *handlers* ({op: function}) until it closes.
 
     An error in a task of *background* is raised, and ends this process.
     """
@@ -38,7 +38,7 @@ async def serve(
 
 
 async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
-    """Send *hello* to the supervisor, then answer each request by the handler of its ``op``, or by an error."""
+    """Connect to *socket_path*, send *hello*, answer each request by the handler of its ``op`` in *handlers*."""
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
         writer.write(encode({"hello": {"pid": os.getpid(), **hello}}))

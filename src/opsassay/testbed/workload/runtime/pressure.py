@@ -58,7 +58,10 @@ async def main(config: dict[str, Any]) -> None:
 def squeeze(
     pids: list[int], run_share: float, burn_share: float, stop_event: threading.Event, ledger: LedgerWriter
 ) -> None:
-    """Stop *pids* (SIGSTOP) after *run_share* of every period, and burn *burn_share* of a core, until *stop_event*."""
+    """Stop *pids* (SIGSTOP) after *run_share* of every period and burn *burn_share* of a core, until *stop_event*.
+
+    Each stop is recorded in *ledger*.
+    """
     while not stop_event.is_set():
         period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
         for pid in present:

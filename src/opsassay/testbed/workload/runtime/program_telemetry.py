@@ -127,7 +127,7 @@ class ProgramTelemetry:
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
-    """Return the OTLP export request of *signal* in *body*, gzipped or not; raises BrokenBodyError, LargeBodyError."""
+    """Return the OTLP export of *signal* in *body* (*content_type*, or gzipped); BrokenBodyError, LargeBodyError."""
     plain = unpack(Kind.GZIP if body[:2] == GZIP_MAGIC else Kind.PROTOBUF, body)
     return (parse_json if content_type == JSON else parse)(signal, plain)
 

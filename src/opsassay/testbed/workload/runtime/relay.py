@@ -48,7 +48,7 @@ class Link:
         return sum(one.connect_lag_s(now) for impaired in self.impaired.values() for one in impaired)
 
     def impair(self, impaired: dict[str, list[Impairment]]) -> None:
-        """Replace the link's impairments ({direction: list}); data that only ended ones held back is released."""
+        """Replace the impairments by *impaired* {direction: list}; data that ended ones held back is released."""
         healed = [
             way for way, former in self.impaired.items() if any(one not in impaired.get(way, ()) for one in former)
         ]

@@ -115,7 +115,7 @@ class Executor:
                 return
 
     async def _attempt_call(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
-        """Make one attempt of a call to *service* in a client span; raises CallFailedError."""
+        """Make one attempt of the call *step* to *service* in a client span; raises CallFailedError, also when late."""
         attributes = {"http.request.method": method, "server.address": service, "url.path": route}
         started = time.perf_counter_ns()
         with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:

@@ -62,7 +62,7 @@ def keep_busy(stop_event: threading.Event, _: dict[str, Any]) -> None:
 
 
 def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Allocate ``size_mb`` in steps, at most HEAP_SHARE of the container's limit, and hold it until *ended* is set.
+    """Allocate ``size_mb`` of *parameters*, at most HEAP_SHARE of the container's limit, until *ended* is set.
 
     ``beside_mb`` is the memory of other processes in the container.
     """
@@ -77,7 +77,7 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
 
 
 def hold_files(ended: threading.Event, parameters: dict[str, Any]) -> None:
-    """Open ``per_s`` files a second, up to FILES_LIMIT descriptors, until *ended* is set; then close them."""
+    """Open ``per_s`` (of *parameters*) files a second, at most FILES_LIMIT, until *ended* is set; then close them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_LIMIT, hard), hard))
     held: list[int] = []

@@ -93,7 +93,7 @@ class WatchedWrites:
         return self._open
 
     def note(self, kind: str, event_type: str, item: Object, now_ns: int) -> None:
-        """Record the watch event *event_type* (ADDED, MODIFIED, DELETED) of *item*, seen at *now_ns* (UTC)."""
+        """Record the watch event *event_type* (ADDED, MODIFIED, DELETED) of *item*, a *kind*, seen at *now_ns*."""
         with self._lock:
             self._take_in(kind, event_type, item, now_ns)
             self._conclude(now_ns - SETTLED_NS)

@@ -116,7 +116,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _option(word: str, verb: str, rest: Iterator[str]) -> str:
-    """Return the option *word* as ``--name=value``, its value taken from *rest* if needed; raises UserError."""
+    """Return the option *word* of *verb* as ``--name=value``, the value from *rest* if needed; raises UserError."""
     name, equals, value = word.partition("=")
     if name.startswith("--"):
         name = name[2:]
@@ -145,7 +145,7 @@ def _option(word: str, verb: str, rest: Iterator[str]) -> str:
 
 
 def _refuse_files(options: Sequence[str], verb: str, *, has_input: bool) -> None:
-    """Raise UserError for options of *verb* that would make kubectl read a local file or a URL."""
+    """Raise UserError for *options* that make kubectl read a file or a URL; `-f -` needs a manifest (*has_input*)."""
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if name == "filename" and value != "-":
@@ -167,7 +167,7 @@ class Kubectl:
         self._program, self._kubeconfig = _find_program(program), kubeconfig.resolve()
 
     def run(self, request: ParsedCall, stdin: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
-        """Run kubectl and return its output; raises OperationError with it when it fails or takes too long."""
+        """Run kubectl with *stdin* and return its output; raises OperationError if it fails or exceeds *timeout_s*."""
         with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
             command = [self._program, f"--kubeconfig={self._kubeconfig}", *request.arguments]
             printed, code = _run_bounded(command, home, stdin, timeout_s)

@@ -124,7 +124,7 @@ def _packets(
     parameters: dict[str, Any],
     impairment: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return an action for each affected pod, with its packet streams by IP address and the *impairment* of them."""
+    """Return an action per affected pod: its packet streams (by *parameters*) with IP addresses, and *impairment*."""
     targets = {replica.id: replica for replica in injection.replicas}
     streams: dict[str, list[dict[str, Any]]] = {name: [] for name in targets}
     for source, destination, direction in touched(system.fleet, targets, parameters):
@@ -146,7 +146,7 @@ def _packets(
 def _packet_request(
     system: ClusterUnderTest, replica: Replica, streams: list[dict[str, Any]], impairment: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the action that impairs *streams* of the pod of *replica*."""
+    """Return the action for a node's agent that applies *impairment* to *streams* of the pod of *replica*."""
     return {
         "kind": "packets",
         "id": secrets.token_hex(3),

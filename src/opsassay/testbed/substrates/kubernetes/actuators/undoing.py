@@ -67,8 +67,8 @@ def undo_objects(
 ) -> list[Object]:
     """Return the objects of the undo *name*: account, ConfigMap with *requests*, rights, and a job that sends them.
 
-    It sends them at *deadline* (s since the epoch) and runs on no node of *avoid*; *path* is the API path of the
-    ConfigMap.
+    It is in *undo_namespace*, sends them at *deadline* (s since the epoch) and runs on no node of *avoid*; *path* is
+    the API path of the ConfigMap.
     """
     order = {
         "deadline": deadline,

@@ -182,7 +182,7 @@ def kubelet_here(processes: Path) -> int:
 
 
 def top_group(processes: Path) -> Path:
-    """Return the members file of the topmost CPU control group of process 1; raises OperationError."""
+    """Return the members file of the topmost CPU group of process 1 of *processes* (/proc); raises OperationError."""
     root = processes / "1/root/sys/fs/cgroup"
     for found in (root / "cgroup.procs", root / "cpu/cgroup.procs", root / "cpu,cpuacct/cgroup.procs"):
         if found.exists():
@@ -191,7 +191,7 @@ def top_group(processes: Path) -> Path:
 
 
 def process_of(uid: str, processes: Path) -> int:
-    """Return the pid of a process of the pod *uid* that is in the pod's network; raises OperationError without one."""
+    """Return the pid, in *processes* (/proc), of a process in the network of the pod *uid*; raises OperationError."""
     names, own = (uid, uid.replace("-", "_")), (processes / "self/ns/net").stat()
     for folder in processes.iterdir():
         if not folder.name.isdigit():

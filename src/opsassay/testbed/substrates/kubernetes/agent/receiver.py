@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def application(control: ReceiverControl, spools: Path, key: str) -> web.Application:
-    """Return the web application, protected by *key*, that opens, reads and closes recording sessions in *spools*."""
+    """Return the web app, protected by *key*, that opens, reads and closes sessions of *control*, kept in *spools*."""
     shutil.rmtree(spools, ignore_errors=True)
 
     async def open_session(request: web.Request) -> web.Response:

@@ -176,7 +176,7 @@ class Api:
     def patch(
         self, kind: str, name: str, change: Any, namespace: str | None = None, *, patch_type: str = "strategic"
     ) -> Object:
-        """Patch the object *name* with *change* and return it; *patch_type* is merge, strategic or json."""
+        """Patch the object *name* of *kind* with *change*; return it; *patch_type* is merge, strategic or json."""
         return cast(
             "Object",
             self.request(
@@ -296,7 +296,7 @@ class Api:
         timeout_s: float,
         extra_headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send one request, without a retry; return the urllib3 response, its body not read yet."""
+        """Send one request, without a retry; return the urllib3 response, body unread; *extra_headers* are added."""
         import urllib3
 
         configuration = self._client.configuration
@@ -320,7 +320,7 @@ class Api:
         return LostError(f"The API server of {self.context} ({self.server}) cannot be reached: {error}.")
 
     def _refusal_error(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
-        """Return the error for an answer with an error status: DeniedError for 401 and 403, else ApiError."""
+        """Return the error for the answer *raw* with an error *status*: DeniedError for 401 and 403, else ApiError."""
         try:
             message = json.loads(raw)["message"]
         except (ValueError, KeyError, TypeError):

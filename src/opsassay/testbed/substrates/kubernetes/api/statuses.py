@@ -24,7 +24,7 @@ NO_RESOURCE = "the server could not find the requested resource"
 
 
 def failure(code: int, message: str, reason: str = "", details: Mapping[str, Any] | None = None) -> Outcome:
-    """Return (*code*, Status object) of a failure with *message*; *reason* defaults to that of the HTTP code."""
+    """Return (*code*, Status object) of a failure with *message* and *details*; *reason* defaults to that of *code*."""
     said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
     return code, {**said, "reason": reason or _REASONS.get(code, ""), "details": dict(details or {}), "code": code}
 

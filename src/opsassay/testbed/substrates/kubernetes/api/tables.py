@@ -36,7 +36,7 @@ def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
 
 
 def age(since: Any, now: datetime | None = None) -> str:
-    """Return the time since *since* (ISO 8601) as kubectl writes it, with two units or one."""
+    """Return the time from *since* (ISO 8601) to *now* (default: the present) as kubectl writes it: "3d4h", "12s"."""
     try:
         began = datetime.fromisoformat(since)
         seconds = int(((now or datetime.now(UTC)) - began.astimezone(UTC)).total_seconds())
@@ -62,7 +62,7 @@ def age(since: Any, now: datetime | None = None) -> str:
 
 
 def _join_two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    """Return an age as kubectl writes it, as "3d4h"; the smaller unit is left out when it is 0."""
+    """Return *large* and *small* with their units as an age, "3d4h"; without the smaller one when it is 0."""
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 

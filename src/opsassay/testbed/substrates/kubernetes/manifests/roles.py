@@ -17,7 +17,7 @@ def account(name: str, namespace: str) -> Object:
 def granted(
     name: str, namespace: str | None, rules: Sequence[Object], subject: Object, labels: Mapping[str, str]
 ) -> list[Object]:
-    """Return the role *name* with *rules* and its binding to *subject*; cluster-wide ones if *namespace* is None."""
+    """Return the role *name* with *rules*, and its binding to *subject*; both cluster-wide if *namespace* is None."""
     kind, metadata = "Role" if namespace else "ClusterRole", {"name": name, "labels": dict(labels)}
     common = {"apiVersion": f"{GROUP}/v1", "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
     reference = {"apiGroup": GROUP, "kind": kind, "name": name}

@@ -71,7 +71,7 @@ def _as_written(item: Object) -> Object:
 
 
 def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) -> None:
-    """Store *before*, a result of `standing`, in Secrets of *namespace*, in parts of limited size."""
+    """Store *before*, a result of `standing`, in Secrets of *namespace* with *labels*, in parts of limited size."""
     content = gzip.compress(json.dumps(before).encode())
     for number in range(0, len(content), PART_BYTES):
         part = base64.b64encode(content[number : number + PART_BYTES]).decode()
@@ -138,7 +138,7 @@ def _put(api: Api, kind: str, namespace: str, name: str, item: Object) -> None:
 
 
 def _await_rollouts(api: Api, namespace: str, before: Standing) -> None:
-    """Wait until every deployment is rolled out; one that is late is ignored."""
+    """Wait until every deployment of *before* is rolled out, for a limited time; one that is late is ignored."""
     deadline = time.monotonic() + ROLLED_OUT_WITHIN_S
     while time.monotonic() < deadline:
         waiting = [one for one in api.list("Deployment", namespace) if not _rolled_out(one)]

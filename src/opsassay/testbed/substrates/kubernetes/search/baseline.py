@@ -95,7 +95,7 @@ def restore(running: KubernetesSystem, baseline: ClusterBaseline, target_url: st
 
 
 def verify(running: KubernetesSystem, baseline: ClusterBaseline, target_url: str) -> None:
-    """Wait until `difference` finds none; raises OperationError with the difference when that takes too long."""
+    """Wait until nothing differs from *baseline* and *target_url* answers 200; raises OperationError when late."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while (wrong := difference(running, baseline, target_url)) is not None:
         if time.monotonic() > deadline:

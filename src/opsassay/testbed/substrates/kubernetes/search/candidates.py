@@ -41,7 +41,7 @@ def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]
 
 
 def audit_cases(target: str) -> tuple[Block, ...]:
-    """Return one candidate for each reason to refuse a candidate (paper, App. H.3).
+    """Return one candidate against *target* for each reason to refuse a candidate (paper, App. H.3).
 
     The workload is deleted; a cluster-wide object is created, which the reset does not remove; a static pod is
     replaced.
@@ -84,7 +84,7 @@ def refusal(composition: Composition, *, nodes: bool) -> str | None:
 
 
 def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
-    """Return why a reset does not undo *change*, or that its arguments are invalid; None when it does."""
+    """Return why *change* is invalid or not undone by a reset, else None; *nodes*: a node command exists."""
     known = ARGUMENTS.get(change.verb)
     if known is None or set(change.arguments) != known:
         return f"`{change.verb}` with {', '.join(change.arguments) or 'nothing'} is no change that is known"

@@ -135,7 +135,7 @@ def _list_blocks(system: System, target: str, settings: Mapping[str, Any]) -> tu
 
 
 def _format_task(system: System, target: str, settings: Mapping[str, Any]) -> str:
-    """Return the text that asks a model to find faults of *target*."""
+    """Return the text that asks a model for faults of *target*; with node changes if *settings* have a node command."""
     node = NODE_VERB if settings.get("node_command") else ""
     return TASK.format(services=", ".join(system.services), target=target, node=node)
 

@@ -54,7 +54,7 @@ def blocks(system: System, target: str) -> tuple[Block, ...]:
 
 
 def audit_cases(system: System, target: str) -> tuple[Block, ...]:
-    """Return one candidate for each reason to refuse a candidate (paper, App. H.3).
+    """Return one candidate against *target* for each reason to refuse a candidate (paper, App. H.3).
 
     The workload is scaled to zero; the control plane is changed, which a restore does not cover; the definition is
     changed.
