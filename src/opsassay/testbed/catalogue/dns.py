@@ -33,7 +33,7 @@ def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target service never looks up the name that the fault falsifies."""
+    """Yield an objection (plan field, error) when the target never looks up the name that the fault falsifies."""
     assert fault.target is not None
     name, hostname, asked = fault.target.name, fault.parameters.get("hostname"), _callee_names(fleet, fault)
     if not asked or hostname not in (None, *asked):

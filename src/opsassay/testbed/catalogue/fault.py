@@ -40,7 +40,7 @@ Objections = Callable[[Fleet, PlannedFault], Iterator[Objection]]
 
 
 def none(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield no objection; the precondition of a fault type that can act on every target."""
+    """Yield no objection (plan field, error): the check of a fault type that can act on every target."""
     yield from ()
 
 
@@ -139,13 +139,13 @@ def service_of(fleet: Fleet, fault: PlannedFault) -> Service:
 
 
 def cannot_act(fault: PlannedFault, reason: str) -> Objection:
-    """Return the objection, a RefusedError, that *fault* has no effect on its target service for *reason*."""
+    """Return the objection (plan field, error) that *fault* has no effect on its target service, for *reason*."""
     assert fault.target is not None
     return Objection("target.service", RefusedError(f"{fault.fault} cannot act on {fault.target.name}: {reason}."))
 
 
 def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target service has neither an HTTP operation nor a sidecar."""
+    """Yield an objection (plan field, error) when the target service has no HTTP operation and no sidecar."""
     service = service_of(fleet, fault)
     if not (service.operations or service.sidecar):
         yield cannot_act(fault, "it serves no HTTP operation")

@@ -86,7 +86,7 @@ def statements_fail(injection: Injection[Measured], times: Times) -> Reading:
 
 
 def _has_methods(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the target service has no HTTP operation and consumes no messages."""
+    """Yield an objection (plan field, error) when the target service has no HTTP operation and consumes no messages."""
     service = service_of(fleet, fault)
     if not (service.operations or service.consumes):
         yield cannot_act(fault, "it has no method that requests or messages call")
@@ -104,7 +104,7 @@ def _uses_database(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 
 def _heap_only(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:  # noqa: ARG001
-    """Yield an objection when *fault* is to grow the stack: the emulated Java runtime has its frames on the heap."""
+    """Yield an objection (plan field, error) when *fault* is to grow the stack, which the emulated Java lacks."""
     if fault.parameters.get("memory_type") == "stack":
         words = "the frames of this runtime live on its heap, a growing stack would be pretence; use memory_type heap."
         yield Objection("parameters.memory_type", RefusedError(f"{fault.fault}: {words}"))

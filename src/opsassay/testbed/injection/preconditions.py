@@ -50,7 +50,10 @@ def require(
 
 
 def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet | None = None) -> Iterator[Objection]:
-    """Yield why *plan* cannot be injected into *system*: objections to single faults, then to pairs of faults."""
+    """Yield (plan field, error) of the first fault of *plan* that *system* cannot have, else of each pair that clashes.
+
+    *refusal* returns why a fault type is impossible, or None; *fleet* knows the hosts, None: as the system defines.
+    """
     fleet = fleet or Fleet(system, 0)  # only who is where: pod names do not matter
     for number, fault in enumerate(plan.parts):
         prefix = f"faults.{number}." if plan.faults else ""
@@ -63,7 +66,7 @@ def objections(system: System, plan: FaultPlan, refusal: Refusal, fleet: Fleet |
 
 
 def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Objection]:
-    """Yield the reasons why *fault*, regardless of other faults of its plan, cannot be injected."""
+    """Yield (plan field, error) for each reason why *fault*, regardless of others in its plan, cannot be injected."""
     if fault.fault != NO_FAULT and (reason := refusal(fault.fault)) is not None:
         yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
     target = fault.target
@@ -79,7 +82,7 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
 
 
 def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when *fault* is a load surge and the load is a user's command with a rate of its own."""
+    """Yield an objection (plan field, error) to a load surge when the load is a user's command with its own rate."""
     if fault.parameters.get("disturbance") == "load_surge":
         try:
             require_own_rate(system)

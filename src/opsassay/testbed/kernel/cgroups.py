@@ -235,7 +235,7 @@ def _candidates(mount: Mount, own_group: str) -> list[Path]:
 
 
 def _why_not(parent: Path, controller: str, version: int) -> str | None:
-    """Try to make a group with *controller* of cgroup *version* in *parent*; return why it fails and a remedy, or None."""
+    """Try to make a group of *controller* (cgroup *version*) in *parent*; return why that fails, and a remedy, or None."""
     trial = parent / f"opsassay-probe-{os.getpid()}"
     try:
         if version == 2:

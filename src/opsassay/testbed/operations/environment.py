@@ -80,11 +80,11 @@ class LiveEnvironment(ABC):
         return self._session
 
     def settle(self) -> None:
-        """Undo the faults and changes of the trigger that would outlive the system; changes inside it stay."""
+        """Undo those faults and changes of the scenario that would outlive the system; changes inside it stay."""
         self._trigger.close()
 
     def remove(self) -> None:
-        """Remove the system, and undo what of the trigger would outlive it."""
+        """Remove the system, and undo those faults and changes of the scenario that would outlive it."""
         error = sys.exc_info()
         try:
             self._trigger.__exit__(*error)

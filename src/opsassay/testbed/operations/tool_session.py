@@ -187,7 +187,7 @@ def _shorten_output(output: str) -> str:
 
 
 def recorded_arguments(arguments: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
-    """Return *arguments* as they are recorded: shortened to texts if their JSON exceeds *limit* characters."""
+    """Return *arguments* as recorded: values are shortened strings if their JSON exceeds *limit* characters."""
     try:
         if len(telemetry_queries.as_json(dict(arguments))) <= limit:
             return dict(arguments)

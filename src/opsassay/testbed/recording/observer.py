@@ -145,7 +145,7 @@ class Observer:
         self._append_tick(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
-        """Sleep until the tick after *index* (0 is at *started*) and return its index; late ones are written as missed."""
+        """Sleep until the tick after *index*, tick 0 being at *started*; return its index; write skipped ones."""
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
             self._append_tick(index, [_make_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])

@@ -312,7 +312,7 @@ def _flag_leaks(tree: Tree, truth: Truth) -> None:
 
 
 def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts: int) -> tuple[str, ...]:
-    """Return notes on the recording: injection, unexpected *exits*, machine, lost telemetry, how many *early_alerts*."""
+    """Return notes on the recording: injection, unexpected *exits*, machine, number of *early_alerts*, lost data."""
     found = [
         *captured.outcome.notes,
         *sentences(exits, captured.usual.start_ns),
@@ -330,7 +330,7 @@ def _notes(captured: _Captured, exits: Sequence[dict[str, Any]], *, early_alerts
 def _session(running: RunningSystem, spool: Path, *, keeps_spool: bool) -> Iterator[Callable[[], SessionStats]]:
     """Open a recording session into *spool* for the block; yield the function that closes it.
 
-    After a failure *spool* stays only if *keeps_spool*, named in a note on the error.
+    After a failure *spool* stays only if *keeps_spool*; a note on the error then names it.
     """
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver

@@ -120,14 +120,14 @@ class Sampler:
         )
 
     def _threads(self, replica: Replica) -> list[int]:
-        """Return the thread ids in the container of *replica*, companions of faults included."""
+        """Return the thread ids in the container of *replica*, those of processes of faults included."""
         own = [replica.pid] if replica.pid is not None else []
         return self._containers.threads(self._containers.group_of(replica)) or threads_of(
             [*own, *self._companions.get(replica.id, ())]
         )
 
     def _of_host(self, host: str) -> Usage:
-        """Return the resource usage of all replicas and companions on *host*."""
+        """Return the resource usage of all replicas on *host*, and of processes by which faults use its resources."""
         if (used := self._containers.usage(self._containers.of_host(host))) is not None:
             return used
         here = [replica for replica in self._fleet.replicas.values() if replica.host == host]
@@ -146,7 +146,7 @@ class Sampler:
 
 
 def _of_processes(pids: Iterable[int], *, forked: bool = False) -> Usage:
-    """Return the summed resource usage of *pids*; *forked*: without memory shared with the template."""
+    """Return the summed resource usage of *pids*; *forked*: without memory shared with the process they came from."""
     cpu_s, memory = 0.0, 0
     for pid in pids:
         try:

@@ -15,7 +15,7 @@ WRONG_PORT = 9090
 
 
 def call(verb: str, **arguments: object) -> OpsCall:
-    """Return a change of the scenario's trigger: the operator *verb* with *arguments*."""
+    """Return an operator's *verb* with *arguments* as a change by which a scenario breaks its system."""
     return OpsCall(verb=verb, arguments=arguments)
 
 

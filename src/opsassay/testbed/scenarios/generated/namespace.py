@@ -113,7 +113,10 @@ def scenarios_of_namespace(
 
 
 def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
-    """Yield a place for each running deployment; users notice its fault there, or at the first one with a probe."""
+    """Yield a place (target and entry where users notice) for each running deployment.
+
+    The entry is the target itself, or the first deployment with a probe.
+    """
     assert system.namespace is not None
     asked = system.namespace.probes
     for deployment in objects["Deployment"]:

@@ -135,12 +135,12 @@ def _state_when_refused(place: FaultPlace) -> tuple[ObjectState, ...]:
 
 
 def _set_container(**fields: Any) -> Callable[[NamespacePlace], Object]:
-    """Return a function that returns, for a place, the patch that sets *fields* of its container."""
+    """Return a function from place (where a fault is) to the patch that sets *fields* of the target's container."""
     return lambda place: template(place.container["name"], **fields)
 
 
 def _set_pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
-    """Return a function that returns, for a place, the patch that sets *fields* of its pod spec."""
+    """Return a function from place (where a fault is) to the patch that sets *fields* of the target's pod spec."""
     return lambda _: {"template": {"spec": fields}}
 
 

@@ -111,7 +111,7 @@ class Recipe:
 
 @functools.cache
 def noticed_places(app: str) -> tuple[FaultPlace, ...]:
-    """Return a place for each service and store of the system *app* whose failure users notice."""
+    """Return a place (target, what fails with it) for each service and store of *app* whose failure users notice."""
     system = load_system(app)
     reached = ((name, reach_of(system, name)) for name in (*system.services, *system.stores))
     return tuple(FaultPlace(system, name, reach) for name, reach in reached if reach.entry is not None)

@@ -50,7 +50,7 @@ class DrawnNamespace:
 def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file: str = "system.yaml") -> DrawnNamespace:
     """Read the namespace *name* and draw up to *per_class* scenarios of each class from *seed*; changes nothing.
 
-    *system_file* is where its system will be stored. Each trigger and its undo is tried by dry runs. Raises
+    *system_file* is where its system will be stored. What breaks it, and the undo, is tried by dry runs. Raises
     NotFoundError, UserError, LostError.
     """
     api.require()

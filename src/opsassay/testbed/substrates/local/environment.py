@@ -110,7 +110,7 @@ class LocalEnvironment(LiveEnvironment):
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Apply the faults and changes of the trigger; at the block's end faults are undone, changes stay."""
+        """Apply the scenario's faults and changes; at the block's end faults are undone, changes stay."""
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
                 stack.enter_context(hold_faults(self.running, plan, LONGEST_S))

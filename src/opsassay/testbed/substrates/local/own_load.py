@@ -40,7 +40,7 @@ class OwnLoadProcess:
             raise StartError(f"The load {system.system.load.command_line} was not started in {START_TIMEOUT_S:g} s.")
 
     def how_it_ended(self, status: int) -> str:
-        """Return a phrase on the unexpected end of the load command with exit *status*."""
+        """Return words on the unexpected end of the load command with exit *status*, for an error message."""
         words = (
             f"The load {self._system.system.load.command_line} ended with status {status} while the system was in use"
         )

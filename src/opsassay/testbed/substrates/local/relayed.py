@@ -91,4 +91,4 @@ class RelayedNetwork:
         """Return None: a probe reaches loopback from anywhere."""
 
     async def close(self) -> None:
-        """Do nothing: the relay process ends with the template process, its parent."""
+        """Do nothing: the relay process ends with its parent, the process that forks all of the system."""

@@ -134,7 +134,7 @@ class Supervisor:
             raise self.failure
 
     async def _start(self) -> None:
-        """Start network, stores, template, receiver, replicas and load, and serve commands."""
+        """Start network, stores, the process that forks all others, receiver, replicas and load, and serve commands."""
         if self.owner is not None:
             self.spawn(self._watch_owner(self.owner))
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "names.jsonl"), "names")

@@ -37,7 +37,7 @@ class Hooks:
     active: list[dict[str, Any]] = field(default_factory=list)
 
     def matching(self, name: str, operation: str) -> dict[str, Any] | None:
-        """Return the parameters of the first active hook of type *name* for *operation*, None without one."""
+        """Return the parameters of the first active fault of type *name* for *operation*, None without one."""
         for hook in self.active:
             if hook["type"] == name and hook["parameters"].get("operation") in (None, operation):
                 parameters: dict[str, Any] = hook["parameters"]
@@ -45,7 +45,7 @@ class Hooks:
         return None
 
     async def delay_ns(self, name: str, operation: str) -> int:
-        """Sleep for the delay of an active hook of type *name* for *operation*; return it in ns, 0 without one."""
+        """Sleep for the delay of an active fault of type *name* for *operation*; return it in ns, 0 without one."""
         delay = self.matching(name, operation)
         if delay is None:
             return 0
@@ -53,14 +53,14 @@ class Hooks:
         return int(delay["delay_ms"] * 1e6)
 
     def code(self, hook_names: tuple[str, ...], operation: str) -> int | None:
-        """Return the HTTP status that an active hook of a type in *hook_names* sets for *operation*, else None."""
+        """Return the HTTP status that an active fault of a type in *hook_names* sets for *operation*, else None."""
         for name in hook_names:
             if (hook := self.matching(name, operation)) is not None:
                 return int(hook["code"])
         return None
 
     def rewritten(self, method: str, path: str) -> tuple[str, str] | None:
-        """Return the changed (method, path) of a request if a hook rewrites it, else None."""
+        """Return the changed (method, path) of a request if an active fault rewrites it, else None."""
         if (hook := self.matching("replace_path", f"{method} {path}")) is not None:
             return method, hook["new_path"]
         if (hook := self.matching("replace_method", f"{method} {path}")) is not None:
@@ -68,7 +68,7 @@ class Hooks:
         return None
 
     def body(self, operation: str, body: bytes) -> bytes | None:
-        """Return the changed response *body* of *operation* if a hook changes it, else None."""
+        """Return the changed response *body* of *operation* if an active fault changes it, else None."""
         if (hook := self.matching("replace_body", operation)) is not None:
             return b"" if hook["body_type"] == "empty" else random.randbytes(len(body))  # noqa: S311
         if (hook := self.matching("patch_body", operation)) is not None:
@@ -76,9 +76,9 @@ class Hooks:
         return None
 
     def method_result(self, operation: str) -> Returned | None:
-        """Return the result with which a hook replaces the method of *operation*, else None.
+        """Return the result by which an active fault replaces that of *operation*'s method, else None.
 
-        Raises ApplicationError if the hook makes the method fail.
+        Raises ApplicationError if the fault makes the method fail.
         """
         if (hook := self.matching("raise_in_method", operation)) is not None:
             raise ApplicationError(hook["exception"], "request could not be handled")
@@ -87,14 +87,14 @@ class Hooks:
         return None
 
     def check_statement(self, operation: str, statement: str) -> None:
-        """Raise ApplicationError, as of a database driver, if a hook makes *statement* of *operation* fail."""
+        """Raise ApplicationError, as of a database driver, if an active fault makes *statement* of *operation* fail."""
         hook = self.matching("fail_statement", operation)
         if hook is not None:
             raise ApplicationError(hook["exception"], f"could not execute statement [{statement}]")
 
 
 def answer_body(service: str, operation: str, status: int, returned: Returned | None) -> bytes:
-    """Return the JSON body of a response with *status*: the expected one, or the value that a hook *returned*."""
+    """Return the JSON body of a response to *operation* with *status*: as expected, or a fault's value *returned*."""
     if returned is not None:
         return json.dumps(returned.value).encode()
     return json.dumps({**expected_answer(service, operation), "ok": status < 400}).encode()

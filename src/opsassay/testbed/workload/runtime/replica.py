@@ -300,7 +300,7 @@ class ReplicaProcess:
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def set_strain(self) -> None:
-        """Start or stop the threads that exhaust resources, as the active hooks ask."""
+        """Start or stop the threads that exhaust resources, as the active faults ask."""
         desired = next((hook for hook in self.hooks.active if hook["type"] in STRAINS), None)
         if self.strain is not None and (desired is None or desired["type"] != self.strain.hook):
             strain, self.strain = self.strain, None

@@ -104,7 +104,7 @@ class Settings:
             raise SettingsError(f"CALL_TIMEOUT_S must be a number, not {self.values['CALL_TIMEOUT_S']!r}") from error
 
     def features(self) -> list[dict[str, Any]]:
-        """Return the features that are switched on as hooks {type, parameters}; raises SettingsError."""
+        """Return the switched-on features as faults inside the process {type, parameters}; raises SettingsError."""
         return [
             {
                 "type": feature.hook,

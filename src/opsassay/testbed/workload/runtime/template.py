@@ -151,7 +151,7 @@ def spawn(request: dict[str, Any]) -> int:
 
 
 def enter_child(log: Path) -> None:
-    """Prepare the forked child: default signals, output to *log*, and it dies with the template."""
+    """Prepare the forked child: default signals, output to *log*, and it dies with its parent."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -66,6 +66,6 @@ def node_refusal(context: str) -> str | None:
 
 
 def require_nodes(context: str, subject: str) -> None:
-    """Raise RefusedError unless nodes of *context* may be broken; *subject* begins the error message."""
+    """Raise RefusedError unless nodes of the kubeconfig *context* may be broken; *subject* begins the message."""
     if reason := node_refusal(context):
         raise RefusedError(f"{subject} cannot be done on this cluster: {reason}.")

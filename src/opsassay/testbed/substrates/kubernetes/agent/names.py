@@ -42,7 +42,7 @@ class PodNames:
         return ports[0]
 
     def _answer_wrongly(self, name: str) -> Answer | None:
-        """Return the wrong answer that the fault gives for *name*, None when it is not wrong; logs it as truth."""
+        """Return the fault's wrong answer for *name* and record it in the ledger; None when the fault spares it."""
         how = self.wrong.get(name)
         if how is None:
             return None

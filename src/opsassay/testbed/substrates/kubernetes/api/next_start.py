@@ -50,7 +50,7 @@ def _note_templates(
     configured: Configured,
     pending: Pending,
 ) -> None:
-    """Add each deployment's template to *configured*, and its ready pods of a former template to *pending*."""
+    """Add each deployment's pod template to *configured*, and its ready pods of a former template to *pending*."""
     for deployment in deployments:
         workload = deployment["metadata"]["name"]
         name, template = f"Deployment {workload} template", _plain(deployment)

@@ -106,7 +106,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
             raise UserError(str(error)) from error
 
     def violation(self) -> str | None:
-        """Return which requirement on the target is violated now, None when all hold."""
+        """Return why the target workload is not valid (missing, scaled to zero, not selected), None when it is."""
         return candidates.violation(self.running.api, self.running.name, self.target)
 
     def repair(self) -> Repair:

@@ -77,7 +77,7 @@ def _list_empty_services(running: KubernetesSystem) -> list[str]:
 
 
 def _repair_selectors(running: KubernetesSystem) -> list[str]:
-    """Set the selector app=NAME on services without ready backends; return a phrase for each."""
+    """Set the selector app=NAME on services without ready backends; return a text on each repair."""
     done = []
     for name in _list_empty_services(running):
         service = running.api.get("Service", name, running.name)
@@ -89,7 +89,7 @@ def _repair_selectors(running: KubernetesSystem) -> list[str]:
 
 
 def _repair_workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
-    """Restore image or template from *baseline* of deployments whose pods lack an image or crash; return phrases."""
+    """Restore image or template, by *baseline*, of deployments whose pods lack an image or crash; return a text each."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):
         waiting = [s.get("state", {}).get("waiting") or {} for s in pod["status"].get("containerStatuses") or ()]
@@ -124,7 +124,7 @@ def _restart_patch(good: Mapping[str, Object]) -> Object:
 
 
 def _repair_taints(running: KubernetesSystem) -> list[str]:
-    """Remove the evicting taints of all nodes; return a phrase for each node."""
+    """Remove the evicting taints of all nodes; return a text on each repaired node."""
     done = []
     for node in running.api.list("Node"):
         if evicting := _evicting_taints(node):
@@ -146,7 +146,7 @@ def _is_healthy(running: KubernetesSystem) -> bool:
 
 
 def _restart_api_server(running: KubernetesSystem) -> list[str]:
-    """If the API server is not healthy, delete its pods, which restarts it; return a phrase for each."""
+    """If the API server is not healthy, delete its pods, which restarts it; return a text on each."""
     try:
         if _is_healthy(running):
             return []

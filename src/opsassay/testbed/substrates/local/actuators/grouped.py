@@ -17,7 +17,7 @@ class GroupPressure(Companion):
     controller: ClassVar[str]
 
     def group(self) -> dict[str, Any]:
-        """Return the companion's settings on control groups: the one to enter, and the one to exhaust."""
+        """Return the companion process's settings on control groups: the one to enter, and the one to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
             return containers.parameters(containers.group_of(self._injection.replica), self.controller)
@@ -38,7 +38,7 @@ class GroupCpuPressure(GroupPressure):
     role, controller = "burner", CPU
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: the group and the number of burners."""
+        """Return the settings of the companion, the process that burns CPU: control group and number of burners."""
         parameters, host = self._injection.plan.parameters, self._injection.host
         limit = self._injection.replica.spec.cpu_limit if host is None else self._injection.system.system.host_cpu_limit
         cores = burner_count(parameters, limit)
@@ -51,7 +51,7 @@ class GroupMemoryPressure(GroupPressure):
     role, controller = "allocator", MEMORY
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: control group, its limit and the size to allocate, in bytes."""
+        """Return the settings of the companion, the process that allocates: control group, its limit, size in bytes."""
         system, host = self._injection.system.system, self._injection.host
         limit_mb = self._injection.replica.spec.memory_limit_mb if host is None else system.host_memory_limit_mb
         size_bytes = allocated_bytes(self._injection.plan.parameters, limit_mb)

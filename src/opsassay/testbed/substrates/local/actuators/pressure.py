@@ -107,7 +107,7 @@ class CpuPressure(Companion):
     role = "pressure"
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings: the targets' CPU limits and use, cores to burn and load percent."""
+        """Return the settings of the companion process: targets' CPU limits and use, cores to burn, load percent."""
         parameters = self._injection.plan.parameters
         limits = [replica.spec.cpu_limit for replica in self._injection.replicas]
         return {
@@ -118,7 +118,7 @@ class CpuPressure(Companion):
         }
 
     async def follow(self, pids: list[int]) -> None:
-        """Make the companion stop and continue the processes *pids* in turn, as CPU throttling does."""
+        """Make the companion process stop and continue the processes *pids* in turn, as CPU throttling does."""
         await self._injection.system.channels.request(self._name, "targets", pids=pids)
 
     def release(self) -> None:
@@ -146,7 +146,7 @@ class MemoryPressure(Companion):
         self._squeezed: dict[int, tuple[psutil.Process, tuple[int, int]]] = {}
 
     def order(self) -> dict[str, Any]:
-        """Return the companion's settings in bytes: size to allocate, the targets' limit and resident memory."""
+        """Return the companion process's settings in bytes: size to allocate, targets' limit, resident memory."""
         return {
             "size_bytes": allocated_bytes(self._injection.plan.parameters, self._limit_bytes / 2**20),
             "limit_bytes": self._limit_bytes,
@@ -154,7 +154,7 @@ class MemoryPressure(Companion):
         }
 
     async def apply(self) -> None:
-        """Start the companion, which allocates the memory, then limit the targets to the rest."""
+        """Start the companion process, which allocates the memory, then limit the targets to the rest."""
         sizes = await asyncio.gather(*(asyncio.to_thread(_at_rest, pid) for pid in self.pids()))
         self._resident_bytes = sum(resident for resident, _ in sizes)
         await hook(self._injection, on=True)
@@ -181,7 +181,7 @@ class MemoryPressure(Companion):
                 process.rlimit(psutil.RLIMIT_AS, limits)
 
     async def undo(self) -> None:
-        """End the companion, restore the memory limits of the targets, and end the hook in their processes."""
+        """End the companion process, restore the targets' memory limits, and end the effect in their processes."""
         await super().undo()
         await hook(self._injection, on=False)
 

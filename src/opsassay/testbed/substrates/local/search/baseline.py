@@ -27,7 +27,7 @@ class RestorableState(NamedTuple):
 
 
 def intended(system: System) -> RestorableState:
-    """Return the state that the definition of *system* describes, with which every candidate starts."""
+    """Return the state that the definition of *system* describes; each fault that a search tries starts from it."""
     return RestorableState(
         settings={name: dict(spec.config) for name, spec in system.services.items()},
         records={name: name for name in system.services},

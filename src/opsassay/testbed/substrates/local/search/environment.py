@@ -71,7 +71,7 @@ class LocalSearchEnvironment(SearchEnvironment):
         self.running.operate(change.verb, change.arguments)
 
     def violation(self) -> str | None:
-        """Return why the target is not valid now, None when it is."""
+        """Return why the target service is not valid (gone, or its name leads nowhere), None when it is."""
         return violation(self.running, self.system, self.target)
 
     def repair(self) -> Repair:

@@ -23,7 +23,7 @@ def repair(running: LocalSystem, system: System) -> Repair:
 
 
 def _one_pass(running: LocalSystem, system: System) -> list[str]:
-    """Repair missing replicas, wrong releases and crashing services; return a phrase for each repair."""
+    """Repair missing replicas, wrong releases and crashing services; return a text on each repair."""
     rows, done = _list_replicas(running), list[str]()
     for name, spec in system.services.items():
         own = [row for row in rows if row["service"] == name]
@@ -39,7 +39,7 @@ def _one_pass(running: LocalSystem, system: System) -> list[str]:
 
 
 def _mend(running: LocalSystem, name: str, good_settings: dict[str, str]) -> list[str]:
-    """Restore *good_settings* of the service *name* and restart it; return a phrase on that."""
+    """Restore *good_settings* of the service *name* and restart it; return a one-element list of what was done."""
     settings = running.operate("config get", {"target": name})["settings"]
     for key, value in good_settings.items():
         if settings.get(key) != value:
