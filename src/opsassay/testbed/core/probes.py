@@ -68,7 +68,7 @@ class SystemProbes(Protocol):
         ...
 
     async def read(self) -> SystemReading:
-        """Read the ready shares of replicas (D1), backends (D2) and control plane (D4); a failure does not raise."""
+        """Return the ready shares of replicas (D1), backends (D2) and control plane (D4); a failure does not raise."""
         ...
 
     async def request(self, service: str) -> ProbeAnswer:

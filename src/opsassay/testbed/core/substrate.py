@@ -34,7 +34,7 @@ class Receiver(Protocol):
         ...
 
     def close_session(self, name: str) -> SessionStats:
-        """Stop session *name*; its complete recording is in its directory then."""
+        """Stop session *name*, its complete recording being in its directory then; return counts of what arrived."""
         ...
 
 

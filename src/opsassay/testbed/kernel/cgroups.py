@@ -46,9 +46,9 @@ class Groups:
         return tuple(dict.fromkeys(parent / path for parent in self.parents.values()))
 
     def make(self, path: str, cpu_cores: float | None = None, memory_bytes: int | None = None) -> Group:
-        """Make the control group *path* ("a/b/c") with its parents; *cpu_cores*, *memory_bytes* limit it (None: not).
+        """Make and return the control group *path* ("a/b/c"), its parents too; *cpu_cores*, *memory_bytes* limit it.
 
-        The topmost group of a nested path gets the CPU weight of `TASKS` threads.
+        None is no limit. The topmost group of a nested path gets the CPU weight of `TASKS` threads.
         """
         versions = {parent: self.versions[controller] for controller, parent in self.parents.items()}
         for parent, version in versions.items():
@@ -235,7 +235,7 @@ def _candidates(mount: Mount, own_group: str) -> list[Path]:
 
 
 def _why_not(parent: Path, controller: str, version: int) -> str | None:
-    """Try to make a group of *controller* (cgroup *version*) in *parent*; return why that fails, and a remedy, or None."""
+    """Try to make a group of *controller* (cgroup *version*) in *parent*; return why it fails and a remedy, or None."""
     trial = parent / f"opsassay-probe-{os.getpid()}"
     try:
         if version == 2:

@@ -92,7 +92,7 @@ class Fabric:
             self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
 
     def _attach_place(self, name: str, host: str) -> Place:
-        """Create the namespace *name*, with data and management interfaces on the bridge of *host*."""
+        """Create the namespace *name* with data and management interfaces on the bridge of *host*; return its place."""
         netlink = self._require_netlink()
         self._attached += 1
         number = self._attached

@@ -68,7 +68,7 @@ class Machine:
 
 
 def probe_machine() -> Machine:
-    """Find out what this machine can do, in a child process, so that nothing is changed afterwards."""
+    """Return what this machine can do, found out in a child process, so that nothing is changed afterwards."""
     if sys.platform != "linux":
         return _machine_without(
             f"{sys.platform} has no network namespaces or control groups; use the plain isolation level"
@@ -89,7 +89,7 @@ def probe_machine() -> Machine:
 
 
 def probe_here() -> Machine:
-    """Find out what this machine can do; this process is in a new network namespace afterwards."""
+    """Return what this machine can do; this process is in a new network namespace afterwards."""
     uid = os.geteuid()
     abilities = _find_group_abilities()
     try:

@@ -146,7 +146,7 @@ def _pack_attribute(kind: int, value: bytes) -> bytes:
 
 
 def _packet(message: bytes) -> Packet:
-    """Parse the netlink *message* of one queued packet."""
+    """Return (number, whether it leaves, mark, data) of the queued packet that the netlink *message* describes."""
     number, leaving, mark, data = 0, False, 0, b""
     end, at = len(message), 20
     while at < end:

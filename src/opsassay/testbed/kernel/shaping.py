@@ -70,7 +70,7 @@ class Shaping:
 
 
 def leaf(impairment: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the queueing discipline (netem or tbf) that does *impairment*, and its parameters for pyroute2."""
+    """Return the queueing discipline (netem or tbf) that does *impairment*, its parameters; ValueError if none does."""
     match impairment:
         case {"kind": "bandwidth", "bytes_per_s": rate}:
             burst = max(LEAST_BURST, int(rate / 100))

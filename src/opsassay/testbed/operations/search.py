@@ -51,7 +51,7 @@ class Composition(Written):
 
 
 def parse(text: str, name: str = "candidate") -> Composition:
-    """Parse the YAML *text* of a composition; raises ConfigError that gives *name*, line and field."""
+    """Return the composition in the YAML *text*; raises ConfigError that gives *name*, line and field."""
     return parse_yaml(text, Composition, name)
 
 
@@ -162,7 +162,7 @@ class CandidateToolSession:
         return ()
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Apply the change *tool* with *arguments*; a UserError is output and not raised; *step_id* is ignored."""
+        """Apply the change *tool* with *arguments*; return output, or a UserError as output; *step_id* is ignored."""
         del step_id
         try:
             self._make(OpsCall(verb=tool, arguments=dict(arguments)))

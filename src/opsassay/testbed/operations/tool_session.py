@@ -155,7 +155,7 @@ class OperatorToolSession(ABC):
             return call
 
     def _attempt_call(self, name: str, arguments: Mapping[str, Any]) -> Done:
-        """Check *arguments* of the tool *name* and carry out the call; an error becomes its result."""
+        """Check *arguments* of the tool *name*, carry out the call, and return its result, also one of an error."""
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")

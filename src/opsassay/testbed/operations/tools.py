@@ -119,7 +119,7 @@ class VerbToolSession(OperatorToolSession):
         return Done(telemetry_queries.as_json({"undone by": verb, **given, **result}), _touched(asked, result))
 
     def _run_docker(self, command: Docker) -> Done:
-        """Carry out each verb that the docker *command* stands for; a service name may stand for its container."""
+        """Carry out each verb of the docker *command* and return the results; a container is a replica or service."""
         calls = parse_docker(command.args)
         of_service = {row["replica"]: row["service"] for row in self.running.operate("ps", {})["replicas"]}
         done = []

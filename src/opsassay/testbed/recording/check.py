@@ -53,7 +53,7 @@ class SystemCheck:
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
-    """Record telemetry of *running* for *seconds* after a warm-up; report spans, logs, possible faults per service."""
+    """Record telemetry of *running* for *seconds* after a warm-up; return spans, logs, possible faults per service."""
     time.sleep(WARM_UP_S)
     with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
         spool = Path(folder) / "check"

@@ -87,7 +87,7 @@ class PressureReader:
         return pressure.model_copy(update=found)
 
     def _read_kernel(self) -> _KernelState:
-        """Read now: time waited for CPU, memory and IO, processor time, runnable tasks, and foreign processes."""
+        """Return what holds now: time waited for CPU, memory and IO, CPU time, runnable tasks, foreign processes."""
         waited = {name: us for name in ("cpu", "memory", "io") if (us := _waited_us(self._proc, name)) is not None}
         busy, runnable = _processors(self._proc)
         others = _others(_read_processes(self._proc), self._trial) if self._trial else {}
@@ -102,7 +102,7 @@ async def noop() -> float:
 
 
 async def calibrate() -> Calibration:
-    """Measure how long a fixed computation and a no-op take on this machine now (medians); takes about 0.1 s."""
+    """Return how long a fixed computation and a no-op take on this machine now (medians); takes about 0.1 s."""
     spins, noops = [], []
     for _ in range(SPINS):
         began = time.monotonic()

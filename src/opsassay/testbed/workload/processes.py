@@ -90,7 +90,7 @@ class Template:
         self._reading = asyncio.create_task(self._read_messages(reader))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
-        """Have the template fork a process *name* with *role*, the program part ("replica"), and *config*; return pid."""
+        """Have the template fork a process *name* that runs *role* ("replica") with *config*; return its pid."""
         assert self._writer is not None
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawned[name] = future

@@ -53,7 +53,7 @@ class RunningStore:
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
-    """Start the server of *store* at *site*, wait until it answers, run its setup and settings; raises StartError."""
+    """Start and return the server of *store* at *site*, ready and set up; raises StartError when that fails."""
     port = site.port or free_port()
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)

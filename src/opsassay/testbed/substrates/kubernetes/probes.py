@@ -73,7 +73,7 @@ class ClusterProbes:
             mirror.stop()
 
     async def read(self) -> SystemReading:
-        """Read ready replicas (D1), services with backends (D2) and the control plane (D4) from watched objects."""
+        """Return the ready shares of replicas (D1), backends (D2) and control plane (D4), from watched objects."""
         return await asyncio.to_thread(self._read_system)
 
     async def request(self, service: str) -> ProbeAnswer:
@@ -81,7 +81,7 @@ class ClusterProbes:
         return await asyncio.to_thread(self._send_request, self.watched.protected[service])
 
     def _read_system(self) -> SystemReading:
-        """Read ready replicas (D1), backends (D2) and control plane (D4) from mirrors; blocks during one API call."""
+        """Return the ready shares of D1, D2 and D4 from mirrors, replicas to control plane; blocks for one API call."""
         began = time.time_ns()
         health = api_health(self.api)
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
@@ -99,7 +99,7 @@ class ClusterProbes:
         )
 
     def _send_request(self, url: str) -> ProbeAnswer:
-        """Send one request to *url* from the probe pod; the status is None when there was no answer."""
+        """Send one request to *url* from the probe pod; return its status, None without an answer, and latency."""
         started = time.monotonic()
         try:
             answer = send_probe(self.api, self.watched.probe or "", url, PROBE_TIMEOUT_S)

@@ -61,7 +61,7 @@ class KubernetesSystem:
         return RemoteReceiver(self.api, self.watch_namespace)
 
     def definition(self) -> System:
-        """Return the definition of the running system; its hosts are the nodes that replicas run on."""
+        """Return the system's definition; its hosts are the nodes with replicas; raises LostError when it is gone."""
         if (system := self._read_definition()) is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
         return system

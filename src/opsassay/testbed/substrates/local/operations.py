@@ -132,7 +132,7 @@ class Operations:
         }
 
     async def _describe(self, target: str) -> dict[str, Any]:
-        """Return details of the service, store or host *target*: replicas, settings, callers and the like."""
+        """Return details of *target*, a service, store or host: replicas, settings, callers; raises NotFoundError."""
         system = self._system.system
         if target in system.services:
             spec, replicas = system.services[target], self._system.fleet.replicas_of(target)
@@ -190,7 +190,10 @@ class Operations:
     # --- processes ------------------------------------------------------------------------------------------------
 
     async def _restart(self, target: str, replica: int | None = None, *, rolling: bool = False) -> dict[str, Any]:
-        """Restart the store *target*, or all or one of the replicas of the service; *rolling*: one after another."""
+        """Restart the store *target*, or replicas of the service, all or number *replica*, one by one if *rolling*.
+
+        Returns {restarted, not_ready, left_alone: ids}.
+        """
         if target in self._system.stores:
             return await self._restart_store(target)
         return await rollout.redeploy(self._system, self._chosen(target, replica), rolling=rolling)
@@ -205,15 +208,15 @@ class Operations:
         return chosen
 
     async def _start(self, target: str, replica: int | None = None) -> dict[str, Any]:
-        """Start all replicas of *target* that do not run, or the one with index *replica*."""
+        """Start replicas of *target* that do not run, all or number *replica*; return {started, not_ready: ids}."""
         return await rollout.start_all(self._system, self._chosen(target, replica))
 
     async def _stop(self, target: str, replica: int | None = None) -> dict[str, Any]:
-        """Stop all replicas of *target*, or the one with index *replica*, until they are started."""
+        """Stop replicas of *target*, all or number *replica*, until they are started; return {stopped: ids}."""
         return await rollout.stop_all(self._system, self._chosen(target, replica))
 
     async def _restart_store(self, name: str) -> dict[str, Any]:
-        """Restart the server of the store *name* with the same data."""
+        """Restart the server of the store *name* with the same data; return {restarted: [name], ...}."""
         store = self._system.stores[name]
         self.stopped.add(store.process.pid)
         await restart_store(self._system.state, store)
@@ -221,7 +224,7 @@ class Operations:
         return {"restarted": [name], "not_ready": [], "left_alone": []}
 
     async def _scale(self, service: str, replicas: int) -> dict[str, Any]:
-        """Set the number of *replicas* of *service*; raises RefusedError when out of range."""
+        """Set the number of *replicas* of *service*; return {removed, added, not_ready: ids}; raises RefusedError."""
         self._service(service)
         if not 0 <= replicas <= REPLICAS_LIMIT:
             raise RefusedError(f"A service has 0 to {REPLICAS_LIMIT} replicas here, not {replicas}.")
@@ -307,7 +310,7 @@ class Operations:
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
 
     async def _synchronise(self, host: str, key: str, value: str) -> None:
-        """Switch time synchronisation of *host* (*key*) to *value*: "on", which corrects its clock, or "off"."""
+        """Switch time synchronisation of *host* (*key*) to *value*: "on" corrects its clock; else "off"; RefusedError."""
         if key != TIME_SYNC or value not in ("on", "off"):
             raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
         if value == "off":
@@ -323,7 +326,7 @@ class Operations:
         return {"rules": [{"rule": name, **about} for name, about in self.rules.items()]}
 
     async def _firewall_delete(self, rule: str) -> dict[str, Any]:
-        """Delete the firewall rule called *rule* and end its effect; return what it was."""
+        """Delete the firewall rule called *rule* and end its effect; return what it was; raises NotFoundError."""
         if rule not in self.rules:
             raise NotFoundError("firewall rule", rule, self.rules)
         await self._system.network.heal(rule)
@@ -352,7 +355,7 @@ class Operations:
     # --- what scenarios begin with --------------------------------------------------------------------------------
 
     async def _clock_set(self, host: str, offset_s: float) -> dict[str, Any]:
-        """Switch time synchronisation of *host* off and shift its clock by *offset_s* from the true time."""
+        """Switch time synchronisation of *host* off and set its clock *offset_s* off the true time; return both."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         self._unsynced.add(host)
@@ -367,17 +370,17 @@ class Operations:
         await asyncio.gather(*payload, return_exceptions=True)  # one that has just ended is reported when it starts
 
     async def _stall(self, service: str) -> dict[str, Any]:
-        """Make the message consumers of *service* hang until it is restarted."""
+        """Make the message consumers of *service* hang until it is restarted; return {replica id: its answer}."""
         return await self._happen(service, kind="stall")
 
     async def _hang(self, service: str) -> dict[str, Any]:
-        """Stop the processes of *service* (SIGSTOP), a program or container; raises RefusedError for others."""
+        """Stop (SIGSTOP) each replica of *service*, a user's program; return {replica id: its answer}; RefusedError."""
         if self._system.system.services[self._service(service)].program is None:
             raise RefusedError(f"{service} is no program of a team's own; consumer stall and pool leak break it.")
         return await self._happen(service, kind="hang")
 
     async def _leak(self, service: str, store: str, connections: int) -> dict[str, Any]:
-        """Make every process of *service* leak *connections* of its pool to *store*."""
+        """Make each process of *service* leak *connections* of its pool to *store*; return {replica id: its answer}."""
         return await self._happen(service, kind="leak", store=store, connections=connections)
 
     async def _happen(self, service: str, **fault: Any) -> dict[str, Any]:
@@ -387,7 +390,7 @@ class Operations:
         return dict(zip(running, await asyncio.gather(*payload), strict=True))
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
-        """Multiply the rate of user requests by *factor*; it is restored after *seconds*, which is not waited for."""
+        """Multiply the rate of user requests by *factor*, return the new rate; after *seconds* it is restored."""
         require_own_rate(self._system.system)
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * factor)
@@ -400,7 +403,7 @@ class Operations:
         return {"rate_rps": former * factor, "seconds": seconds}
 
     async def _crowd(self, service: str, host: str) -> dict[str, Any]:
-        """Replace all replicas of *service* by as many on *host*."""
+        """Replace all replicas of *service* by as many on *host*; return {removed, added, not_ready: ids}."""
         if host not in self._system.system.hosts:
             raise NotFoundError("host", host, self._system.system.hosts)
         count = len(self._replicas(self._service(service)))
@@ -410,7 +413,7 @@ class Operations:
     # --- names ----------------------------------------------------------------------------------------------------
 
     async def _dns_delete(self, service: str) -> dict[str, Any]:
-        """Delete the DNS record of *service*, so that callers cannot resolve its name."""
+        """Delete the DNS record of *service*, so that callers cannot resolve its name; return {service: its name}."""
         self.records[self._service(service)] = ""
         return {"service": service}
 

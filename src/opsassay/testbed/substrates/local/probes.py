@@ -59,7 +59,7 @@ class LocalProbes:
         await self._session.close()
 
     async def read(self) -> SystemReading:
-        """Read the ready shares of replicas (D1) and backends (D2), and of supervisor, receiver and stores (D4)."""
+        """Return the ready shares of replicas (D1), backends (D2), and supervisor, receiver and stores (D4)."""
         try:
             payload = await asyncio.to_thread(self._running.command, "observe")
         except OpsAssayError:
@@ -78,7 +78,7 @@ class LocalProbes:
         )
 
     async def request(self, service: str) -> ProbeAnswer:
-        """Send one request to the first ready replica of *service*; the status is None without one."""
+        """Send one request to the first ready replica of *service*; return status (None: none answered), latency."""
         try:
             urls = (await asyncio.to_thread(self._running.status)).backends.get(service, [])
         except OpsAssayError:

@@ -170,7 +170,7 @@ class LocalSubstrate:
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
         isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
     ) -> LocalSystem:  # fmt: skip
-        """Start *system* under *name* and wait until everything is ready; raises UserError, StartError.
+        """Start *system* under *name*, wait until everything is ready, and return it; raises UserError, StartError.
 
         An *owned* system ends with the process that deployed it, however that ends. *isolation* None is the best level
         that this machine has; the others are those of `Substrate.deploy`.
@@ -344,7 +344,7 @@ class LocalSubstrate:
 
 
 def _start_supervisor(state: SystemState, order: dict[str, Any]) -> subprocess.Popen[bytes] | WarmSupervisor:
-    """Start a detached supervisor with *order*, forked or fresh; it takes over the lock of *state*."""
+    """Start a detached supervisor with *order*, forked or fresh, and return it; it takes over the lock of *state*."""
     with (state.dir / "supervisor.log").open("wb") as log:
         if (forked := fork_supervisor(state, order, log)) is not None:
             _started[state.dir] = forked

@@ -394,7 +394,7 @@ class Supervisor:
         return found
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many ledger lines this process, replicas and the relay failed to write."""
+        """Return how many ledger lines, on effects of faults, this process, replicas and the relay failed to write."""
         relay = await self.channels.request("relay", "ping") if "relay" in self.channels.names() else {"ledger_lost": 0}
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
 

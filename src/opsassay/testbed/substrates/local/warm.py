@@ -55,7 +55,7 @@ def warm_process() -> Iterator[None]:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """Start the warm process and announce it in the environment; it may be asked before its imports are done."""
+    """Start the warm process, announce it in the environment, and return it, maybe before its imports are done."""
     name = f"opsassay-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")

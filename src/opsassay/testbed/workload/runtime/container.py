@@ -83,7 +83,7 @@ class ContainerReplica(ProgramReplica):
         return [first, *first.children(recursive=True)]
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the HTTP *request* of an operator from the container's network; see `curl.py`."""
+        """Send the HTTP *request* of an operator from the container's network; return status and body, or error."""
         return await send_as_operator(self.clients, request, self.namespace)
 
     async def kill(self, _: dict[str, Any]) -> None:

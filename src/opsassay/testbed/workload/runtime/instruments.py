@@ -59,7 +59,7 @@ class Instruments:
         self._metrics = self._start_metrics(endpoint, described) if metrics else None
 
     def _start_metrics(self, endpoint: str, resource: Resource) -> MeterProvider:
-        """Start the export of *resource*'s runtime metrics (memory, threads, CPU time, collections) to *endpoint*."""
+        """Start to export the runtime's metrics (memory, threads, CPU, collections) of *resource* to *endpoint*."""
         exporter = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics", timeout=5)
         reader = PeriodicExportingMetricReader(exporter, METRICS_EVERY_S * 1e3)
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)

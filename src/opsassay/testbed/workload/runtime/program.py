@@ -183,7 +183,7 @@ class ProgramReplica(ConfinedProgram):
         return len(standing)
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the HTTP *request* of an operator from the program's network; see `curl.py`."""
+        """Send the HTTP *request* of an operator from the program's network; return status and body, or error."""
         return await send_as_operator(self.clients, request)
 
     async def flush(self, _: dict[str, Any]) -> None:

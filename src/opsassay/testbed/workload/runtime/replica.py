@@ -129,7 +129,7 @@ class ReplicaProcess:
         return handle
 
     def admit(self, request: Request, work: Work) -> bool:
-        """Return whether the token of *request* is valid, if settings demand one; log the reason if not."""
+        """Return whether *request* has a valid token, or settings demand none; log the reason if it is not valid."""
         objection = self.settings.objection(request.headers.get(TOKEN_HEADER), self.instruments.clock.time_ns())
         if objection is not None:
             self.instruments.log("ERROR", f"{work.operation}: request refused: {objection}")
@@ -281,7 +281,7 @@ class ReplicaProcess:
         return former
 
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the HTTP *request* of an operator from this process; see `curl.py`."""
+        """Send the HTTP *request* of an operator from this process; return status and body, or error."""
         return await send_as_operator(self.executor.clients, request)
 
     def set_lasting(self) -> None:

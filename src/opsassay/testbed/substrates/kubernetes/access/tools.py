@@ -79,7 +79,7 @@ class ClusterToolSession(OperatorToolSession):
         return self._names.fill(value)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a call of *tool* (kubectl, node command, telemetry query or wait) and return its result."""
+        """Carry out kubectl, a node command, a telemetry query or a wait; return output, status, changed entities."""
         del tool
         if isinstance(arguments, Wait):
             return Done(self.pause(arguments.seconds))

@@ -21,7 +21,7 @@ class ClusterLoadSurge:
         self._system, self._factor = system, float(plan.parameters["factor"])
 
     async def apply(self) -> None:
-        """Raise the rate of the load."""
+        """Raise the rate of the load to the factor of the plan; raises OperationError when that fails."""
         system = self._system
         if system.load_pod is None:
             raise OperationError(f"The load generator of {system.name} is not ready; wait and retry.")
@@ -44,7 +44,7 @@ class RollingRestart:
         self._service = plan.target.name if plan.target else least_missed(system)
 
     async def apply(self) -> None:
-        """Restart the deployment by a rolling update and wait until it is complete."""
+        """Restart the deployment by a rolling update and wait until it is complete; raises OperationError when late."""
         api, name = self._system.api, self._system.name
         now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
         change = {"spec": {"template": {"metadata": {"annotations": now}}}}

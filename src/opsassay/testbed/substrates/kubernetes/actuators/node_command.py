@@ -57,7 +57,10 @@ class NodeCommand:
 
     @contextmanager
     def broken(self, node: str, op: NodeOp, limit_s: float) -> Iterator[None]:
-        """Do *op* on *node* for the block; it is undone at its end, after *limit_s*, or when this process dies."""
+        """Do *op* on *node* for the block; it is undone at its end, after *limit_s*, or when this process dies.
+
+        Raises OperationError when the undo fails.
+        """
         self.require()
         guard = _guard(self.words(node, UNDO_OF_NODE_OP[op]), limit_s)
         try:
@@ -75,7 +78,7 @@ class NodeCommand:
 
 
 def _guard(undo_command: Sequence[str], limit_s: float) -> subprocess.Popen[bytes]:
-    """Start the guard process, which runs *undo_command* when its stdin is closed or after *limit_s*."""
+    """Start and return the guard process, which runs *undo_command* when its stdin is closed or after *limit_s*."""
     order = json.dumps({"undo": list(undo_command), "limit_s": limit_s})
     return subprocess.Popen(
         [sys.executable, "-m", "opsassay.testbed.substrates.kubernetes.actuators.node_command", order],

@@ -48,7 +48,7 @@ class PodLookups:
         self._account = Account(injection, own=self._hosts)
 
     async def apply(self) -> None:
-        """Make DNS look-ups of the pod wrong; its agent records failed calls in the ledger."""
+        """Make DNS look-ups of the pod wrong; its agent records failed calls in the ledger of effects of faults."""
         await self._account.open()
         await give(self._injection, names=dict.fromkeys(self._hosts, self.how))
 

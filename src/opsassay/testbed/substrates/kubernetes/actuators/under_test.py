@@ -129,7 +129,7 @@ class ClusterUnderTest:
         return 0.0
 
     async def lost_ledger_lines(self) -> int:
-        """Return how many ledger lines could not be written, by this process and those in pods."""
+        """Return how many ledger lines, on effects of faults, this process and those in pods failed to write."""
         return self.ledger.lost + self.fleet.lost_ledger_lines()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -87,7 +87,7 @@ class NodeAgent:
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with the ledger lines on impaired packets."""
+        """Answer with the ledger lines: what the fault did to packets, as JSON lines."""
         return web.Response(body=await asyncio.to_thread(lambda: LEDGER.read_bytes() if LEDGER.exists() else b""))
 
     async def end(self, _: web.Request) -> web.Response:

@@ -133,7 +133,7 @@ class PodAgent:
         return web.json_response({})
 
     async def ledger(self, _: web.Request) -> web.Response:
-        """Answer with the complete ledger lines of all processes in the pod."""
+        """Answer with the complete ledger lines, effects of faults as JSON, of all processes in the pod."""
         return web.Response(body=await asyncio.to_thread(_ledger_lines))
 
     async def change(self, desired: DesiredState) -> None:

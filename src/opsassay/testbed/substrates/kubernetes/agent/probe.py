@@ -34,7 +34,7 @@ class Opener(urllib.request.HTTPHandler):
     """Opens URLs by such connections."""
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send *request* by a `Connection`."""
+        """Send *request* by a `Connection`, with its timeouts, and return the response."""
         return self.do_open(Connection, request)
 
 

@@ -265,7 +265,7 @@ class Api:
         return str(version)
 
     def _send(self, *request: Any) -> Any:
-        """Send a request by `_send_once`, and once more if the answer is 401 and the kubeconfig has new credentials."""
+        """Send a request and return the response; once more if that is 401 and the kubeconfig has new credentials."""
         refused = self._credentials()
         answer = self._send_once(*request)
         if answer.status != 401 or not self._renewed(refused):

@@ -80,7 +80,7 @@ class RemoteReceiver:
 
 
 def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> None:
-    """Append what the receiver has added to its spool files since the last call to the local files of *session*."""
+    """Append what the receiver's spool files of session *name* have got since the last call to those of *session*."""
 
     def request_path(path: str, *, raw_answer: bool = False) -> Any:
         return session.pod_endpoints.request(

@@ -89,7 +89,7 @@ def _repair_selectors(running: KubernetesSystem) -> list[str]:
 
 
 def _repair_workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
-    """Restore image or template, by *baseline*, of deployments whose pods lack an image or crash; return a text each."""
+    """Restore image or template, by *baseline*, of deployments whose pods lack an image or crash; return texts."""
     reasons: dict[str, set[str]] = {}
     for pod in running.api.list("Pod", running.name):
         waiting = [s.get("state", {}).get("waiting") or {} for s in pod["status"].get("containerStatuses") or ()]

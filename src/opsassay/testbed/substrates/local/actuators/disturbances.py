@@ -50,7 +50,7 @@ class HarmlessRestart:
         self._former_pid: int | None = None
 
     async def apply(self) -> None:
-        """Replace a replica by a new pod, and end the former process gracefully once the new one is ready."""
+        """Replace a replica by a new pod, and end the former one once that is ready; OperationError when late."""
         former = await self._system.replace(self._replica, HANDOVER_TIMEOUT_S)
         if former is None:
             raise OperationError(f"The successor of {self._replica.id} was not ready in {HANDOVER_TIMEOUT_S:g} s.")

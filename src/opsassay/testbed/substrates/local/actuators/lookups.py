@@ -26,7 +26,7 @@ class Lookups(ABC):
         self._installed = False
 
     async def apply(self) -> None:
-        """Make DNS look-ups of the target wrong from now on; its failed calls are recorded in the ledger."""
+        """Make DNS look-ups of the target wrong from now on; failed calls are recorded in the ledger of effects."""
         await self._account.open()
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
