@@ -310,7 +310,7 @@ class Operations:
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
 
     async def _synchronise(self, host: str, key: str, value: str) -> None:
-        """Switch time synchronisation of *host* (*key*) to *value*: "on" corrects its clock; else "off"; RefusedError."""
+        """Switch time synchronisation (*key*) of *host* to *value*, on (which corrects its clock) or off."""
         if key != TIME_SYNC or value not in ("on", "off"):
             raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
         if value == "off":

@@ -145,7 +145,7 @@ class Clients:
     async def request(
         self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float, body: str | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send a request, *body* as JSON, to *service*; return response, body; raises CallFailedError."""
+        """Send a request to *service*, *body* as JSON; return (response, its body); raises CallFailedError."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)

@@ -105,7 +105,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return the actions of the agent on the node that make the fault of *injection*: {kind, parameters} each."""
+    """Return the actions of the node's agent that make up the fault of *injection*: a dict with kind, parameters each."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]

@@ -72,7 +72,7 @@ def desired(workload: Object) -> int:
 def availability(
     pods: Iterable[Object], workloads: Iterable[Object], replica_sets: Mapping[tuple[str, str], Object]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return (D1: share of replicas wanted by *workloads* that are ready or None, names of pods that are not ready).
+    """Return (D1: share of desired replicas of *workloads* that are ready or None, names of pods that are not ready).
 
     A missing pod counts as a replica that is not ready, and a surplus pod does not make up for another workload's;
     a pod without a workload (found by *replica_sets*) is a replica of its own.
