@@ -19,7 +19,7 @@ _FAMILY = FamilyTraits(
 
 
 def starved(injection: Injection[Measured], times: Times) -> Reading:
-    """Return (before, since, threshold): mean ms of a request or message at the targets, which has to double."""
+    """Return (before, since, threshold): mean ms of a request or message at the targets; it has to double at least."""
     who, what = injection.replicas, ["server", "consumer"]
     before, after = (mean_ms(who, window, what) for window in windows(times))
     return before, after, max(MIN_SLOWDOWN * before, before + chance_ms(who, times, what))

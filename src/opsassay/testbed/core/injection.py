@@ -95,7 +95,7 @@ class Repertoire(Generic[S]):
         return None if self.actuator(fault) is not None else f"nothing carries it out on {self.place}"
 
     def actuator(self, fault: str) -> Callable[[Injection[S]], Intervention] | None:
-        """Return the function that makes the intervention for *fault*, a type, or one of a plug-in; None without."""
+        """Return the function, built in or a plug-in's, that makes the intervention for *fault*, a type; else None."""
         if fault in self.actuators:
             return self.actuators[fault]
         name = f"{self.substrate}.{fault}"

@@ -80,7 +80,7 @@ class LiveEnvironment(ABC):
         return self._session
 
     def settle(self) -> None:
-        """Undo those faults and changes of the scenario that would outlive the system; changes inside it stay."""
+        """Undo those faults and changes of the scenario that would outlive the system."""
         self._trigger.close()
 
     def remove(self) -> None:

@@ -132,15 +132,15 @@ class SearchEnvironment(ABC):
 
     @abstractmethod
     def refusal(self, composition: Composition) -> str | None:
-        """Return why *composition*, the changes of a fault on trial, must not be applied at all; None when it may."""
+        """Return why *composition*, the changes of a candidate fault, must not be applied; None when it may."""
 
     @abstractmethod
     def make(self, change: OpsCall) -> None:
-        """Apply one *change* of a fault on trial to the system; raises UserError when it has no such change."""
+        """Apply one *change* of a candidate fault to the system; raises UserError when it has no such change."""
 
     @abstractmethod
     def violation(self) -> str | None:
-        """Return the condition for a valid fault that the system violates, with the candidate applied; else None."""
+        """Return which condition of a valid fault the system violates, with the candidate fault applied; else None."""
 
     @abstractmethod
     def repair(self) -> Repair:
@@ -158,7 +158,7 @@ class CandidateToolSession:
         self._make = make
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return (): the changes that a fault on trial (candidate) may make are listed in the task's text instead."""
+        """Return (): the changes that a candidate (a fault that is tried) may make are listed in the task's text."""
         return ()
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:

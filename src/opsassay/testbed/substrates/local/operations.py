@@ -374,7 +374,7 @@ class Operations:
         return await self._happen(service, kind="stall")
 
     async def _hang(self, service: str) -> dict[str, Any]:
-        """Stop (SIGSTOP) each replica of *service*, a user's program; return {replica id: its answer}; RefusedError."""
+        """Stop (SIGSTOP) the program or container of *service*, else RefusedError; return {replica: its answer}."""
         if self._system.system.services[self._service(service)].program is None:
             raise RefusedError(f"{service} is no program of a team's own; consumer stall and pool leak break it.")
         return await self._happen(service, kind="hang")

@@ -105,7 +105,7 @@ class NodeFault:
 
 
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
-    """Return the actions of the node's agent that make up the fault of *injection*: a dict with kind, parameters each."""
+    """Return the actions by which the node's agent makes the fault of *injection*: {kind, parameters} each."""
     plan = injection.plan
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
