@@ -49,9 +49,9 @@ def injecting(
 ) -> Iterator[InjectionEvent]:
     """Inject *plan* into the system *name* and yield its events; closing the iterator, or setting *over*, undoes it.
 
-    *offers* is how the cluster can carry faults out, *image* that of pods to add. *saved_ledgers* gets {file name: ledger
-    lines} of pods that the faults removed. Raises NotFoundError or RefusedError for a plan that cannot be injected now,
-    OperationError when an undo failed here (the cluster then undoes it).
+    *offers* is how the cluster can carry faults out, *image* that of pods to add. *saved_ledgers* gets {file name:
+    ledger lines} of pods that the faults removed. Raises NotFoundError or RefusedError for a plan that cannot be
+    injected now, OperationError when an undo failed here (the cluster then undoes it).
     """
     events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
     runner = _Runner(events)

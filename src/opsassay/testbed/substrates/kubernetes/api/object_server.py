@@ -134,7 +134,7 @@ class ObjectServer(SmallApi):
         raise StatusError(failure(404, f'{_group_plural(place.kind)} "{place.name}" not found', details=details))
 
     def _write_object(self, method: str, place: ApiPlace, body: Any, *, dry: bool) -> Outcome:
-        """Create, replace, patch or delete the object at *place*; return the response; *dry* stores nothing; StatusError."""
+        """Create, replace, patch or delete the object at *place*; *dry* stores nothing; return the response."""
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
         if method != "DELETE":
