@@ -80,7 +80,7 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
-    """Record an event for `chained`, which writes it at the end of its block; *body* is JSON data."""
+    """Record an event on *subject* (id or name) for `chained`, which writes it after its block; *body* is JSON data."""
     connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 

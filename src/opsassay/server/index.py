@@ -60,7 +60,7 @@ def last_noted(state: Path) -> int:
 
 
 def rebuild(connection: Connection, state: Path) -> dict[str, int]:
-    """Fill the empty tables from the folder *state*; return rows per table; raises UserError when not empty."""
+    """Fill the empty tables from the folder *state*; return row counts by table; raises UserError if not empty."""
     if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
         raise UserError("The database is not empty; --reindex fills an empty one from the state folder.")
     noted: dict[str, dict[Any, Any]] = {name: {} for name in _TABLES}

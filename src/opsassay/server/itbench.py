@@ -76,7 +76,7 @@ class PhaseForm(_Body):
 def _register_operation(
     method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **options: Any
 ) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    """Return a decorator that adds a function to ITBENCH; its docstring becomes the OpenAPI summary."""
+    """Return a decorator that adds a function with these `ApiOperation` fields to ITBENCH; its docstring: summary."""
 
     def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
         ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))

@@ -27,7 +27,7 @@ class Restarter:
 
     @contextmanager
     def keeping(self, name: str, start: Start, end: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
-        """Run a process during the block: *start* starts it, again when it ends; *end* stops it after the block."""
+        """Run a process, called *name*, in the block: *start* starts it, again when it ends; *end* stops it at last."""
         running, leaving = [start()], threading.Event()
 
         def keep() -> None:

@@ -38,7 +38,10 @@ _LIMIT = {"limit": "how many at most"}
 def _operation(
     method: str, path: str, roles: tuple[str, ...] | None = (), form: type[BaseModel] | None = None, **options: Any
 ) -> Callable[[Work], Work]:
-    """Return a decorator that adds a function to OPERATIONS; its docstring becomes the OpenAPI summary."""
+    """Return a decorator that adds a function with these `ApiOperation` fields to OPERATIONS; its docstring: summary.
+
+    *roles* may call it (() any token, None everybody), *form* is the model of the body, *options* further fields.
+    """
 
     def added(work: Work) -> Work:
         OPERATIONS.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **options))

@@ -52,7 +52,7 @@ def is_free(cell: str) -> ColumnElement[bool]:
 
 
 def is_left(engine: Engine, cell: str) -> bool:
-    """Return whether the agent of *cell* is absent, or has not started for AWAY_S since it could."""
+    """Return whether the agent of *cell* is absent, or has been able to start for AWAY_S seconds and has not."""
     idle = and_(CELLS.c.agent == "Ready", CELLS.c.since_ns < NOW_NS - int(AWAY_S * 1e9))
     left = and_(CELLS.c.id == cell, CELLS.c.agent.in_(WAITED_FOR), or_(~is_present(), idle))
     with engine.connect() as connection:

@@ -81,7 +81,7 @@ class WorkSettings:
 
 
 def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
-    """Return a new token for *user* of the platform in *folder*, which may be stopped; raises UserError."""
+    """Return a new token for *user* of the platform in *folder*; *database* is its URL, None: that of the folder."""
     if not (folder / KEY_FILE).is_file():
         raise UserError(f"{folder} holds no platform; give the folder of `opsassay server start --state`.")
     with ExitStack() as stack:
@@ -232,7 +232,7 @@ def _rebuild_index(platform: Platform) -> dict[str, int]:
 def _keep_workers(
     stack: ExitStack, restarter: Restarter, settings: ServeSettings, state: Path, url: str, address: str
 ) -> None:
-    """Run worker processes, restarted if they end, until *stack* closes; their logs are in *state*."""
+    """Run workers on the database *url* for the server at *address*, restarted if they end, until *stack* closes."""
     environment = {
         **os.environ,
         "OPSASSAY_DATABASE": url,

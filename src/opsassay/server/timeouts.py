@@ -46,7 +46,7 @@ def _expire_benchmark(platform: Platform, benchmark: str, late: ColumnElement[bo
 
 
 def _expire_cell(platform: Platform, cell: str, late: ColumnElement[bool], reason: str) -> bool:
-    """End *cell* with *reason* if it still meets *late*, and its benchmark after the last cell; return whether."""
+    """End *cell* with *reason* if it still meets *late*, its benchmark after the last cell; return whether it did."""
     with platform.writing() as connection:
         values = {"error": reason, "worker": None, "heartbeat_ns": None}
         changed = update(CELLS).where(CELLS.c.id == cell, late).values(**values).returning(CELLS.c.benchmark_id)

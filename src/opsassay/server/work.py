@@ -133,7 +133,7 @@ class Worker:
                 raise
 
     def _run_cell(self, row: Mapping[str, Any], hold: _Hold) -> None:
-        """Run the planned run of the row *cell* and store its result; release the cell when the worker stops."""
+        """Run the cell *row* (its job goes into *hold*) and store its result; release it if the worker stops."""
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
@@ -211,7 +211,7 @@ class Worker:
 
     @contextmanager
     def _sending_heartbeats(self, cell: str, hold: _Hold) -> Iterator[None]:
-        """Send heartbeats for *cell*; stop its jobs when it is lost, its agent left or the worker stops."""
+        """Send heartbeats for *cell*; end the jobs in *hold* when it is lost, its agent left or the worker stops."""
         ended = threading.Event()
 
         def beating() -> None:

@@ -101,7 +101,7 @@ def _family_rows(audit: AuditReport) -> Iterable[tuple[str, int | None]]:
 
 
 def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
-    """Draw the effect of *pair*, the *index*-th, on each system, the pooled mean (HKSJ) and prediction interval."""
+    """Draw the effect of *pair* (number *index*) per system, the pooled mean (HKSJ) and the prediction interval."""
     m, pooled = audit.matched, pair.pooled
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
@@ -165,7 +165,10 @@ def _format_tick(value: float) -> str:
 
 
 def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[PairAudit]) -> Figure:
-    """Draw per system the regret of choosing by the other systems; reversals are outlined (Figure 3)."""
+    """Draw per system the regret of choosing by the other systems; reversals are outlined (Figure 3).
+
+    *index* is the pair's number in the figure's name; all of *pairs* share one scale.
+    """
     m, held_out = audit.matched, pair.loso["macro"]
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     highest = max([0.01, *(float(p.loso["macro"].regret.max()) for p in pairs)])  # one scale for all panels

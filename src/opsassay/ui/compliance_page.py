@@ -29,7 +29,7 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
+    """Write ``TASK-CELL.html`` for each counted run, tell *written_to* its path; return a line per missing page."""
     return write_run_pages(DOMAIN, shown_compliance, request, written_to)
 
 
@@ -56,7 +56,7 @@ def shown_compliance(store: RunStore, graded: GradedRun, shelf: type[EvidenceCac
 def _shown_collected(
     task: ComplianceTask, files: Mapping[str, bytes], facts: list[tuple[str, str]], shelf: EvidenceCache
 ) -> ShownTask:
-    """Return the page data of a run with a collector: evidence and decision for each cluster state (world)."""
+    """Return the page data of a run with a collector in *files*: evidence and decision for each cluster state."""
     if problem_of_files(task, files) is not None:  # its reason is among the grades
         return ShownTask(task.goal, files=facts)
     worlds = collect_worlds(files, task, shelf)
@@ -75,7 +75,7 @@ def _shown_collected(
 
 
 def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
-    """Return the table of cluster states (worlds): label, whether the policies let it in, and the rules that refuse."""
+    """Return a table of cluster states: label, whether *policies* let it in (by *admits*, None: our evaluator), why."""
     return ResultTable(
         "Worlds",
         ("world", "number", "it is", "it was", "objects", "kept out by"),

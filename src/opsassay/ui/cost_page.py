@@ -35,7 +35,7 @@ POINTS_DRAWN = 800
 
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
+    """Write ``TASK-CELL.html`` for each counted run, tell *written_to* its path; return a line per missing page."""
     return write_run_pages(DOMAIN, _read_shown_task, request, written_to)
 
 

@@ -54,7 +54,7 @@ def build_case(
     *,
     reproduce: Sequence[str] = (),
 ) -> CaseReport:
-    """Return the report of an incident: graph and signals from its spans, and *answers*; raises DatapackError."""
+    """Return an incident's report with graph, signals, *answers* and the commands *reproduce*; raises DatapackError."""
     incident = datapack.incident
     services = datapack.services()
     spans = linked_spans(datapack.both("traces"), services)

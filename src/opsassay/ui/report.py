@@ -41,6 +41,7 @@ def case_reports(
     """Return a report for each of *cases* that has runs in *store*, in order, with verdicts under *profile*.
 
     *on_error* is called with each run folder that cannot be read; without it the first error is raised.
+    *reproduce* are the commands that give the same results.
     """
     answers: dict[str, list[AnswerPayload]] = {}
     for run_dir in store.runs():

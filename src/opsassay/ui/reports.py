@@ -84,7 +84,7 @@ def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> lis
 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``report.html`` with every incident and all its answers; raises UserError without any."""
+    """Write ``report.html`` with all incidents and answers, tell *written_to* its path; raises UserError for none."""
     from opsassay.evals.diagnosis.score import JUDGED, cases_of
     from opsassay.evals.runner.store import read_run
     from opsassay.scoring.profiles import profile_named
@@ -117,7 +117,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``SCENARIO-CELL.html`` for each counted remediation run; *written_to* is called with each path."""
+    """Write ``SCENARIO-CELL.html`` for each counted trial, tell *written_to* its path; return a line per failure."""
     from opsassay.evals.remediation.score import grade_trial, recorded_trials
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.store import read_run
@@ -212,7 +212,7 @@ Show = Callable[[RunStore, GradedRun], ShownTask]
 def write_run_pages(
     domain: str, make_page: Show, request: PageRequest, written_to: Callable[[Path], None]
 ) -> list[str]:
-    """Write ``TASK-CELL.html``, made by *make_page*, for each counted run; return a line for each run without one."""
+    """Write ``TASK-CELL.html`` by *make_page* for each counted run of *domain*; return a line per missing page."""
     graded = domain_named(domain).grade({request.store.root: None}, request.settings)
     problems = problem_lines([graded])
     for one in graded.counted:

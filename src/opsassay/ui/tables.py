@@ -22,7 +22,7 @@ ROWS_SHOWN, RANKS_SHOWN = 20, 12
 
 
 def solver_name(answer: AnswerPayload) -> str:
-    """Return the display name of an answer: its solver, with arm and seed unless they are the default."""
+    """Return the display name of an answer: its solver, with arm (variant of the run) and seed unless the default."""
     run = answer.run
     arm = f" · {run.arm}" if run.arm != "default" else ""
     seed = f" · seed {run.seed}" if run.seed else ""
@@ -181,7 +181,7 @@ def answer_view(answer: AnswerPayload) -> View:
 
 
 def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str, str], EvidenceResult]) -> View:
-    """Return an SQL statement as page data with its result for the claim *about*; *results* has all."""
+    """Return an SQL statement as page data with its result for *about*; *results* are by (SQL, claim, about)."""
     said = (evidence.sql, evidence.claim)
     result = results.get((*said, about)) or results.get((*said, ""))  # of a verdict that does not say what it is about
     view: View = {

@@ -184,7 +184,7 @@ def _clock_item(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
 
 
 def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annotator: str | None = None) -> Path:
-    """Write the page of *pages* to the file *out* and return its path; the same traces give the same bytes."""
+    """Write the page of *pages* to *out* and return that path, with a form for labels by *annotator* if given."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as partial:
         partial.write_text(render_trace_page(pages, title=title, annotator=annotator), encoding="utf-8", newline="\n")
@@ -194,7 +194,7 @@ def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annot
 def render_trace_page(
     pages: Sequence[TracePage], *, title: str, annotator: str | None = None, back: Mapping[str, str] | None = None
 ) -> str:
-    """Return the page of *pages* as HTML without network requests; *back* are links, text to URL."""
+    """Return the page of *pages* as HTML, with a form for labels by *annotator* if given; *back*: link text to URL."""
     form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
     index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
     chunks = [

@@ -16,7 +16,7 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_triage_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-    """Write ``TASK-CELL.html`` for each counted run; return a line for each run without a page."""
+    """Write ``TASK-CELL.html`` for each counted run, tell *written_to* its path; return a line per missing page."""
     return write_run_pages(DOMAIN, shown_storm, request, written_to)
 
 

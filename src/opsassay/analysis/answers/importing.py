@@ -78,7 +78,7 @@ def import_answers(
 def _answer_documents(
     source: Path, named_form: AnswerForm | None, solver: str | None, report: AnswerReport
 ) -> Iterator[tuple[Document, AnswerForm]]:
-    """Yield each file of *source* that holds answers, with its format; other files are listed in *report*."""
+    """Yield each file of *source* that holds answers, and its format (*named_form* if given); others go to *report*."""
     looked_at: dict[Path, AnswerForm | Exception | None] = {}
     forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
     for path in list_files(source):
@@ -154,7 +154,7 @@ def _is_selected(form: AnswerForm, document: Document) -> bool:
 def _keep_entry(
     read: Reading, document: Document, store: RunStore, items: dict[str, IncidentItem], report: AnswerReport
 ) -> None:
-    """Store the answers that *read* returns as runs of *store*; an error becomes a problem of *report*."""
+    """Store the answers that *read* returns as runs of *store*, errors in *report*; *items* caches incidents by id."""
     try:
         answers = list(read())
         for answer in answers:

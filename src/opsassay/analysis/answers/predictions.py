@@ -127,7 +127,7 @@ class _AnswerLines:
         self._runs: Counter[tuple[str, str]] = Counter()
 
     def keep(self, source: str, case: LabelledTrace, line: AnswerLine) -> KeptPrediction:
-        """Return *line* with its repeat number for technique and trace; raises UserError if an old line differs."""
+        """Return *line* with its repeat number; raises UserError if *source*, its place, gave another answer before."""
         self._runs[line.trace, line.technique] += 1
         run = self._runs[line.trace, line.technique]
         repeat = (f"prediction {run} of {line.technique} on this trace: a repeat",) if run > 1 else ()

@@ -105,7 +105,7 @@ def _parse_ranking(value: Any, location: str) -> list[str]:
 
 
 def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
-    """Return the outcome that ranks services by their first column in *ranked* and claims the first service."""
+    """Return the outcome that ranks services by first column in *ranked* and claims the first; *before* are notes."""
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column

@@ -74,7 +74,10 @@ def _advise_on_system(
     level: float,
     min_cases: int,
 ) -> Recommendation:
-    """Return the advice for system number *s*: its *leader*, or no choice when a rival's *low* is not above 0."""
+    """Return the advice for system number *s*: its *leader*, or no choice when a rival's *low* is not above 0.
+
+    *low*, *effect* and *deviation* (of one case) are those of the leader's lead over each method.
+    """
     n = int(matched.sizes[s])
     rivals = [m for m in range(len(matched.methods)) if m != leader]
     open_ = [m for m in rivals if not low[m] > 0]
@@ -114,7 +117,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
-    """Return the advice as a sentence; for *choice* None it says why *n* cases do not decide."""
+    """Return the advice as a sentence, for *choice* None with the reason why *n* cases do not decide."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

@@ -195,7 +195,10 @@ def _audit_pair(
     penalised: FirthCells,
     settings: AuditSettings,
 ) -> PairAudit:
-    """Return every statistic of the methods in columns *a* and *b*, from the shared resamples and permutations."""
+    """Return every statistic of the methods in columns *a* and *b*, from the resamples and permutations of all pairs.
+
+    *scenarios* are the tables of `_scenario_tables`, *penalised* the estimates of `firth_cells`.
+    """
     level, ddof, sizes = settings.confidence, settings.ddof, matched.sizes
     paired = paired_effects(matched, a, b, ddof)
     effect = paired.effect
@@ -234,7 +237,7 @@ def _audit_pair(
 
 
 def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
-    """Return six tests by name of whether the difference of *a* and *b* depends on system or family."""
+    """Return six tests by name of whether *a* - *b* depends on system or family, two of *robust* and *penalised*."""
     means = matched.means[:, [a, b]]
     return {
         "fractional_logit": likelihood_ratio(means, matched.sizes),
@@ -280,7 +283,7 @@ def _regret_intervals(
 
 
 def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
-    """Return the range of I2 over all ways to leave *out* systems out, and how often 0 can be predicted."""
+    """Return the range of I2 over all ways to leave out *out* systems, and how often the prediction interval has 0."""
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2
@@ -293,7 +296,7 @@ def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
 
 
 def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
-    """Return table by name: without the systems of the settings, and with canonical labels."""
+    """Return table by name: one without the systems that *settings* leave out, one with canonical labels, if so set."""
     others = {}
     for name in settings.without:
         if name not in matched.systems:

@@ -155,6 +155,7 @@ def compare(
     -margin, "worse" when it lies below, else "not shown". "too few cases", whatever came out, of fewer than `fewest_cases`
     and where not even a difference of 1 would be found. Raises UserError when no case is shared, and when a method
     has several scores on one.
+    *most_missing* is the largest share of cases that one side may lack for the gate to pass.
     """
     settings = settings or AuditSettings()
     a = _select_scores_of_method(before, names[0], BEFORE)
@@ -257,7 +258,7 @@ def _make_difference(
     level: float,
     margin: float | None,
 ) -> Difference:
-    """Return the difference with its outcome; *means* are before and after, *error* its standard error."""
+    """Return *difference* with outcome; *means*: before, after; *error*: standard error; *margin*: accepted loss."""
     detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
     too_few = cases < fewest or detectable > 1
     return Difference(

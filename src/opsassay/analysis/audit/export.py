@@ -99,7 +99,7 @@ def _interval_or_none(low: Any, high: Any) -> list[float] | None:
 
 
 def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
-    """Return reversals and regret when one system is left out, pooled by *pooling*; None with one system."""
+    """Return reversals and regret of leaving each system out in turn, pooled by *pooling*; None with one system."""
     held_out = pair.loso[pooling]
     if len(audit.matched.systems) < 2:
         return None
@@ -109,7 +109,7 @@ def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | No
 
 
 def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
-    """Return reversals and regret when one family is left out, and the spread between families."""
+    """Return reversals and regret of leaving each family out in turn, and the spread between families."""
     families = tuple(dict.fromkeys(audit.matched.families))
     spread: Row = finite(pair.spread)
     if len(families) < 2:

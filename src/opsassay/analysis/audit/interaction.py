@@ -40,7 +40,10 @@ def chi_square(
     note: str = "",
     **more: float | None,
 ) -> Test:
-    """Return the test of *statistic* against chi-square with *df*; for *df* 0 a test with the reason *undefined*."""
+    """Return the test of *statistic* against chi-square with *df*; for *df* 0 a test with the reason *undefined*.
+
+    *note* is the reason of any other test, *more* are further fields of `Test`.
+    """
     if df < 1:
         return Test(None, 0, None, undefined)
     statistic = max(statistic, 0.0)

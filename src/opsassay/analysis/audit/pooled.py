@@ -83,7 +83,7 @@ def cochran_q(effect: Floats, variance: Floats, tau2: Floats | float = 0.0) -> F
 
 
 def i2_from_q(q: Floats, k: NDArray[np.int64]) -> Floats:
-    """Return I2 = max(0, (Q - (k - 1)) / Q), the share of Q beyond its expectation (Higgins and Thompson 2002)."""
+    """Return I2 = max(0, (Q - (k - 1)) / Q) of *k* systems, the share of Q beyond k - 1 (Higgins and Thompson 2002)."""
     over = np.maximum(q - (k - 1), 0.0)
     share: Floats = np.divide(over, q, out=np.zeros_like(q), where=q > 0)
     return np.where(k > 1, share, np.nan)
@@ -146,7 +146,7 @@ def hartung_knapp(effect: Floats, variance: Floats, tau2: Floats) -> tuple[Float
 def hksj_interval(
     mean: Floats, standard_error: Floats, k: NDArray[np.int64], level: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Return mean +- t(k - 1) se, NaN below two systems; *level* is the confidence."""
+    """Return mean +- t(k - 1) se of *k* systems, NaN below two; *level* is the confidence."""
     reach = np.where(k > 1, stdtrit(np.maximum(k - 1, 1), (1 + level) / 2), np.nan) * standard_error
     return mean - reach, mean + reach
 

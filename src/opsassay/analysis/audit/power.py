@@ -78,7 +78,10 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    """Return how often an audit detects *gap*; *deviations* are draws x systems, *share* is between families."""
+    """Return how often an audit detects *gap*; *deviations* are draws x systems, *share* is between families.
+
+    *tau* and *share*, by which the deviations were drawn, are only copied into the result.
+    """
     effect = gap + deviations
     found = random_effects(effect, variance, level)
     regret = leave_one_system_out(effect, sizes).reversed.sum(axis=1) if len(sizes) > 1 else np.zeros(len(effect))

@@ -68,13 +68,13 @@ def regret_of(effect: Floats, pooled: Floats) -> Floats:
 
 
 def pool_macro(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
-    """Return the mean effect of the other systems, for each system."""
+    """Return the mean effect of the other systems, for each system; *sizes* and *trim* are not used."""
     k = effect.shape[-1]
     return (effect.sum(axis=-1, keepdims=True) - effect) / (k - 1) if k > 1 else np.full(effect.shape, np.nan)
 
 
 def pool_weighted(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
-    """Return the mean effect over the cases of the other systems, for each system."""
+    """Return for each system the mean effect over the cases (*sizes* each) of the others; *trim* is not used."""
     if effect.shape[-1] < 2:
         return np.full(effect.shape, np.nan)
     weighted = effect * sizes
@@ -82,12 +82,12 @@ def pool_weighted(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floa
 
 
 def pool_median(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
-    """Return the median effect of the other systems, for each system."""
+    """Return the median effect of the other systems, for each system; *sizes* and *trim* are not used."""
     return np.median(_effects_of_others(effect), axis=-1) if effect.shape[-1] > 1 else np.full(effect.shape, np.nan)
 
 
 def pool_trimmed(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
-    """Return the trimmed mean effect of the other systems: floor(trim k) of them are dropped at each end."""
+    """Return for each system the mean effect of the others less floor(trim k) at each end; *sizes* is not used."""
     if effect.shape[-1] < 2:
         return np.full(effect.shape, np.nan)
     others = np.sort(_effects_of_others(effect), axis=-1)
@@ -111,7 +111,7 @@ def _effects_of_others(effect: Floats) -> Floats:
 
 
 def leave_two_out(effect: Floats) -> HeldOut:
-    """Return choices and regrets for every two systems left out, (..., S(S-1)/2, 2), by the macro mean of the rest."""
+    """Return choices and regrets for every two systems left out, (..., S(S-1)/2, 2), by the mean effect of the rest."""
     k = effect.shape[-1]
     first, second = np.triu_indices(k, 1)
     both = np.stack([effect[..., first], effect[..., second]], axis=-1)

@@ -33,12 +33,12 @@ class WhatIf:
 
 
 def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
-    """Return a result called *name*: I2, tau2, prediction interval and leave-one-out reversals of *a* against *b*."""
+    """Return the statistics of *a* against *b* as a result called *name*: I2, tau2, prediction interval, reversals."""
     return _what_if_left_out(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 
 def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> list[WhatIf]:
-    """Return the pair's statistics without each family in turn; [] with one family (appendix J)."""
+    """Return the statistics of *a* against *b* without each family in turn; [] with one family (appendix J)."""
     families = dict.fromkeys(matched.families)
     if len(families) < 2:
         return []
@@ -52,7 +52,7 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
 def _what_if_left_out(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
 ) -> WhatIf:
-    """Return the statistics of *a* against *b* without the systems marked in *left_out*."""
+    """Return the statistics of *a* against *b*, called *name*, without the systems marked in *left_out*."""
     paired = paired_effects(matched, a, b, ddof)
     pooled = random_effects(paired.effect, leaving_out(paired.variance, left_out), level)
     effect, sizes = paired.effect[~left_out], matched.sizes[~left_out]
@@ -135,7 +135,7 @@ def protocol_rows(matched: Matched) -> list[ProtocolRow]:
 
 
 def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> list[ProtocolGap]:
-    """Return for each pair with such a method its range over all combinations of protocols (appendix L)."""
+    """Return, for each pair with a method of several protocols, the range of its gap over them all (appendix L)."""
     several = {m for m, _ in matched.variants}
     return [
         _protocol_gap(matched, a, b, level, ddof)

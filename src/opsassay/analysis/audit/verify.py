@@ -191,7 +191,7 @@ def _pooled_figures(a: str, b: str, pooled: RandomEffects, scale: float) -> dict
 def _mean_figures(
     a: str, b: str, means: Floats, sizes: NDArray[np.int64], systems: tuple[str, ...], families: tuple[str, ...]
 ) -> dict[Key, float]:
-    """Return the figures that follow from *means* (systems x 2 methods), by key; shares in percentage points."""
+    """Return the figures that follow from *means* (systems x 2 methods) by (figure, a, b, system); shares in points."""
     effect = means[:, 0] - means[:, 1]
     found: dict[Key, float] = {("effect", a, b, s): 100 * float(e) for s, e in zip(systems, effect, strict=True)}
     if len(systems) > 1:
@@ -249,7 +249,7 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
 
 
 def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
-    """Return *printed* with the recomputed figure of *key*, None where it cannot be recomputed."""
+    """Return *printed* with the figure of *key* (figure, a, b, system) in *figures*, None where it is not there."""
     value = next(_find_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 

@@ -107,7 +107,7 @@ def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
-    """Return each trace with its label and status after the rounds so far; raises UserError for an unknown trace."""
+    """Return each annotated trace with its label and status so far; raises UserError for others among *resolutions*."""
     given = resolutions or Resolutions()
     traces = _trace_ids(annotations)
     if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
@@ -116,7 +116,7 @@ def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None =
 
 
 def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
-    """Return by annotator the traces to review in round 3: each settled trace once, dealt in turn."""
+    """Return by annotator the traces to review in round 3: each settled one goes to one annotator, dealt in turn."""
     names = [one.annotator for one in annotations]
     plan: dict[str, list[str]] = {name: [] for name in names}
     for number, one in enumerate(one for one in settled if one.status in SETTLED):

@@ -54,7 +54,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
 
 
 def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
-    """Return the first answer on *trace* in *folder*, of *technique* unless None; *path* is the trace's file.
+    """Return the first answer in *folder* on *trace* (its task id or file *path*), by *technique* unless None.
 
     The reason names the technique. Raises UserError where there is none.
     """

@@ -62,6 +62,8 @@ def attribute(
 
     Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
     and for `continuation` where neither the trace has a reference answer nor *continuing* a judge.
+    A technique uses some of *model*, *rerun* (runs the system again), *joined* (the run's time axis with findings) and
+    *continuing* (how to continue a trace); the others are ignored.
     """
     chosen = settings or BlameSettings()
     chosen.require_context()
@@ -123,7 +125,7 @@ def ask_model(
 
 
 def _blame_by_continuation(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
-    """Blame the first step after which continued runs fail; raises UserError without *rerun*."""
+    """Blame the first step after which continued runs fail (*continuing*: how); raises UserError without *rerun*."""
     from opsassay.analysis.blame.inevitability import Continuing, continue_and_measure
 
     if rerun is None:

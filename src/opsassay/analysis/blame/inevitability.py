@@ -117,7 +117,10 @@ class _Budget:
 
 
 def continue_and_measure(trace: Trace, rerun: Rerun, options: Continuing) -> Inevitability:
-    """Return the first step of *trace* after which failure was inevitable; raises UserError, OperationError."""
+    """Return the first step of *trace* after which failure was inevitable, by runs that *rerun* continues from steps.
+
+    *options* are the runs per step, their budget and the judge. Raises UserError without a judge, OperationError.
+    """
     reference = (trace.reference_answer or "").strip()
     if options.judge is None and not reference:
         raise UserError("Nothing says which runs succeed; give --judge answer:TEXT or --judge COMMAND.")
@@ -130,6 +133,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
 
     Bisection with *runs* runs per step finds a candidate, beginning with runs from the start. Fresh runs must confirm
     it; otherwise the next step is tested, up to the whole trace, which did fail.
+    *fails* makes one run from the step it is given and returns whether that failed.
     """
     trial, confirming = _Budget(fails, budget), fewest_to_confirm()
 

@@ -41,7 +41,7 @@ def tokens_of(text: str) -> int:
 def ask_within(
     ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSettings, *, in_conversation: bool
 ) -> Attribution:
-    """Return *ask*'s answer on *trace*; a trace too long for the context is shortened as *settings* say.
+    """Return the answer of the function *ask* on *trace*; a trace that is too long is shortened as *settings* say.
 
     *in_conversation* halves the room for the trace, since tools show its steps again. Raises TooLongError.
     """

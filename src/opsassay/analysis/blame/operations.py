@@ -62,7 +62,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
-    """Return a run's time axis with findings: the first break of V_temporal and, with *case*, failure patterns."""
+    """Return a run's time axis with findings: the first fall of availability; with *case*, why it missed true roots."""
     graph = case.annotation.graph if case and case.annotation else None
     clock = lanes(
         trace, actions=record.actions, timeline=record.timeline, phases=record.phases, alerts=record.alerts,
@@ -77,7 +77,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
 
 
 def blame_run(trace: Trace, joined: Joined) -> Attribution:
-    """Return the step whose action first broke V_temporal, else the first step with a failure pattern; or neither."""
+    """Return the step whose action took availability below its floor, else the first with a failure pattern if any."""
     with_step = [finding for finding in joined.findings if finding.step is not None]
     chosen = next((f for f in with_step if f.name == BROKE), next(iter(with_step), None))
     if chosen is None:
@@ -103,7 +103,7 @@ def _find_break(trace: Trace, record: RunRecord) -> Break | None:
 
 
 def _break_finding(broken: Break) -> PatternFinding:
-    """Return *broken* as a finding: how far availability fell, and the action before it."""
+    """Return *broken*, a fall of availability, as a finding: how far it fell, and the action before it."""
     action = broken.action
     did = f"{action.tool} {' '.join(map(str, action.arguments.values()))}".strip() if action else ""
     after = f"after {did}" if did else "and no action of the agent came before it"

@@ -37,7 +37,10 @@ class PatternFinding:
 
 
 def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Datapack) -> list[PatternFinding]:
-    """Return why *answer* missed true roots: at most one finding per failure pattern and missed root service."""
+    """Return why *answer* missed true roots: at most one finding per failure pattern and missed root service.
+
+    The patterns are premature commitment, presence bias (the root fell silent) and the loudest signal or log line.
+    """
     claimed = {claim.service for claim in answer.root_causes}
     missed = sorted(truth.root_services() - claimed)
     if not missed:

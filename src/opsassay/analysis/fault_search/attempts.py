@@ -61,6 +61,7 @@ class Candidates:
         """Apply the faults of *composition* to a healthy system, let the scripted operator repair it; score the run.
 
         Raises OperationError when the baseline does not come back.
+        *number* and *families* (kinds of faults) are those of the candidate, for its record.
         """
         began = time.monotonic()
         payload = {"number": number, "composition": composition, "families": families}
@@ -100,7 +101,7 @@ class Candidates:
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:
-        """Apply the changes of *composition*; return why one is impossible on this system, None if all are done."""
+        """Apply the changes of *composition*; return why one is impossible here (later ones are skipped), else None."""
         session = self.environment.session()
         for change in composition.changes:
             call = session.call(change.verb, change.arguments)
@@ -110,7 +111,7 @@ class Candidates:
 
 
 def scored(judgements: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
-    """Return the result, fitness and reason fields of `Attempt`; *objection* of the safety guard makes it invalid."""
+    """Return result, fitness and reason fields of `Attempt`; an *objection* by the safety guard makes it invalid."""
     outcome, depth = judgements["v_outcome"], judgements["v_depth"]
     if outcome.passed and depth.failed:
         result, raw, reason = "hidden", HIDDEN, depth.reason

@@ -57,10 +57,11 @@ def evolve(
     seed: int,
     model: str | None,
 ) -> list[Attempt]:
-    """Let openevolve make *iterations* candidates, each tried by *attempt*; return the attempts.
+    """Let openevolve make *iterations* candidates (fault compositions), each tried by *attempt*; return the attempts.
 
     *model* is served at OPENAI_BASE_URL and receives the results of the last candidates; None takes a random mutator
     with *seed* instead. Raises as `require_evolution`, and OperationError when openevolve fails.
+    *library* are the building blocks of candidates, *task* is the prompt's task text.
     """
     require_evolution(model)
     found, tried_texts = list[Attempt](), list[TriedText]()
@@ -89,7 +90,7 @@ def evolve(
 
 
 def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
-    """Return *respond* with the results of the last candidates, the end of *tried_texts*, put before its prompt."""
+    """Return *respond* with the results of the last tried candidates, the end of *tried_texts*, put into its prompt."""
 
     def answer_informed(messages: Sequence[Message], _tools: object = ()) -> Reply:
         """Answer with the scores of the last candidates put before the question."""
@@ -112,7 +113,7 @@ def require_evolution(model: str | None) -> None:
 
 
 def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
-    """Return a function that answers like a model: with a random mutation of the program in the prompt."""
+    """Return a function that replies like a model: with a mutation, by blocks of *library*, of the prompt's program."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
 
     def respond(messages: Sequence[Message], _tools: object = ()) -> Reply:
@@ -128,7 +129,7 @@ def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
 
 
 def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[str, Any]]) -> None:
-    """Run openevolve with the settings *order* in *folder*; score its candidates by *try_text* until it ends."""
+    """Run openevolve with settings *order* in *folder*; score its candidates by *try_text*; raises OperationError."""
     address, log = folder / "attempts.sock", folder / "openevolve.log"
     environment = {**os.environ, SOCKET: str(address), ORDER: json.dumps(order)}
     with Listener(str(address), "AF_UNIX") as listener, log.open("wb") as output:

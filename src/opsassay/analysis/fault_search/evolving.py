@@ -23,7 +23,7 @@ START = "changes: []\n"
 
 
 def evaluate(program_path: str) -> dict[str, Any]:
-    """Return {"combined_score": ...} of the candidate in the file *program_path*; the searching process tries it."""
+    """Return {"combined_score": ...} of the candidate in the file *program_path*, as the search's process scores it."""
     answer = ask_process(Path(program_path).read_text(encoding="utf-8"), os.environ[SOCKET])
     return {"combined_score": answer["combined_score"]}
 

@@ -62,7 +62,7 @@ class Hunt:
         self._remove_environment()
 
     def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
-        """Return the result of candidate *number*: the stored one of an earlier call, else try it now and store it."""
+        """Return the result of candidate *number*: the stored one if its changes are equal; else try it, store it."""
         known = self._known.get(number)
         if known is not None and known.composition == candidate.composition:
             return known
@@ -79,7 +79,7 @@ class Hunt:
         self._make_environment()
 
     def _make_candidates(self) -> Candidates | ModelledRepairs:
-        """Return the object that tries candidates; its environment is made at the first call."""
+        """Return the object that tries candidates (fault compositions); its environment is made at the first call."""
         if self._environment is None:
             environment = self._make_environment()
             environment.prepare()
@@ -113,7 +113,7 @@ class RepairHunt(Hunt):
         """Do nothing: a simulated search needs no environment."""
 
     def _make_candidates(self) -> ModelledRepairs:
-        """Return the object that simulates candidates."""
+        """Return the object that simulates candidates, which are repairs."""
         return self._modelled
 
 
@@ -125,9 +125,10 @@ def read_attempts(out: Path) -> list[Attempt]:
 
 
 def summary(attempts: list[Attempt]) -> dict[str, Any]:
-    """Return counts by result, shares of scored attempts that each check admits, and families of hidden faults.
+    """Return counts by result, and the shares of candidates that pass the outcome check and that are hidden faults.
 
     Shares are of the candidates that were scored, with Wilson's 95% interval.
+    A hidden fault passes the check of the outcome and fails that of depth.
     """
     counts = Counter(attempt.result for attempt in attempts)
     scored = [attempt for attempt in attempts if attempt.result not in ("refused", "invalid")]

@@ -183,14 +183,14 @@ class ModelledRepairs:
                 )
 
     def _simulate(self, oracle: Oracle) -> tuple[ModelledTrial, bool, tuple[str, ...]]:
-        """Simulate *oracle*; return (trial, whether it is certified, failed predicates)."""
+        """Simulate the scripted repair *oracle*; return (trial, whether the verifier accepts it, failed predicates)."""
         trial = ModelledTrial(self._scenario)
         verdict = certify(trial.play(oracle), self._scenario)
         failed = tuple(one.predicate for one in verdict.judgements if one.failed and one.predicate != "certificate")
         return trial, verdict.judgement("certificate").passed, failed
 
     def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
-        """Simulate the repair *composition*; return its result: whether it is certified and does harm."""
+        """Simulate the repair *composition*; return the result: whether it is accepted and whether it does harm."""
         began = time.monotonic()
         payload = {"number": number, "composition": composition, "families": families}
         try:
@@ -208,14 +208,14 @@ class ModelledRepairs:
 
 
 def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> tuple[Result, float]:
-    """Return (result, score) of a repair; a harmful one scores less the more predicates reject it."""
+    """Return (result, score) of a repair by the *failed* predicates; a harmful one scores less the more rejected it."""
     if harmful:
         return ("fooled", FOOLED) if certified else ("caught", FOOLED / 2 ** max(len(failed), 1))
     return ("right", SOUND) if certified else ("strict", 0.0)
 
 
 def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return *attempts* without those with the same changes as an earlier one."""
+    """Return *attempts* without those that have the same changes as an earlier one."""
     found: dict[str, Attempt] = {}
     for one in attempts:
         found.setdefault(one.composition.digest(), one)
@@ -250,7 +250,7 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
 
 
 def _oracle_as_dict(attempt: Attempt, scenario: Scenario) -> dict[str, Any]:
-    """Return the repair of *attempt* as an oracle of a scenario file, with its simulated result as description."""
+    """Return the repair of *attempt* as a scripted repair (oracle) of a scenario file, its result as description."""
     said = "certified" if attempt.certified else "rejected"
     steps = [one.model_dump(mode="json", exclude_defaults=True) for one in steps_of(attempt.composition, scenario)]
     about = f"On the model {said}: {attempt.reason}"

@@ -21,7 +21,7 @@ class FaultCandidate(NamedTuple):
 
 
 def compose(blocks: Sequence[Block]) -> FaultCandidate:
-    """Return the candidate with the changes of *blocks* in order, at most `CHANGES_LIMIT`."""
+    """Return the candidate with the changes of *blocks* in order; changes beyond `CHANGES_LIMIT` are dropped."""
     changes = tuple(change for block in blocks for change in block.changes)[:CHANGES_LIMIT]
     families = tuple(block.family for block in blocks if block.changes) or ("none",)
     return FaultCandidate(Composition(changes=changes), families)
@@ -56,7 +56,7 @@ def mutated(parent: Composition, library: Sequence[Block], chance: random.Random
 
 
 def families_of(composition: Composition, library: Sequence[Block]) -> tuple[str, ...]:
-    """Return the families of the blocks in *library* whose changes are all in *composition*; "other" for the rest."""
+    """Return the families (kinds of fault) of the *library* blocks in *composition*; "other" for further changes."""
     known = [block for block in library if block.changes and all(c in composition.changes for c in block.changes)]
     covered = [change for block in known for change in block.changes]
     rest = [change for change in composition.changes if change not in covered]

@@ -45,9 +45,9 @@ class Conversation:
     handed_in: dict[str, Any] | None = None
     failures: int = 0
 
-    def hold(self, agent: str, prompt: str, task: str) -> dict[str, Any] | None:
+    def hold(self, agent: str, system_prompt: str, task: str) -> dict[str, Any] | None:
         """Let the model work on *task* as *agent*; return the arguments of the final tool, None after `TURNS` turns."""
-        self.messages += [Message(role="system", content=prompt), Message(role="user", content=task)]
+        self.messages += [Message(role="system", content=system_prompt), Message(role="user", content=task)]
         for _ in range(TURNS):
             reply = self.asker.ask(agent, list(self.messages), self.offered, self.act)
             if self.handed_in is not None:

@@ -84,7 +84,7 @@ class ToolServer:
         return tools
 
     def _ask(self, method: str, **params: Any) -> Any:
-        """Return the result of an MCP request; raises ValueError with the server's message, ServerGoneError."""
+        """Return the result of the MCP request *method*; raises ValueError for an error response, ServerGoneError."""
         if self.gone:
             raise ServerGoneError(self.gone)
         self._number += 1
@@ -117,7 +117,7 @@ class ToolServer:
         self._connection.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _read_line(self, deadline: float) -> bytes:
-        """Return the server's next line; raises ValueError when too long, ConnectionResetError at the end."""
+        """Return the server's next line before *deadline* (monotonic, s); raises OSError, ValueError if too long."""
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE_BYTES:
                 raise ValueError("a line that is too long")

@@ -79,7 +79,7 @@ class SreAgent:
     def _converse(
         self, agent: str, prompt: str, task: str, tools: Sequence[ToolSpec], final: ToolSpec, report: Report
     ) -> dict[str, Any] | None:
-        """Let *agent* work on *task* until it calls the tool *final*; return its arguments, None without."""
+        """Let *agent* work on *task*; return the arguments of its call of *final*, else None and a note in *report*."""
         talk = Conversation(self._asker, self._tools, (*tools, final), final.name, self._names)
         handed_in = talk.hold(agent, prompt, task)
         if handed_in is None:

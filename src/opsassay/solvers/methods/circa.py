@@ -98,7 +98,7 @@ class Circa:
         return diagnosis.model_copy(update={"notes": (*diagnosis.notes, *([fallback] if fallback else []))})
 
     def _residuals(self, table: Readings, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
-        """Return z of the residual of every abnormal reading (bins x columns).
+        """Return z of the residual of every abnormal reading (bins x columns); *groups* has the group of each column.
 
         Columns of a group are regressed on those of its parent groups, both standardised by the normal period; the
         residual is standardised by its own normal mean and sd (CIRCA, KDD 2022, section 4.2: regression-based hypothesis
@@ -117,7 +117,7 @@ class Circa:
         return out
 
     def _adjusted(self, scores: Matrix, groups: list[Group], parents: Mapping[Group, set[Group]]) -> Matrix:
-        """Return the scores with the largest score of anomalous effects added to columns that are anomalous.
+        """Return *scores* (one per column) with the largest score of anomalous effects added to anomalous columns.
 
         For a group g with own score s_g (the largest of its columns): below_g = max over effects e of (s_e + below_e), of
         those where that is at least `anomalous_at_z`, and 0 for a group whose s_g is lower than that; adjusted = own +

@@ -69,6 +69,7 @@ def claim_of_signal(
     """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; no root cause without *signal*.
 
     *direction* is below 0 when the signal fell; *protocol* is from `base.stated`.
+    *note*, if not empty, becomes a note of the diagnosis.
     """
     if signal is None or not ranking:
         return Diagnosis(ranking=ranking, protocol=protocol)

@@ -65,7 +65,7 @@ def calls(caller: str, callee: str, period: str) -> Evidence:
 
 
 def _compare_periods(table: str, expression: str, unit: str, service: str, claim: str) -> Evidence:
-    """Return evidence whose SQL gives *expression* over *table* for *service*, once per period, named by *unit*."""
+    """Return evidence for *claim*: SQL of *expression* over *table* of *service*, as normal_UNIT and abnormal_UNIT."""
     where = f"WHERE service_name = {literal(service)}"
     parts = ", ".join(
         f"(SELECT {expression} FROM {period}_{table} {where}) AS {period}_{unit}"  # noqa: S608 - quoted above

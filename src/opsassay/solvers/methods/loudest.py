@@ -83,13 +83,13 @@ class Loudest:
         )
 
     def _is_outlier(self, row: Mapping[str, float]) -> bool:
-        """Whether ``excess`` of *row* (of `complaints`) meets both thresholds: a count, and sigmas of ``expected``."""
+        """Whether ``excess`` of *row* (of `complaints`) reaches the thresholds: a count and sigmas of ``expected``."""
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 
 
 def complaints(view: Datapack, slow_ratio: float) -> pl.DataFrame:
-    """Return per service the complaints of the abnormal period beside those expected from the normal one.
+    """Return per service the complaints of the abnormal period, and those to be expected by the normal one.
 
     Columns: service, excess, expected (rows), and ``PART_excess`` for failed_spans, error_lines and slow_spans.
     PART_excess = abnormal rows - s * normal rows with s = abnormal seconds / normal seconds; excess is their sum,

@@ -87,7 +87,7 @@ def baseline_words(window_s: float | None) -> str:
 
 
 def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
-    """Return how many of the normal *rows*, bins of *width_ns*, fit *window_s* (None: all); raises UserError."""
+    """Return how many of *rows* bins (of *width_ns*) fit into *window_s* seconds, all for None; raises UserError."""
     if window_s is None:
         return rows
     if round(window_s * NANO) < width_ns:

@@ -133,7 +133,10 @@ class SelfTime:
         )
 
     def _origins(self, spans: pl.LazyFrame, usual: pl.LazyFrame, period: str) -> pl.LazyFrame:
-        """Return service, ``slow_PERIOD``, ``failed_PERIOD``: in how many traces it is the origin of either."""
+        """Return service, ``slow_PERIOD``, ``failed_PERIOD``: in how many traces slowness or failure began there.
+
+        *usual* has the normal p99 of self_ms by operation.
+        """
         over = pl.col("self_ms") - self.slow_ratio * pl.col("p99")
         is_over = (over >= self.slow_least_ms).fill_null(value=False)
         marked = (
@@ -190,7 +193,7 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
 
 
 def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
-    """Return the spans of *period* with the service that their time belongs to, self_ms, failed and failed_child."""
+    """Return the spans of *period* with the service that spent their time, self_ms, failed and failed_child."""
     spans = _spans_with_times(view, period)
     inside = (
         _join_parents(spans)

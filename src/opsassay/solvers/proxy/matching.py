@@ -126,7 +126,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _comparison_group(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the group of *path* for the similarity: the path of its message, or () for all other fields."""
+    """Return the group in which the field *path* is compared: the path of its message, or () for all other fields."""
     return path[:2] if path[0:1] in {("messages",), ("input",)} and len(path) > 1 else ()
 
 

@@ -125,7 +125,7 @@ class ReplayAlike:
         )
 
     def _find_nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
-        """Return (number, comparison) of the most similar unused request near this position; (None, None) without."""
+        """Return (number, comparison) of the most similar unused request near the next one; (None, None) without."""
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._has_same_place(n, method, path)]
         matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)

@@ -191,7 +191,7 @@ class ProxyServer:
         return self._sessions[name]
 
     def _begin_call(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
-        """Record the request under the next id, secrets masked, and return it with its session."""
+        """Record the request under the next id, with *token* and the API key masked; return it with its session."""
         key = self._settings.key
         call = _Call(
             next(self._ids),
@@ -302,7 +302,7 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     async def _complete_call(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
-        """Finish the response, record it as a parsed message and mark the call as complete."""
+        """Finish *response*, record a stream (by *headers*) as a parsed message and mark the call as complete."""
         await response.write_eof()
         self._log_message(call, headers)
         call.outcome = "complete"
@@ -328,14 +328,14 @@ class ProxyServer:
         call.session.log.write("answer", id=call.id, status=status, reason=said, headers=kept)
 
     def _log_chunk(self, call: _Call, recorded: bytes, sent: bytes) -> None:
-        """Record the chunk *recorded*; keep it in memory for the parsed message while *sent* bytes are few."""
+        """Record *recorded*, the chunk *sent* without secrets; keep it for `_log_message` up to MAX_MESSAGE_BYTES."""
         call.session.log.body(call.id, "answer", recorded)
         call.kept_bytes += len(sent)
         if call.kept_bytes <= MAX_MESSAGE_BYTES:
             call.kept.append(recorded)
 
     def _log_message(self, call: _Call, headers: CIMultiDict[str]) -> None:
-        """Record the message that a stream's chunks make together, unless it exceeds the memory limit."""
+        """Record the message that a stream's chunks make together; nothing if they exceed MAX_MESSAGE_BYTES."""
         if call.api is None or not headers.get("Content-Type", "").lower().startswith("text/event-stream"):
             return
         if call.kept_bytes <= MAX_MESSAGE_BYTES:

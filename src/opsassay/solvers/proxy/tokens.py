@@ -17,7 +17,7 @@ TOKENS = "tokens.jsonl"
 
 
 def issue_token(directory: Path, session: str) -> str:
-    """Return a new token for *session*; raises UserError for a session name that is no file name."""
+    """Return a new token for *session*, its hash kept in *directory*; raises UserError for a name no file can have."""
     session_folder(directory, session)
     token = f"opsassay-{secrets.token_urlsafe(24)}"
     directory.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def first_odd(folder: Path) -> str | None:
 
 
 def copy_in(source: Path, target: Path, *, owner: int | None = None, time_s: int | None = None) -> None:
-    """Copy files and folders of *source* into the empty *target*; set *owner* (uid) and time *time_s* if given."""
+    """Copy files and folders of *source* into the empty *target*; set *owner* (uid) and *time_s* (epoch) if given."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         copy = target / entry.name
         if entry.is_dir(follow_symlinks=False):

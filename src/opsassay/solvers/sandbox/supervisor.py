@@ -83,7 +83,7 @@ class SandboxSupervisor:
         return self.payload
 
     def _start_namespaces(self, runner: int) -> tuple[socket.socket, int]:
-        """Fork the process that makes the namespaces; return (our end of its channel, its pid)."""
+        """Fork the process that makes the namespaces; return (our end of its channel, its pid); *runner* is a pidfd."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener = os.fork()
         if opener == 0:
@@ -99,7 +99,7 @@ class SandboxSupervisor:
         return ours, opener
 
     def _answer_messages(self, channel: socket.socket, opener: int, runner: int) -> None:
-        """Handle messages of the sandbox until it ends, its time is over or the runner has gone."""
+        """Handle messages until the sandbox (pid *opener*), its time or the runner (pidfd *runner*) has ended."""
         ended = os.pidfd_open(opener)
         poller = select.poll()
         for descriptor in (0, runner, ended, channel.fileno()):

@@ -175,7 +175,7 @@ class StorePages:
         return made
 
     def _external_page(self, state: Shown, kind: str, key: str, form: str, query: PageQuery) -> Answered:
-        """Return the page that `opsassay report` or the trace command would write; the former needs *query.reveal*."""
+        """Return the page of run *key*: its trace, or for *kind* "whole" its report with the truth, if so queried."""
         one = run_named(state, key)
         if one is None or form != "html" or (kind == "whole" and not (self.live and query.reveal)):
             raise _no_such_page(f"{kind}/{key}")

@@ -277,7 +277,7 @@ def graph_of(
 def _column_of_service(
     names: list[str], edges: Collection[tuple[str, str]], entries: Collection[str]
 ) -> dict[str, int]:
-    """Return the column of each of *names*: its least number of calls from the *entries*; 0 if never called."""
+    """Return the column of each of *names*: its least number of calls from the entry services; 0 if never called."""
     columns, waiting = dict.fromkeys(entries, 0), list(entries)
     while waiting:
         name = waiting.pop(0)

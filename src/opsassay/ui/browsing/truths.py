@@ -39,7 +39,10 @@ def about_truth(domain: str) -> str:
 
 
 def truth_view(stored: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
-    """Return the page data of the true answer of the run's task *name*; the answer itself only with *reveal*."""
+    """Return the page data on the truth of a run's task *name*, the truth itself only with *reveal*.
+
+    *cases* is the folder of recorded incidents, None for the run's store.
+    """
     found = TRUTHS.get(stored.domain)
     view: View = {
         "answer": f"This page shows {about_truth(stored.domain)} in {name}.",
@@ -63,14 +66,14 @@ def truth_view(stored: StoredRun, name: str, cases: Path | None, *, reveal: bool
 
 
 def whole_page(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page of a run with its true answer, as `opsassay report` writes it; raises OpsAssayError."""
+    """Return the HTML page of a run with its true answer; *cases* is as in `truth_view`; raises OpsAssayError."""
     if stored.domain not in TRUTHS:
         raise NotFoundError("page of domain", stored.domain, TRUTHS)
     return TRUTHS[stored.domain].page(stored, cases)
 
 
 def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
-    """Return the run's incident with truth; raises NotFoundError when it, or the same recording, is missing."""
+    """Return the run's incident with truth from *cases* (None: the run's store); raises NotFoundError without it."""
     tree, id_ = Tree(cases or stored.root), stored.run.item
     if id_ not in tree.ids():
         raise NotFoundError("incident", id_, tree.ids(), "Say with --cases where its recording lies.")
@@ -83,7 +86,7 @@ def _case_of_run(stored: StoredRun, cases: Path | None) -> Case:
 
 
 def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return (name, text) of what was broken in the run's incident, and its label."""
+    """Return (name, text) of what was broken in the run's incident, and its label; *cases* is as in `truth_view`."""
     from opsassay.ui.payload import CaseReport
     from opsassay.ui.view import headline
 
@@ -94,7 +97,7 @@ def _incident_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, st
 
 
 def _render_incident(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page of the run's incident: its answer over the true cascade."""
+    """Return the HTML page of the run's incident: its answer over the true cascade; *cases* is as in `truth_view`."""
     from opsassay.evals.runner.store import read_diagnosis
     from opsassay.ui.browsing.verdicts import StoredVerdicts
     from opsassay.ui.payload import AnswerPayload, build_case
@@ -109,7 +112,7 @@ def _render_incident(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _scenario_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return (name, text) of what the run's scenario breaks, its causes, and the desired outcome."""
+    """Return (name, text) of what the run's scenario breaks, its causes, and the desired outcome; *cases* is unused."""
     from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
@@ -134,7 +137,7 @@ def _describe_trigger(scenario: Scenario) -> Iterator[str]:
 
 
 def _render_trial(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page of the remediation run with its verdict."""
+    """Return the HTML page of the remediation run with its verdict; *cases* is not used."""
     from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
@@ -148,13 +151,13 @@ def _render_trial(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _cost_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return (name, text) of what the run's cost task asks."""
+    """Return (name, text) of what the run's cost task asks; *cases* is not used."""
     del cases
     return [("What was asked", _read_cost_task(stored).goal)]
 
 
 def _render_cost(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page that compares the run's answer with the right one."""
+    """Return the HTML page that compares the run's answer with the right one; *cases* is not used."""
     from opsassay.ui.reports import answer_page
 
     del cases
@@ -170,7 +173,7 @@ def _read_cost_task(stored: StoredRun) -> ShownTask:
 
 
 def _storm_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return (name, text) of the problems in the run's alert storm, with their cost to users."""
+    """Return (name, text) of the problems in the run's alert storm, with their cost to users; *cases* is not used."""
     from opsassay.evals.triage.tasks import Storm
 
     del cases
@@ -179,7 +182,7 @@ def _storm_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]
 
 
 def _render_storm(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page that shows the cause of each alert and its group in the answer."""
+    """Return the HTML page that shows the cause of each alert and its group in the answer; *cases* is not used."""
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.reports import answer_page
     from opsassay.ui.triage_page import shown_storm
@@ -190,7 +193,7 @@ def _render_storm(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    """Return (name, text) of the control, the task's goal and the number of cluster states judged."""
+    """Return (name, text) of the control, the goal and the number of cluster states judged; *cases* is not used."""
     from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
@@ -207,7 +210,7 @@ def _compliance_facts(stored: StoredRun, cases: Path | None) -> list[tuple[str, 
 
 
 def _render_compliance(stored: StoredRun, cases: Path | None) -> str:
-    """Return the HTML page of the answer on all cluster states that it was judged on."""
+    """Return the HTML page of the answer on all cluster states that it was judged on; *cases* is not used."""
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.compliance_page import shown_compliance

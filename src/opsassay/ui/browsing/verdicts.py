@@ -89,7 +89,7 @@ class StoredVerdicts:
             return None
 
     def void(self, stored: StoredRun) -> bool:
-        """Return whether the run is on a void case, which is excluded from grading."""
+        """Return whether the run's case is void (annotated as one that grades no solver); it is then not graded."""
         verdict = self.verdict_of(stored)
         return verdict is not None and is_void(verdict.metrics)
 

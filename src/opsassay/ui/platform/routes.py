@@ -99,7 +99,7 @@ Answer = Callable[[PlatformPage, PlatformRequest], Response]
 
 
 def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
-    """Return the endpoint of *page*, made by *answer*; it redirects to /login where a sign-in is needed."""
+    """Return the endpoint of *page*, whose response *answer* makes; it redirects to /login if a sign-in is needed."""
 
     def work(request: Request) -> Response:
         """Make the answer, in a thread."""
@@ -175,7 +175,7 @@ Work = Callable[[PlatformRequest, SentForm], Response]
 
 
 def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
-    """Return an endpoint that calls *work* with the form of a page of this server; *for_owners* needs a sign-in."""
+    """Return an endpoint that calls *work* with a form of this server; with *for_owners* only for signed-in users."""
 
     def answer_form(request: Request, form: SentForm) -> Response:
         """Carry out the form, in a thread; forms for owners ask for a login first."""

@@ -94,7 +94,7 @@ def dynamic_agentic(
 
 
 def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
-    """Return up to *k* valid candidates in the tool arguments *submitted*, whose steps *trace* has."""
+    """Return up to *k* valid suspected steps (candidates) in the tool arguments *submitted*, all of them in *trace*."""
     listed = (submitted or {}).get("candidates")
     found = []
     for value in listed if isinstance(listed, list) else ():
@@ -108,7 +108,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
 
 
 def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
-    """Return the decisive one of the *tested* candidates; the first candidate when none is confirmed.
+    """Blame one of the *tested* candidates (suspected steps); the first of them when no rerun confirmed any.
 
     It is the earliest confirmed one, unless a later confirmed step had the duty to check that step: then the failure
     was not inevitable before the later one.
@@ -162,7 +162,7 @@ def _format_experiment(
 
 
 def _blame_candidate(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
-    """Blame the candidate's step and the agent it names, else the agent of that step."""
+    """Blame the suspected step *candidate* and the agent it names, else the agent of that step in *trace*."""
     acting = trace.step(candidate.step)
     return Attribution(
         agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason

@@ -15,7 +15,7 @@ _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 
 
 def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame the step that the model names when it is asked once about the whole trace."""
+    """Blame the step that the model names when asked once about the whole trace; *settings*, *rerun* are not used."""
     del settings, rerun
     return attribution_in(json_in(asker.question(*whole_question(trace))), trace)
 
@@ -26,7 +26,10 @@ def whole_question(trace: Trace) -> tuple[str, str]:
 
 
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame a step by asking the model which half of the steps has it, ceil(log2 n) times."""
+    """Blame a step by asking the model which half of the steps has it, ceil(log2 n) times.
+
+    No step is blamed if an answer names no half. *settings* and *rerun* are not used.
+    """
     del settings, rerun
     steps, reason = trace.steps, ""
     while len(steps) > 1:
@@ -52,7 +55,7 @@ def _format_range(steps: Sequence[TraceStep]) -> str:
 
 
 def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame the first step at which the model says yes, shown the trace up to there, one step more each time."""
+    """Blame the first step that the model calls decisive, shown one step more each time; none if it calls none."""
     del settings, rerun
     shown = metadata_text(trace)
     for step in trace.steps:

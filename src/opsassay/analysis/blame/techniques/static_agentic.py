@@ -36,7 +36,7 @@ SUBMIT = ToolSpec(
 
 
 def static_agentic(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame the step that the model submits after reading the trace by tools; none after the last turn."""
+    """Blame the step that the model submits after reading the trace by tools, else none; *rerun* is not used."""
     del rerun
     submitted = walk(trace, asker, settings, SUBMIT)
     return attribution_in(submitted, trace) if submitted else Attribution(reason="the turns ran out before an answer")

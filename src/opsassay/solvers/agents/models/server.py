@@ -70,7 +70,7 @@ class ScriptedServer:
     async def _send_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Send *reply* in the form of *api*, as server-sent events if *streamed*, else as a JSON object."""
+        """Send *reply* in the form of *api* with *id_* as its id: as server-sent events if *streamed*, else as JSON."""
         if not streamed:
             return self._json_response(response_body(api.name, reply, model, id_))
         return await self._stream_reply(request, api, reply, model, id_)
@@ -78,7 +78,7 @@ class ScriptedServer:
     async def _send_broken_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Send the invalid answer that the script asks for: text that is no JSON, half of the reply, or nothing."""
+        """Send the invalid answer that the scripted *reply* wants: text that is no JSON, half a reply, or nothing."""
         if reply.broken == "garbage":
             return web.Response(body=b"<html>\xff\xfe it is not you, it is us", content_type="application/json")
         if reply.broken == "hang":
@@ -101,7 +101,7 @@ class ScriptedServer:
     async def _stream_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str
     ) -> web.StreamResponse:
-        """Send *reply* as server-sent events in the form of *api*."""
+        """Send *reply* as server-sent events in the form of *api*; *id_* is the id of the response."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         for event in stream(api.name, reply, model, id_):

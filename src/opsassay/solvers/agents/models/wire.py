@@ -14,7 +14,7 @@ _PIECE = 24
 
 
 def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return the JSON body of a non-streamed answer; *api* is chat, responses, messages or gemini."""
+    """Return the JSON body with id *id_* of a non-streamed answer; *api* is chat, responses, messages or gemini."""
     return {
         "chat": _chat_completion,
         "responses": _response_object,
@@ -24,13 +24,13 @@ def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any
 
 
 def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield the server-sent events of a streamed answer in the form of *api*."""
+    """Yield the server-sent events of a streamed answer with id *id_*; *api* is as in `response_body`."""
     makers = {"chat": _chat_events, "responses": _response_events, "messages": _message_events, "gemini": _parts_events}
     return makers[api](reply, model, id_)
 
 
 def problem(api: str, status: int, message: str) -> dict[str, Any]:
-    """Return the JSON body of an error in the form of *api*."""
+    """Return the JSON body of an error with HTTP *status*; *api* is chat, responses, messages or gemini."""
     kind = "rate_limit_error" if status == 429 else "api_error"
     if api == "gemini":
         return {"error": {"code": status, "message": message, "status": "INTERNAL" if status >= 500 else "UNAVAILABLE"}}

@@ -104,7 +104,7 @@ def named_path(name: str) -> str:
 
 
 def resolve_ready_agent(entry: Any) -> Any:
-    """Return *entry*, a ready-made agent's name or a mapping with it, as a mapping with its file's path as name."""
+    """Return *entry*, a name or a mapping with `name`, as a mapping; a ready-made agent's name becomes a path."""
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and not entry.get("command"):
         return {**entry, "name": named_path(entry["name"])}
     return {"name": named_path(entry)} if isinstance(entry, str) else entry

@@ -114,7 +114,7 @@ def raw_use(kind: str, item: dict[str, Any], id_: Any = None) -> ToolUse:
 
 
 def calls_text(uses: Iterable[ToolUse]) -> list[str]:
-    """Return one line "[calls TOOL ARGUMENTS]" for each tool call of an earlier message."""
+    """Return one line "[calls TOOL ARGUMENTS]" for each of *uses*, the tool calls of an earlier message."""
     return [f"[calls {use.tool} {use.arguments}]" for use in uses]
 
 

@@ -136,6 +136,7 @@ def _find_continued_call(
     Servers leave indices out or number every call 0, repeat a name with every part, or give every part its own id. So a
     part continues the last call of its id, of its index, or of all, unless it has another id or name and that call is
     complete or of another name. A named part without an index that *is_further* in its list begins a call.
+    *arguments* are the part's name and arguments; *is_further* says that it is not the first part of its list.
     """
     id_, index, name = part.get("id"), _index_of_part(part), arguments.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):

@@ -196,7 +196,7 @@ def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
 
 
 def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
-    """Return step *number* with *context* as its input; fields that OpsAssay wrote take precedence."""
+    """Return step *number* of *agent* with the input *context*, *ids* numbering agents; fields by OpsAssay go first."""
     logs = tuple(_read_tool_calls(step))
     name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {

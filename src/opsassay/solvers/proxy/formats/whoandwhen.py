@@ -66,7 +66,7 @@ def _read_trace(payload: dict[str, Any]) -> Trace:
 
 
 def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
-    """Return *turn* as step *number*; a turn of the terminal becomes a tool call with the code's output."""
+    """Return *turn* as step *number*; *ids* numbers agents. A terminal's turn becomes a tool call with its output."""
     name, content = strip_role_suffix(str(turn.get("name") or turn["role"])), str(turn["content"])
     terminal = name in _TERMINALS
     return TraceStep(
