@@ -62,7 +62,7 @@ def new_id() -> str:
 
 
 def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
-    """Create a user; return the token, which is not stored and ends after *days* (None: never); raises UserError."""
+    """Create a user with *role*; return the token, not stored, valid for *days* (None: always); raises UserError."""
     if role not in ROLES:
         raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
@@ -110,12 +110,12 @@ def entry_token(signer: Signer, cell: str) -> str:
 
 
 def relay_token(signer: Signer, cell: str) -> str:
-    """Return the token of the relay process that carries messages about *cell* to its agent elsewhere."""
+    """Return the token, made by *signer*, of the relay that carries messages about *cell* to its agent elsewhere."""
     return _derive_token(signer, "relay", cell)
 
 
 def is_token(token: str, signer: Signer, kind: str, cell: str) -> bool:
-    """Return whether *token* is the token of *kind* ("entry" or "relay") for *cell*."""
+    """Return whether *token* is what *signer* makes for *cell* as the token of *kind* ("entry" or "relay")."""
     return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), _derive_token(signer, kind, cell).encode())
 
 

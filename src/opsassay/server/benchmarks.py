@@ -291,7 +291,7 @@ def beat(platform: Platform, cell: str, worker: str) -> bool:
 
 
 def put_off(platform: Platform, cell: str, worker: str) -> None:
-    """Return *cell* to the queue because its agent is absent; the attempt does not count."""
+    """Return *cell* of *worker* to the queue because its agent is absent; the attempt does not count."""
     with platform.writing() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "access": None, "tries": CELLS.c.tries - 1}

@@ -57,7 +57,7 @@ class PlatformClient:
         raise AssertionError("the last try raises")
 
     def register(self, name: str, domains: list[str], **settings: str) -> str:
-        """Register the agent *name*, self-hosted unless *settings* say otherwise; return its id."""
+        """Register the agent *name* for *domains*, self-hosted unless *settings* say otherwise; return its id."""
         body = {"name": name, "kind": "self_hosted", "domains": domains, **settings}
         return str(self.ask("POST", "/api/agents", body)["id"])
 
@@ -125,7 +125,7 @@ class PlatformEntry:
         return self._platform.ask("POST", self._mcp, message, token=self._token)
 
     def _report_status(self, status: str, message: str = "") -> None:
-        """Report STARTED, FINISH or ERROR as the agent's *status* on this entry."""
+        """Report *status* (STARTED, FINISH or ERROR) of the agent on this entry, with a *message* that explains it."""
         body = {"status": status, "message": message}
         self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
 

@@ -74,7 +74,7 @@ def running_url(state: Path) -> str | None:
 
 
 def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
-    """Create PostgreSQL's data folder *data* with initdb in *programs*; raises StartError."""
+    """Create PostgreSQL's data folder *data* with *password* by initdb in *programs*; raises StartError."""
     data.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret = data.with_name("postgresql.password")
     secret.touch(mode=0o600)

@@ -80,7 +80,7 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
-    """Record an event on *subject* (id or name) for `chained`, which writes it after its block; *body* is JSON data."""
+    """Record an event of *kind* on *subject* (id, name) for `chained`, which writes it later; *body* is JSON data."""
     connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 

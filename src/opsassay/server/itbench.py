@@ -313,7 +313,7 @@ def _make_metadata(id_: str, kind: str, created_ns: int) -> View:
 
 
 def _make_status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
-    """Return an ITBench status object; *at_ns* is when *phase* began, None means now."""
+    """Return an ITBench status object; *at_ns* is when *phase* began, None means now; *message* explains it."""
     return {"phase": phase, "message": message, "lastTransitionTime": _iso_time(at_ns)}
 
 

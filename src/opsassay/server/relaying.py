@@ -58,7 +58,7 @@ class Switchboard:
         return {"finished": True, "status": line.status} if line.ended.is_set() else {}
 
     def deliver_answer(self, entry: str, key: str, message: Any) -> None:
-        """Pass the response *message* to the call of `ask` with the id *key*."""
+        """Pass the response *message* to the call of `ask` on *entry* with the id *key*."""
         waiting = self._line_of_entry(entry).answers.get(key)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)

@@ -69,7 +69,7 @@ MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 
 
 def route(machine: StateMachine, present: str, desired: str) -> tuple[str, ...]:
-    """Return the states from *present* (excluded) to *desired* by the shortest allowed path; raises TransitionError."""
+    """Return the states after *present* to *desired* on the shortest path of *machine*; raises TransitionError."""
     if present == desired:
         return ()
     routes: dict[str, tuple[str, ...]] = {present: ()}

@@ -12,7 +12,7 @@ from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 
 
 def expire(platform: Platform, now_ns: int | None = None) -> int:
-    """End all benchmarks, bundles and agents that exceed the timeout of their state; return how many."""
+    """End benchmarks, bundles and agents past the timeout of their state at *now_ns* (None: now); return how many."""
     now, count = now_ns or time.time_ns(), 0
     for state, longest_s in BENCHMARK.timeouts.items():
         if longest_s is not None:

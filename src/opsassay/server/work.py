@@ -181,7 +181,7 @@ class Worker:
                 move_cell(connection, cell, bundle="Ready", agent="Executing")
 
     def _result_columns(self, job: PlannedRun, end: RunEnd, store: RunStore) -> dict[str, Any]:
-        """Return the result's columns for the database, and write the verdict into the run's folder."""
+        """Return the result's columns for the run *job* that ended as *end*, and write the verdict into its folder."""
         if end.run_dir is None or end.run is None or end.run.status is RunStatus.ABORTED:
             raise OpsAssayError(end.error or (end.run.error if end.run else None) or "The run came to no result.")
         row = row_of(end)
@@ -271,7 +271,7 @@ async def _work_with_retries(
     *,
     until_empty: bool,
 ) -> None:
-    """Run `_work_through`, again while the database is unreachable, PATIENCE_S seconds at most."""
+    """Run `_work_through` with these arguments, again while the database is away for up to PATIENCE_S seconds."""
     while not worker.stopping.is_set():
         try:
             await _work_through(worker, url, domains, runs, concurrency, until_empty=until_empty)
@@ -295,7 +295,7 @@ async def _work_through(
     *,
     until_empty: bool,
 ) -> None:
-    """Run cells of the queues until a signal or, *until_empty*, until none is left; *runs* are the present ones."""
+    """Run cells of *domains*, each a task in *runs*, until cancelled or, with *until_empty*, until none is left."""
     app = app_of(url)
 
     @app.task(name=RUN_CELL, retry=RetryStrategy(wait=5, retry_exceptions=[HeldError]))
@@ -316,7 +316,7 @@ async def _work_through(
 
 
 def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
-    """On SIGINT or SIGTERM stop the running cells, which are released, then cancel *working*."""
+    """On SIGINT or SIGTERM stop the running cells of *worker*, which are released, then cancel *working*."""
     loop, leaving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     async def leave() -> None:

@@ -199,7 +199,7 @@ _SHAPES = ("square", "circle", "triangle", "diamond", "cross", "bar-mark")
 
 
 def _draw_mark(kind: str, x: float, y: float) -> Markup:
-    """Return an SVG mark (square, circle, triangle, diamond, cross, else a stroke) centred at (x, y)."""
+    """Return an SVG mark of *kind* (square, circle, triangle, diamond, cross, else a stroke) centred at (x, y)."""
     r = 4.5
     if kind == "square":
         return rect(x - 4, y - 4, 8, 8, "mark hue-0")

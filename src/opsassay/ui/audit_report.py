@@ -34,7 +34,7 @@ def write_audit(
 
 
 def _remove_leftovers(folder: Path, paths: list[Path]) -> None:
-    """Remove tables and figures of an earlier report in *folder* that this one does not have."""
+    """Remove tables and figures of an earlier report in *folder* that are not among *paths*."""
     names = {*(f"{table}.{suffix}" for table in TABLES for suffix in ("csv", "json"))}
     for path in ((folder / name) for name in ("tables", "figures")):
         for file in path.iterdir():
@@ -44,12 +44,12 @@ def _remove_leftovers(folder: Path, paths: list[Path]) -> None:
 
 
 def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
-    """Return the report as an HTML page without scripts and network requests; its styles are allowed by hash."""
+    """Return the report of *parts* as an HTML page without scripts and network requests; styles are allowed by hash."""
     return render("audit.html", title, view={"claim": audit.claim, "parts": parts})
 
 
 def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
-    """Return the report as Markdown, with links to the figures' files."""
+    """Return the report of *parts* as Markdown, with links to the figures' files."""
     lines = [f"# {_escape_markdown(title)}", "", f"> {_escape_markdown(audit.claim)}", ""]
     for part in parts:
         lines += [f"## {part.title}", ""]

@@ -35,7 +35,7 @@ def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
 
 
 def heterogeneity_section(audit: AuditReport, figures: list[Figure]) -> Section:
-    """Return the section with forest plots and random-effects statistics of every pair."""
+    """Return the section with forest plots (*figures*) and random-effects statistics of every pair."""
     rows = [
         (
             pair_name(audit, p),
@@ -63,7 +63,7 @@ def heterogeneity_section(audit: AuditReport, figures: list[Figure]) -> Section:
 
 
 def regret_section(audit: AuditReport, figures: list[Figure]) -> Section:
-    """Return the section with regret bars, regret in both poolings, and the stability of each reversal."""
+    """Return the section with regret bars (*figures*), regret in both poolings, and the stability of each reversal."""
     systems = len(audit.matched.systems)
     rows = [
         (

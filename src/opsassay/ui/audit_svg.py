@@ -51,7 +51,7 @@ def element(name: str, content: str | Markup = "", **attributes: object) -> Mark
 
 
 def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "start") -> Markup:
-    """Return an SVG text element with *words* at (x, baseline y)."""
+    """Return an SVG text element with *words* at (x, baseline y); *class_* is CSS, *anchor* start, middle or end."""
     return element("text", plain(words, 200), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
@@ -65,17 +65,17 @@ def label(x: float, y: float, words: str, longest: int, class_: str = "ink") -> 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Return an SVG line from (x1, y1) to (x2, y2) in pixels."""
+    """Return an SVG line of CSS class *class_* from (x1, y1) to (x2, y2) in pixels."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def rect(x: float, y: float, width: float, height: float, class_: str, fill_opacity: float | None = None) -> Markup:
-    """Return an SVG rectangle with its upper left corner at (x, y), in pixels."""
+    """Return an SVG rectangle of CSS class *class_* with its upper left corner at (x, y), in pixels."""
     return element("rect", x=x, y=y, width=max(width, 0.0), height=height, class_=class_, fill_opacity=fill_opacity)
 
 
 def path(points: str, class_: str) -> Markup:
-    """Return an SVG path; *points* is its attribute ``d``."""
+    """Return an SVG path of CSS class *class_*; *points* is its attribute ``d``."""
     return element("path", d=points, class_=class_)
 
 

@@ -28,7 +28,7 @@ def compare_solvers(
     task_name: Callable[[str], str] = lambda task: plain(task, 120),
     most: int = MOST_FLIPPED,
 ) -> dict[str, Any]:
-    """Return the data of compare_tables.html for two solvers; raises UserError without a common task.
+    """Return the data of compare_tables.html for *first* and *second*; raises UserError without a common task.
 
     *task_page* returns the URL of a task's page, *task_name* its display name; at most *most* tasks with other results
     are listed.
@@ -65,7 +65,7 @@ def compare_solvers(
 def _describe_comparison(
     names: tuple[str, str], first_better: bool, second_better: bool, tasks: int, flipped: int, both: float
 ) -> str:
-    """Return which solver is better, in a sentence; *flipped* tasks differ; *both*: successes of each if none do."""
+    """Return which solver is better, if one is; *flipped* tasks differ; *both*: successes of each if none do."""
     on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
@@ -75,7 +75,7 @@ def _describe_comparison(
 
 
 def _paired_row(definition: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
-    """Return both means of *metric* (None: success) on common tasks, and their difference with interval; or None."""
+    """Return means of *metric* (None: success) on common tasks, and their difference with interval; None if no task."""
     one, two = first.by_task(metric), second.by_task(metric)
     tasks = sorted(one.keys() & two.keys())
     if not tasks:

@@ -56,7 +56,7 @@ def shown_compliance(store: RunStore, graded: GradedRun, shelf: type[EvidenceCac
 def _shown_collected(
     task: ComplianceTask, files: Mapping[str, bytes], facts: list[tuple[str, str]], shelf: EvidenceCache
 ) -> ShownTask:
-    """Return the page data of a run with a collector in *files*: evidence and decision for each cluster state."""
+    """Return the page data of a collector's run: *facts*, evidence by *shelf* and decision for each cluster state."""
     if problem_of_files(task, files) is not None:  # its reason is among the grades
         return ShownTask(task.goal, files=facts)
     worlds = collect_worlds(files, task, shelf)
@@ -86,7 +86,7 @@ def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admit
 def _world_rows(
     task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None
 ) -> Iterator[tuple[str, ...]]:
-    """Yield (kind, number, label, admission, objects, refusing rules) for each cluster state."""
+    """Yield (kind, number, label, admission, objects, refusing rules) per cluster state; as in `_worlds_table`."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
             failed = [one for one in judge_objects(policies, world.objects) if one.result == "fail"]

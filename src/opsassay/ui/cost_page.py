@@ -157,7 +157,7 @@ def _label_rows(positions: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def _draw_span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
-    """Return a bar from *start* to *end* on the axis *across*, from pixel *top*, *height* pixels high."""
+    """Return a bar of CSS class *class_* from *start* to *end* on *across*, from pixel *top*, *height* pixels high."""
     left = across.pixel_at(start.timestamp())
     return rect(left, top, max(across.pixel_at(end.timestamp()) - left, 1.5), height, class_)
 
@@ -170,7 +170,7 @@ def _draw_frame(up: Axis) -> list[Any]:
 
 
 def _draw_curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
-    """Return a line through *points*, (time, value); of too many, the highest of each group."""
+    """Return a line through *points* (time, value) on axes *across* and *up*; of too many, the highest per group."""
     each = max(1, len(points) // POINTS_DRAWN)
     chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
     steps = " ".join(

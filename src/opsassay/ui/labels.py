@@ -70,7 +70,7 @@ def span_evidence(pack: Datapack) -> list[LabelEvidence]:
 def _span_row(
     row: dict[str, float | str | None], series: tuple[float | None, ...], seconds: dict[str, float]
 ) -> LabelEvidence:
-    """Return the evidence for a span name: texts for both windows and a change score; *seconds* are by period."""
+    """Return the evidence for a span name: texts for both windows, change score, *series*; *seconds* are by period."""
 
     def words(period: str) -> str:
         """Return rate, mean, 99th percentile and failed share in *period*."""

@@ -71,7 +71,7 @@ def _why_nobody_ranked(board: Leaderboard) -> str:
 def _row_view(
     row: LeaderboardRow, tasks: int, metrics: Sequence[str], systems: Sequence[str], costs: Sequence[str]
 ) -> dict[str, Any]:
-    """Return *row* as template data, its figures in the order of *metrics*, *systems* and *costs*."""
+    """Return *row* as template data, its figures by *metrics*, *systems* and *costs*; *tasks* is the board's number."""
     return {
         "rank": rank_text(row),
         "solver": plain(row.entry.name, 120),

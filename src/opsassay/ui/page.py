@@ -70,7 +70,7 @@ def render(
 def respond(
     template: str, title: str, scripts: Sequence[str] = (), *, status: int = 200, connects: bool = False, **values: Any
 ) -> HTMLResponse:  # fmt: skip
-    """Return the page as a response; forms may go to this server, and with *connects* requests of its scripts too."""
+    """Return *template* as a response with *values*; its forms, with *connects* its scripts, may reach this server."""
     from starlette.responses import HTMLResponse
 
     policy = content_security_policy(scripts, served=True, connects=connects)

@@ -60,7 +60,7 @@ def case_reports(
 
 
 def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
-    """Return the run in *run_dir* with diagnosis and verdict; None while it runs or when it was aborted."""
+    """Return the run in *run_dir* with diagnosis and verdict of *profile*; None while it runs or when aborted."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
         return None

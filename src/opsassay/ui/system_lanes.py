@@ -111,7 +111,7 @@ def _make_lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Se
 
 
 def _reading_boxes(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
-    """Return a box per sequence of equal readings of *depth*; its height is the missing share."""
+    """Return a box per sequence of equal readings of *depth* (D1 to D4); its height is the share that is missing."""
     boxes: list[Box] = []
     begun = 0
     for row in range(1, len(series) + 1):

@@ -90,7 +90,7 @@ def _scored_value(metric: Metric | None) -> float | None:
 
 
 def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, int]) -> View:
-    """Return the table row of *answer*; *notes* maps reasons to footnote numbers and gets new ones."""
+    """Return the table row of *answer* with *columns*; *notes* maps reasons to footnote numbers and gets new ones."""
     metrics = answer.verdict.metrics if answer.verdict else {}
     return {
         "solver": solver_name(answer),

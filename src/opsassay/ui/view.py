@@ -210,7 +210,7 @@ def _layer_view(name: str, answer: int | None, overlay: Overlay, case: CaseRepor
 
 
 def _describe_layer(overlay: Overlay, answer: int | None, label: Label | None) -> str:
-    """Return how many roots and edges *overlay* has: true ones, or those right, missing and wrong."""
+    """Return how many roots and edges *overlay* has: true ones if *answer* is None, else right, missing and wrong."""
     if answer is None:
         root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count

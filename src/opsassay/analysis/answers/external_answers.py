@@ -166,7 +166,7 @@ class Cases:
     def find_solver(
         self, document: Document, *claimed: object, kind: Literal["method", "agent"] = "agent", **further: Any
     ) -> tuple[Solver, tuple[str, ...]]:
-        """Return the solver to which an answer in *document* belongs, and notes, one if only its path names it.
+        """Return the solver of *kind* that gave the answer in *document*, and notes, one if only its path names it.
 
         The name is the user's, else *claimed* by the file, else that of a folder that is no number: the nearest above
         the folder named after the incident, else the nearest of all. *further* are fields of `Solver`.

@@ -253,7 +253,7 @@ def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -
 
 
 def _read_step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
-    """Return the blamed step counted from 1, None without a single number; a doubtful one adds a note."""
+    """Return the blamed step from 1 (the file counts from *first*), None without a single number; doubts add notes."""
     said = first_of(dict(row), _STEP)
     digits = [] if isinstance(said, bool) else re.findall(r"-?\d+(?:\.\d+)?", str(said if said is not None else ""))
     if len(digits) != 1 or not float(digits[0]).is_integer():

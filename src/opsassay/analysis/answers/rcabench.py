@@ -137,7 +137,7 @@ def _finished_outcome(
     notes: tuple[str, ...],
     spent: Mapping[str, float] | None = None,
 ) -> AttemptOutcome:
-    """Return the outcome of a finished run with *diagnosis* and both kinds of notes; *spent* is usage by unit."""
+    """Return the outcome of a finished run: *diagnosis*, *notes* and those of the conversion, usage *spent* by unit."""
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *conversion_notes))
 
 

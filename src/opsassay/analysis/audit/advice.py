@@ -141,6 +141,7 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], bas
 
     The pooled winner has the highest mean of system means. "Loses" means: the other systems' pool chooses a method that
     is not the best one on the held-out system.
+    *prediction_includes_zero* is per pair, None where undefined; *baselines* are named as such.
     """
     means, systems = matched.means, matched.systems
     macro = means.mean(axis=0)

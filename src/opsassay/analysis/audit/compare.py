@@ -205,7 +205,7 @@ def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.
 def _overall_difference(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> Difference:
-    """Return method 2 minus method 1 as the mean over systems, with its interval and outcome."""
+    """Return method 2 minus method 1, the mean over systems, with interval (of *resampled*) and outcome by *margin*."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
@@ -223,7 +223,7 @@ def _overall_difference(
 def _differences_by_system(
     matched: Matched, resampled: np.ndarray, settings: AuditSettings, margin: float | None
 ) -> list[Difference]:
-    """Return method 2 minus method 1 for each system, with interval and outcome."""
+    """Return method 2 minus method 1 for each system, with interval (of *resampled*) and outcome by *margin*."""
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, resampled, 1, 0, settings.confidence)
     return [

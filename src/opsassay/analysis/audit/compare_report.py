@@ -33,7 +33,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
-    """Return the comparisons as Markdown: the verdict of the gate, a table, and a sentence per method."""
+    """Return the comparisons of the tables *before* and *after* as Markdown: verdict, table, a sentence per method."""
     passed = all(comparison.passed for comparison in comparisons)
     lines = [
         f"## opsassay compare: {'passed' if passed else 'failed'}",

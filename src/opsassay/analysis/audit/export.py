@@ -118,7 +118,7 @@ def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
 
 
 def _names_of_reversed(names: Iterable[str], held_out: HeldOut) -> list[str]:
-    """Return those of *names* on which the method chosen by the others is the worse one."""
+    """Return those of *names*, one per entry of *held_out*, on which the method chosen by the others is worse."""
     return [name for name, wrong in zip(names, held_out.reversed, strict=True) if wrong]
 
 

@@ -195,7 +195,7 @@ def _rows_by_group(group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def _logit_contrasts(scores: Floats, ddof: int) -> tuple[Floats, Floats]:
-    """Return log-odds differences to the first method per group, and their covariances; NaN where undefined."""
+    """Return the log-odds differences of *scores* (one group) to the first method, and their covariance; or NaN."""
     n, mean = len(scores), scores.mean(axis=0)
     contrasts = len(mean) - 1
     if n < 2 or (mean <= TIE).any() or (mean >= 1 - TIE).any():

@@ -192,7 +192,7 @@ def _case_table(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.DataFrame) -> Floats:
-    """Return the scores, (cases, methods with protocol), NaN where there is none."""
+    """Return the scores as (*cases*, *columns*), a column per method and protocol, NaN where there is none."""
     cells = (
         long.select("family", "system", "case", "method", "protocol", "score")
         .join(cases.select("family", "system", "case", "row"), on=["family", "system", "case"])
@@ -207,7 +207,7 @@ def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.Dat
 def _admit_methods(
     values: Floats, cases: pl.DataFrame, columns: pl.DataFrame
 ) -> tuple[list[Admission], dict[str, str]]:
-    """Return (an inclusion decision per method and protocol, with reason; method to its fullest protocol)."""
+    """Return (a decision and reason for each of *columns*, method and protocol; method to its fullest protocol)."""
     there = ~np.isnan(values)
     system = cases.get_column("system_index").to_numpy()
     total = int(system.max()) + 1

@@ -71,7 +71,7 @@ def random_effects(effect: Floats, variance: Floats, level: float = 0.95) -> Ran
 
 
 def weighted_mean(effect: Floats, weight: Floats) -> Floats:
-    """Return sum(w y) / sum(w) along the last axis."""
+    """Return sum(w y) / sum(w) of *effect* y with *weight* w along the last axis."""
     return np.asarray((weight * effect).sum(axis=-1) / weight.sum(axis=-1))
 
 

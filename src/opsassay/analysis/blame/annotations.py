@@ -143,7 +143,7 @@ def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: R
 def _settle_by_labels(
     labels: Mapping[str, Attribution], annotators: Sequence[str]
 ) -> tuple[Status, Attribution | None, str]:
-    """Return (status, agreed label or None, note) from the annotators' labels of one trace alone."""
+    """Return (status, agreed label or None, note) of one trace; *labels* should have each of *annotators* as key."""
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
     if absent:
         return "missing", None, f"not annotated by {', '.join(absent)}"

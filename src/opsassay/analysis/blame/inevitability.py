@@ -163,7 +163,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
 
 
 def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
-    """Return how often the system fails after *step* and after the step before it, as a sentence."""
+    """Return as a sentence how often the runs in *measured* failed after *step* and after the step before it."""
     after, before = measured.get(step), measured.get(step - 1)
     if step == 0:
         return f"the system fails whatever its steps are: P(fail) from the start is {after}"

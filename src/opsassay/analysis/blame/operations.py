@@ -91,7 +91,7 @@ BROKE = "broke V_temporal"
 
 
 def _find_break(trace: Trace, record: RunRecord) -> Break | None:
-    """Return the first fall of availability while the agent worked; None without one, a timeline or times."""
+    """Return the first fall of availability in *record* during the agent's work; None without one or its times."""
     times = {phase.phase: phase.time_ns for phase in record.phases}
     starts = [step.started_at for step in trace.steps if step.started_at is not None]
     started = times.get("agent_started", min(starts, default=None))

@@ -76,7 +76,7 @@ def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
 def presence_bias(
     trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
 ) -> PatternFinding | None:
-    """Return a finding if the missed *root* fell silent and services that it affects were blamed; else None.
+    """Return a finding if the missed *root* fell silent and one that it affects is *claimed* (blamed); else None.
 
     Affected are the services downstream of the root in the true cascade. The step is the first whose tools counted or
     listed services of the abnormal window without the root among them.
@@ -96,7 +96,7 @@ def presence_bias(
 
 
 def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return a finding if the service with most complaints was blamed and is no true root; else None."""
+    """Return a finding if the noisiest service was blamed (is among *claimed*) and is no true root; else None."""
     counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
     if counted.is_empty() or counted["excess"][0] < _noise_level(counted["expected"][0]):
         return None

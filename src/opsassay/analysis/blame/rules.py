@@ -75,7 +75,7 @@ def _tool_failed(step: TraceStep) -> bool:
 
 
 def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: str) -> Attribution:
-    """Blame the step before the first one for which *sign* holds; that step if its own call failed; else step 1."""
+    """Blame the step before the first for which *sign* is True; that step if its own call failed; else step 1."""
     found = next((step for step in trace.steps if sign(step)), None)
     if found is None:
         return _blame_step(trace, 1, "nothing in the trace looks like an error; the first step stands in")

@@ -75,7 +75,7 @@ class Candidates:
         return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
     def _try_composition(self, composition: Composition) -> dict[str, object]:
-        """Record the system during faults and repair; return the fields of `Attempt` that result."""
+        """Record the system while *composition* is applied and repaired; return the fields of `Attempt` that result."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 
         def mark_phase(phase: PhaseName) -> None:

@@ -120,7 +120,7 @@ class CommandAgent:
         return self.file.environment
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files, name to content, to write into the agent's work folder before the start: none here."""
+        """Return the files, name to content, for the agent's work folder before the start: none; *places* is unused."""
         del places
         return {}
 

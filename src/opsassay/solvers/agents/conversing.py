@@ -81,7 +81,7 @@ class Conversation:
                 self.messages[index] = message.model_copy(update={"content": self._summarise_output(message.content)})
 
     def _carry_out(self, request: ToolRequest, step_id: int) -> ToolCall:
-        """Check *request* and run its tool; a call of the final tool stores its arguments as submitted."""
+        """Check *request* of step *step_id* and run its tool; a call of the final tool stores its arguments."""
         specs = {spec.name: spec for spec in self.offered}
         problem = lint(request.tool, request.arguments, specs, self.names)
         if problem is None and request.tool == self.final:

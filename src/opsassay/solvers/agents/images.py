@@ -82,7 +82,7 @@ class ContainerImage:
             subprocess.run([self.engine, "rm", "-f", container], capture_output=True, timeout=UNPACK_S, check=False)
 
     def _extract_archive(self, archive: tarfile.TarFile, folder: Path) -> None:
-        """Extract all but device files into *folder*; raises UserError beyond `MOST_BYTES`."""
+        """Extract *archive*, except device files, into *folder*; raises UserError beyond `MOST_BYTES`."""
         size = 0
         for member in archive:
             size += member.size

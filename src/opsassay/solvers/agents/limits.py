@@ -42,7 +42,7 @@ class Price(Written):
     )
 
     def cost_of(self, usage: Mapping[str, float]) -> float:
-        """Return the price in USD of token counts by names of `COUNTED`, whose input includes cached tokens."""
+        """Return the price in USD of *usage*, token counts by names of `COUNTED`; the input includes cached tokens."""
         tokens = [usage.get(name, 0) for name in COUNTED]
         plain = max(0, tokens[0] - tokens[2] - tokens[3])
         cached, written = (self.input if one is None else one for one in (self.cached, self.cache_write))

@@ -87,7 +87,7 @@ def serving(session: ToolSession, path: Path) -> Iterator[Path]:
 
 
 def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
-    """Serve each client in a thread, up to `_CLIENTS` at a time, until *listener* closes; *open_* is their sockets."""
+    """Serve each client in a thread, up to `_CLIENTS` at a time, until *listener* closes; *open_*: their sockets."""
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -109,7 +109,7 @@ def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[so
 
 
 def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
-    """Serve one MCP client until it disconnects, then close its socket; its errors affect no other client."""
+    """Serve one MCP client until it disconnects or fails; then close its socket and drop it from *open_*."""
     import anyio
 
     try:

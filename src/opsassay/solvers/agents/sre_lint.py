@@ -22,7 +22,7 @@ _WHERE_ALSO = frozenset({"all", "names"})
 
 
 def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec], names: Collection[str]) -> str | None:
-    """Return why a call of *tool* is invalid, None when it is valid; *names* are the system's services and objects."""
+    """Return why a call of *tool* is invalid by *specs*, or aims at none of *names* (services, objects); else None."""
     if tool not in specs:
         near = nearest(tool, specs)
         return f"there is no tool {tool!r}" + (

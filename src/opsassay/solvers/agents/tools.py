@@ -126,7 +126,7 @@ class TelemetryToolbox(Toolbox):
 
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
-    """Return a query result as JSON lines of a readable length; *truncated*: the query had more rows than *rows*."""
+    """Return *columns* and *rows* as JSON lines, cut to a readable length; *truncated*: the query had more rows."""
     lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:

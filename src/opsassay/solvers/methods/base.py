@@ -135,7 +135,7 @@ def stated(
     fault_kind: str,
     **further: Any,
 ) -> dict[str, Any]:
-    """Return the protocol of a diagnosis by name: the analysis choices, each as a sentence, that results depend on."""
+    """Return the protocol of a diagnosis: these analysis choices, which results depend on, by name as sentences."""
     return {
         "baseline_window": baseline_window,
         "column_set": column_set,

@@ -48,7 +48,7 @@ class DeclaredParameter:
 
 
 def declared_parameters(factory: Callable[..., Any]) -> dict[str, DeclaredParameter]:
-    """Return the parameters of a method class by name: its keyword arguments with defaults."""
+    """Return the parameters of the method class *factory* by name: its keyword arguments with defaults."""
     try:
         signature = inspect.signature(factory)
         hints = get_type_hints(factory.__init__, include_extras=True)
@@ -75,6 +75,6 @@ def read_parameters(method: str, factory: Callable[..., Any], values: Mapping[st
 
 
 def plain_parameters(factory: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values*, from `read_parameters`, as JSON-ready data."""
+    """Return *values*, from `read_parameters`, for the method class *factory* as JSON-ready data."""
     declared = declared_parameters(factory)
     return {name: declared[name].plain(value) for name, value in values.items()}

@@ -193,7 +193,7 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
 
 
 def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
-    """Return the spans of *period* with the service that spent their time, self_ms, failed and failed_child."""
+    """Return the spans of *period* with self_ms, failed, failed_child and service (of a client span the callee)."""
     spans = _spans_with_times(view, period)
     inside = (
         _join_parents(spans)

@@ -88,7 +88,7 @@ def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bo
 def _golden_signals(
     traces: pl.LazyFrame, logs: pl.LazyFrame, services: list[str], bins: int, width_s: float
 ) -> pl.LazyFrame:
-    """Return rates, latencies and error logs of each service and bin; counts without rows are 0, latencies null."""
+    """Return rates, latencies and error logs per service and bin of *width_s* s; 0 without rows, latencies null."""
     duration_ms = pl.col("duration") / 1e6
     of_traces = traces.group_by("service", "bin").agg(
         spans_per_s=pl.len() / width_s,

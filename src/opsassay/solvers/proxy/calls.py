@@ -34,7 +34,7 @@ class ModelCall:
         )
 
     def logs_in_text(self, later: LaterRequests) -> tuple[ToolCall, ...]:
-        """Return the tool call written in the answer's text, the message after it as its output; else ()."""
+        """Return the tool call in the answer's text, its output the message after it in *later* requests; else ()."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
         return (_make_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()

@@ -75,7 +75,10 @@ class RequestMatch:
 
 
 def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
-    """Return similarity (0 to 1) and differences of two request bodies, largest first; no JSON: equal or not."""
+    """Return the similarity (0 to 1) of two request bodies and their differences, largest first.
+
+    Fields that *volatile* declares count as equal; bodies that are no JSON are equal or not.
+    """
     try:
         before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))
     except (ValueError, RecursionError):
@@ -96,7 +99,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
 
 
 def _compare_values(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
-    """Return the similarity of two values by words, 0 to 1; 1 when the field at *path* is volatile."""
+    """Return the similarity of *old* and *new* by their words, 0 to 1; 1 when the field at *path* is volatile."""
     if volatile.field(path):
         return 1.0
     if old is None or new is None:

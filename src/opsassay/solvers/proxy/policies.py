@@ -136,7 +136,7 @@ class ReplayAlike:
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
     def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
-        """Return the message of a refusal: the request, and how the nearest recorded one differs."""
+        """Return the message of a refusal: the request, and how (*match*) the nearest recorded *number* differs."""
         asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
         if number is None or match is None:
             return f"{asked}, and nothing near it was left to answer; nothing is invented."

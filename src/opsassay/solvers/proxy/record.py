@@ -48,7 +48,7 @@ def session_folder(directory: Path, session: str) -> Path:
 
 
 def new_session(directory: Path, name: str | None) -> str:
-    """Return *name*, or the first unused name of run, run-2, run-3, for a session without a record.
+    """Return *name*, or for None the first of run, run-2, run-3 ... that has no record below *directory* yet.
 
     Raises UserError when *name* is no file name, or has a record already.
     """

@@ -225,14 +225,14 @@ class _Eraser:
         return sorted(rows, key=lambda row: (-row.count, row.kind))
 
     def _replace_match(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
-        """Return the match *found* with its group `value`, or all of it without one, replaced by a placeholder."""
+        """Return *found*, of *kind*, with its group `value` (without one, all of it) replaced by a placeholder."""
         if "value" not in found.re.groupindex:
             return self._make_placeholder(kind, found[0], step_id)
         begin, end = found.start("value") - found.start(), found.end("value") - found.start()
         return found[0][:begin] + self._make_placeholder(kind, found["value"], step_id) + found[0][end:]
 
     def _make_placeholder(self, kind: str, text: str, step_id: int | None) -> str:
-        """Count a match of *kind* and return its placeholder, "[kind]" or "[kind:N]" with one N per *text*."""
+        """Count *text* as a *kind* in step *step_id*; return its placeholder "[kind]" or "[kind:N]", one N per text."""
         self._counts[kind] += 1
         if step_id is not None:
             self._steps[kind].add(step_id)

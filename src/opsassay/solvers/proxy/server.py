@@ -276,7 +276,7 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     def _abort_answer(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
-        """Close the agent's connection in the middle of the body, as the upstream did, and note the *error*."""
+        """Close the agent's connection amid the body, as the upstream did; note *outcome* and *error* of the call."""
         call.outcome, call.error = outcome, error
         _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:
@@ -309,13 +309,13 @@ class ProxyServer:
         return response
 
     def _refuse_call(self, call: _Call, status: int, message: str) -> web.StreamResponse:
-        """Answer with an error in the proxy's own name and mark the call as refused."""
+        """Answer with an error of the proxy's own, *status* and *message*, and mark the call as refused."""
         call.outcome, call.error = "refused", message
         _log.warning("request refused", call=call.id, status=status, reason=message)
         return self._send_problem(call, status, message)
 
     def _send_problem(self, call: _Call, status: int, message: str) -> web.StreamResponse:
-        """Return an error in the form of the call's API, recorded as its answer."""
+        """Return an error with *status* and *message* in the form of the call's API, recorded as its answer."""
         response = problem(call.api, status, message)
         self._log_answer(call, status, response.reason or "", response.headers)
         call.session.log.body(call.id, "answer", bytes(response.body))  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ class Sandbox:
         return _describe_end(json.loads(payload), self.limits, stdout, stderr)
 
     def _make_plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
-        """Return the supervisor's instructions as JSON data; *report* is the file descriptor for its report."""
+        """Return the supervisor's JSON-ready instructions to run *command* and to write its report to *report*."""
         from opsassay.solvers.sandbox.collect import first_odd
         from opsassay.solvers.sandbox.groups import memory_is_held
 

@@ -125,7 +125,7 @@ class SandboxSupervisor:
                 return
 
     def _handle_message(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
-        """Act on a message of the sandbox's first process: its pid, that it is built, or how it ended."""
+        """Act on a message (with file *descriptors*) of the sandbox's first process: its pid, it is built, its end."""
         if "init" in message:
             self.init_pid = message["init"]
             with suppress(ProcessLookupError):

@@ -82,7 +82,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
 
 
 async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
-    """Yield events after number *after* as server-sent events, with comments that reveal lost connections."""
+    """Yield events after number *after* as server-sent events with keep-alives; *streams* holds all open ones."""
     this, quiet_s = object(), 0.0
     streams.add(this)
     try:
@@ -117,7 +117,7 @@ def _format_message(site: StorePages, event: RunEvent) -> str:
 
 
 def _refuse_page(error: OpsAssayError, address: str, status: int = 409) -> Response:
-    """Return *error* as JSON or as a page; its status is 404 for NotFoundError, else *status*."""
+    """Return *error* as JSON or as a page (by *address*); its status is 404 for NotFoundError, else *status*."""
     status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):

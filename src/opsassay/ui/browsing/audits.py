@@ -37,7 +37,7 @@ def audit_view(state: Shown, domain: str) -> View:
 
 @lru_cache(8)
 def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
-    """Audit the graded runs; return (headline, sections, JSON data, recommendation); raises UserError."""
+    """Audit the graded runs in *standing*; return (headline, sections, JSON data, recommendation); raises UserError."""
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.export import as_json
     from opsassay.analysis.audit.matched import match
@@ -65,7 +65,7 @@ def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]
 
 
 def _choose_metric(standing: DomainStanding) -> str:
-    """Return the first leaderboard metric that every graded run has, else the first of all."""
+    """Return the first leaderboard metric that every graded run in *standing* has, else the first of all."""
     from opsassay.evals.diagnosis.report import defined_metric
 
     if standing.board.domain == "diagnosis":

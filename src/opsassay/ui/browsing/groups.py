@@ -116,7 +116,7 @@ def board_page_view(state: Shown, domain: str) -> View:
 
 
 def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str:
-    """Return a sentence on *solver*: how many tasks it succeeded on, and its rank."""
+    """Return a sentence on *solver*: how many tasks it succeeded on, its rank; without a grade its number of *runs*."""
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {plural(runs, 'run')}, and none that is graded."
@@ -137,7 +137,7 @@ def _figure_items(row: LeaderboardRow) -> list[View]:
 
 
 def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
-    """Return the solvers with most tasks in common with that of *place*, with links to comparisons."""
+    """Return the solvers in *entries* with most tasks in common with that of *place*, with links to comparisons."""
     domain, solver = place
     tasks = entries[solver].scores.keys() if solver in entries else set()
     common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
@@ -154,7 +154,7 @@ def _count_outcomes(state: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
 
 
 def _summarise_outcomes(outcomes: Counter[str]) -> str:
-    """Return how many of the graded runs succeeded, as a phrase."""
+    """Return how many of the graded runs succeeded, as a phrase; *outcomes* counts runs by outcome in words."""
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"

@@ -114,7 +114,7 @@ def _solver_row(solver: View) -> View:
 
 
 def _task_row(state: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
-    """Return the matrix row of *task*: a cell for each of *solvers*."""
+    """Return the matrix row of *task* of *domain*: a cell for each of *solvers* (page data), with its runs."""
     runs = state.catalogue.by_both
     return {
         "task": plain(task, 120),

@@ -68,7 +68,7 @@ def audit_page(domain: str) -> str:
 
 
 def compare_page(domain: str, one: str, two: str) -> str:
-    """Return the URL of the page that compares two solvers, the same for either order."""
+    """Return the URL of the page that compares the solvers *one* and *two*, the same for either order."""
     first, second = sorted((one, two))
     return f"compare/{slug(domain)}.{slug(first)}.{slug(second)}.html"
 

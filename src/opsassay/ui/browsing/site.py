@@ -88,13 +88,13 @@ def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
 
 
 def _describe_parameter(name: str, location: str, about: str, type_: str = "string") -> dict[str, Any]:
-    """Return an OpenAPI parameter; *location* is "path" or "query"."""
+    """Return an OpenAPI parameter described by *about* of type *type_*; *location* is "path" or "query"."""
     shown = {"description": about} if about else {}
     return {"name": name, "in": location, "required": location == "path", "schema": {"type": type_}, **shown}
 
 
 def _describe_response(about: str, schema: str) -> dict[str, Any]:
-    """Return an OpenAPI response with the named schema."""
+    """Return an OpenAPI response, described by *about*, with the schema named *schema*."""
     return {
         "description": about,
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},

@@ -119,7 +119,7 @@ class SystemWatches:
 
 
 def systems_view(watches: SystemWatches | None) -> View:
-    """Return the page data of the list of running systems."""
+    """Return the page data of the list of running systems; None for *watches* says that none can run here."""
     systems = [_current_state(watches, name) for name in watches.names()] if watches else []
     calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {

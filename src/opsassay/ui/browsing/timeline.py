@@ -41,7 +41,7 @@ def course_of(stored: StoredRun, seconds: float = 0) -> RunTimeline:
 
 @lru_cache(KEPT)
 def _read_timeline(stored: StoredRun, seconds: float, stamps: object) -> RunTimeline:
-    """Return the timeline of a run, from a cache while *stamps* of its files stay equal."""
+    """Return the timeline of a run, at least *seconds* long; *stamps* of its files are part of the cache's key."""
     del stamps  # a record that has changed is read anew
     large = [name for name in RECORDS if size_of(stored.folder / name) > LARGEST]
     if large:
@@ -68,7 +68,7 @@ def _read_blamed_step(stored: StoredRun, stamps: object) -> View | None:
 
 
 def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
-    """Return the timeline of a remediation run, with the drops in availability after each change."""
+    """Return the timeline of a remediation run, at least *seconds* long, with the drops in availability per change."""
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
@@ -84,7 +84,7 @@ def _timeline_of_trial(stored: StoredRun, seconds: float) -> RunTimeline:
 
 
 def _clock_of_agent(stored: StoredRun, seconds: float) -> RunClock | None:
-    """Return the timeline of the agent's own steps and actions, None when they have no times."""
+    """Return the timeline of the agent's steps and actions, at least *seconds* long; None when they have no times."""
     return agent_clock(_read_lines(stored.folder / ACTIONS), _read_lines(stored.folder / TRACE), seconds)
 
 

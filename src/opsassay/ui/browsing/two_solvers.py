@@ -25,7 +25,7 @@ FLIPPED_IN_FILES = 25
 
 
 def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:
-    """Return the page data that compares two solvers of *domain*; raises UserError without a common task."""
+    """Return the page data that compares *solver* and *rival* of *domain*; raises UserError without a common task."""
     standing = state.verdicts.standing(state.catalogue, domain)
     missing = [plain(name, 120) for name in (solver, rival) if name not in standing.entries]
     if missing:
@@ -51,7 +51,7 @@ def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:
 
 
 def beside_page(domain: str, task: str, solver: str, rival: str) -> str:
-    """Return the URL of the page with both solvers' runs of *task*, the same for either order."""
+    """Return the URL of the page with the runs of *solver* and *rival* on *task*, the same for either order."""
     first, second = sorted((solver, rival))
     return f"beside/{place_key((domain, task))}.{slug(first)}.{slug(second)}.html"
 

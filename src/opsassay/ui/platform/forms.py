@@ -28,7 +28,7 @@ class SentForm:
 
 
 def read_form(content: bytes, content_type: str) -> SentForm:
-    """Return the form in *content*, URL-encoded or multipart with files; raises UserError for another one."""
+    """Return the form in *content*, by *content_type* URL-encoded or multipart; raises UserError for another one."""
     fields: dict[str, list[str]] = {}
     files: dict[str, bytes] = {}
     try:

@@ -147,7 +147,7 @@ def _show_view(
     scripts: Sequence[str] = (),
     **further: Any,
 ) -> HTMLResponse:
-    """Return *template* with the data *view* as HTML; a *live* page follows the server's events."""
+    """Return *template* with *view* and the menu of *visitor* as HTML; a *live* page follows the server's events."""
     follow = "/api/live" if live else ""
     return respond(template, view["title"], ("live",) if live else scripts, connects=live, follow=follow, home="/",
                    layout="platform.html", view=view, user=visitor, **{"as_json": "", **further})  # fmt: skip
@@ -165,7 +165,7 @@ def _error_response(access: PlatformAccess, error: OpsAssayError, request: Reque
 
 
 def error_page(status: int, said: str, visitor: Visitor | None = None) -> HTMLResponse:
-    """Return an HTML page with *status* and the sentence *said*: what happened and what to do."""
+    """Return an HTML page with *status*, the explanation *said* and the menu of *visitor* (None: not signed in)."""
     titles = {403: "Not allowed", 404: "There is no such page", 500: "Something failed here", 503: "Not now"}
     view = {"title": titles.get(status, "It cannot be done"), "answer": plain(said, 1000)}
     return _show_view("platform.html", view, visitor, status=status, sorry=True)

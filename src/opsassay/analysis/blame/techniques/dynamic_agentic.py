@@ -130,7 +130,7 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
 def _rerun_with_guidance(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
-    """Rerun with guidance added to the suspected step's input; let the model judge whether the mistake is gone."""
+    """Rerun with guidance added to the input of *candidate*'s step; let the model judge whether the mistake is gone."""
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
     run = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
     asker.notes += [f"re-run for step {candidate.step}: {difference}" for difference in run.differences]
@@ -149,7 +149,7 @@ def _rerun_with_guidance(
 def _format_experiment(
     trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]
 ) -> str:
-    """Return the question to the judging model: the steps of both runs, and the expected ones."""
+    """Return the question to the judging model: steps of *trace*, of the rerun (*observed*), and expected ones."""
     before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"

@@ -14,7 +14,7 @@ def _identity() -> sa.Column[str]:
 
 
 def _moment(name: str, *, nullable: bool = False) -> sa.Column[int]:
-    """Return the column *name* for a time in ns since the epoch."""
+    """Return the column *name* for a time in ns since the epoch, *nullable* or not."""
     return sa.Column(name, sa.BigInteger, nullable=nullable)
 
 

@@ -124,7 +124,7 @@ async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None],
 
 @contextmanager
 def running_server(respond: Respond) -> Iterator[str]:
-    """Yield the base URL of a scripted server that runs in a thread during the block."""
+    """Yield the base URL of a server, in a thread during the block, that answers requests by *respond*."""
     loop, started, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
     until = asyncio.Event()
 

@@ -82,7 +82,7 @@ class ReadyAgent(CommandAgent):
         return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
 
     def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
-        """Return the files, name to content, to write into the agent's work folder before the start."""
+        """Return the files for the agent's work folder before the start: name to content, filled in from *places*."""
         return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
 
 

@@ -58,7 +58,7 @@ def _ask_until_answered(request: urllib.request.Request) -> bytes:
 
 
 def _poll_address(url: str, location: str | None) -> str:
-    """Return the URL to poll for the answer; raises ValueError unless scheme and host are those of *url*."""
+    """Return the URL in the header *location*, *url* for None; raises ValueError if it is on another server."""
     if not location:
         return url
     place = urljoin(url, location)

@@ -117,7 +117,7 @@ def _read_answer(message: dict[str, Any]) -> ModelAnswer:
 
 
 def _commands_of_step(extra: dict[str, Any], later_messages: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    """Return the shell commands of a step with their outputs in *later_messages*; "unanswered" without one."""
+    """Return the shell commands in *extra* of a step with outputs from *later_messages*; "unanswered" without one."""
     actions = list_objects(extra.get("actions"))
     observed = [one for one in later_messages if "returncode" in fields(one.get("extra")) or one.get("role") == "exit"]
     logs = []

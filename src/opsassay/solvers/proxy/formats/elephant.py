@@ -112,7 +112,7 @@ class _ReprReader:
         return self._read_pairs(")", "=", depth)
 
     def _read_pairs(self, closing: str, separator: str, depth: int) -> dict[Any, Any]:
-        """Parse the pairs up to the bracket *closing*: keyword arguments or dict entries; return them."""
+        """Return the pairs up to the bracket *closing*: keyword arguments (*separator* "=") or dict entries (":")."""
         found: dict[Any, Any] = {}
         while (self._kind, self._part) != ("mark", closing):
             key: Any = self._part
@@ -129,7 +129,7 @@ class _ReprReader:
         return found
 
     def _read_items(self, closing: str, depth: int) -> list[Any]:
-        """Parse and return the values up to the bracket *closing*."""
+        """Parse and return the values up to the bracket *closing*; *depth* is their nesting."""
         found: list[Any] = []
         while (self._kind, self._part) != ("mark", closing):
             found.append(self.value(depth + 1))

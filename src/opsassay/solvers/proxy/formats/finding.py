@@ -73,7 +73,7 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
 
 
 def _read_file(path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the traces of a file with one JSON value or JSON lines, recognised by content, not by name."""
+    """Return the traces of a file with a JSON value or JSON lines, recognised by content; notes go to *skipped*."""
     try:
         payload = read_json(path)
     except DatapackError as error:
@@ -84,7 +84,7 @@ def _read_file(path: Path, skipped: list[str]) -> list[Trace]:
 
 
 def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
-    """Return the trace of a recorded session; raises DatapackError when it has no LLM request."""
+    """Return the trace of a recorded session, notes in *skipped*; raises DatapackError when it has no LLM request."""
     exchanges = read_session(folder)
     trace = trace_of(exchanges, folder.name)
     others = Counter(f"{one.method} {one.path}"[:80] for one in exchanges if one.asked() is None)
@@ -99,7 +99,7 @@ def _read_session_trace(folder: Path, skipped: list[str]) -> Trace:
 
 
 def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the traces of a JSON lines file, recognised by content; raises DatapackError for unknown ones."""
+    """Return the traces of a JSON lines file, by its content, notes in *skipped*; raises DatapackError for others."""
     lines = list(read_json_lines(path))
     if is_otlp(lines):
         return traces_of_spans(lines, path, skipped)
@@ -141,7 +141,7 @@ def _with_model_events(traces: list[Trace], path: Path, skipped: list[str]) -> l
 
 
 def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
-    """Return the traces of a JSON value in the first format that recognises it; raises DatapackError for none."""
+    """Return the traces of *payload* in the first format that fits, notes in *skipped*; raises DatapackError."""
     reader = next((read for tells, read in _FORMATS if tells(payload)), None)
     if reader is None:
         raise DatapackError(
@@ -152,7 +152,7 @@ def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
 
 
 def _read_run_trace(lines: list[Any], path: Path) -> Trace:
-    """Return the trace in a run folder's trace.jsonl; the first user message is the instruction."""
+    """Return the trace in *lines*, a run folder's trace.jsonl; the first user message is the instruction."""
     run = read_noun(Run, path.parent / "run.json") if (path.parent / "run.json").exists() else None
     first = str(lines[0].get("input_context", "")) if lines and isinstance(lines[0], dict) else ""
     asked = re.search(r"^\[user\]\n(.*?)(?=\n\n\[\w+\]\n|\Z)", first, re.DOTALL | re.MULTILINE)

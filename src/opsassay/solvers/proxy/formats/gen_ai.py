@@ -259,7 +259,7 @@ def _is_inference(span: _Span) -> bool:
 
 
 def _tools_by_inference(ordered: Sequence[_Span], inferences: Sequence[_Span]) -> dict[str, list[_Span]]:
-    """Return tool spans by the id of the model call they follow: their parent, else the last one before them."""
+    """Return tool spans of *ordered* by the id of their model call: a parent in *inferences*, else the one before."""
     found: dict[str, list[_Span]] = {span.id: [] for span in inferences}
     last: _Span | None = None
     for span in ordered:
@@ -273,7 +273,7 @@ def _tools_by_inference(ordered: Sequence[_Span], inferences: Sequence[_Span]) -
 
 
 def _agent_of_span(span: _Span, by_id: dict[str, _Span]) -> str:
-    """Return the agent's name at *span* or its nearest ancestor that has one, else "agent"."""
+    """Return the agent's name at *span* or its nearest ancestor (in *by_id*) that has one, else "agent"."""
     seen: set[str] = set()
     current: _Span | None = span
     while current is not None and current.id not in seen:

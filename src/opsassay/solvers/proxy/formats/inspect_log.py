@@ -101,7 +101,7 @@ def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
-    """Return a step per model event, with the agent of its span and the tool calls that follow it."""
+    """Return a step per model event with its agent and the tool calls after it; *attachments*: texts by address."""
     spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
     ids, steps = AgentIds(), list[TraceStep]()
     logs: list[dict[str, ToolCall]] = []  # by the ids of the calls
@@ -138,7 +138,7 @@ def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hosted_call(part: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
-    """Return the call of a tool that the provider ran, from *part* of the answer's content."""
+    """Return the call of a tool that the provider ran, in *part* of the answer; *attachments*: texts by address."""
     error = {"message": part["error"]} if part.get("error") else None
     return _read_tool_call({**part, "function": part.get("name") or part.get("tool_type"), "error": error}, attachments)
 
@@ -154,7 +154,7 @@ def _text_of_content(content: Any) -> str:
 def _call_in_messages(
     call: dict[str, Any], result_message: dict[str, Any] | None, attachments: dict[str, str]
 ) -> ToolCall:
-    """Return a tool call without an event, its result from *result_message*; "unanswered" for None."""
+    """Return a call without an event, its result from *result_message* (None: "unanswered"), *attachments* put in."""
     about = {
         "function": call.get("function"),
         "arguments": call.get("arguments"),
@@ -165,7 +165,7 @@ def _call_in_messages(
 
 
 def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
-    """Return step *number* from a model *event*, without tool calls; these are added later."""
+    """Return step *number* by agent *name* from a model *event*, *attachments* put in; tool calls are added later."""
     output = event.get("output") or {}
     choice = next(iter(list_objects(output.get("choices"))), {})
     message = choice.get("message") or {}
@@ -191,7 +191,7 @@ def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, att
 
 
 def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
-    """Return the call of a tool event; an error's message is its output."""
+    """Return the call of a tool event, *attachments* put into its texts; an error's message is its output."""
     error = event.get("error")
     output = plain_text(error.get("message")) if isinstance(error, dict) else plain_text(event.get("result"))
     return ToolCall(
