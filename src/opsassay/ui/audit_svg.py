@@ -51,7 +51,7 @@ def element(name: str, content: str | Markup = "", **attributes: object) -> Mark
 
 
 def text(x: float, y: float, words: str, class_: str = "ink", anchor: str = "start") -> Markup:
-    """Return an SVG text element with *words* at (x, baseline y); *class_* is CSS, *anchor* start, middle or end."""
+    """Return an SVG text element of *words* at (x, baseline y); *anchor* (start, middle or end) is its part at x."""
     return element("text", plain(words, 200), x=x, y=y, class_=class_, text_anchor=anchor)
 
 

@@ -43,7 +43,7 @@ def trial_view(
     run: Run, scenario: Scenario, recording: RunRecording, verdict: TrajectoryVerdict, steps: Sequence[TraceStep] = (),
     culprit: Attribution | None = None,
 ) -> TrialView:  # fmt: skip
-    """Return the page data of a remediation run; *culprit* is the step that blame analysis names, if any."""
+    """Return the page data of a remediation run and the agent's *steps*; *culprit*: the step to blame, if known."""
     evidence = evidence_of(recording, scenario)
     span = span_of(evidence)
     certificate = verdict.judgement("certificate")

@@ -147,7 +147,7 @@ def _recognise_form(document: Document, forms: Mapping[str, AnswerForm]) -> Answ
 
 
 def _is_selected(form: AnswerForm, document: Document) -> bool:
-    """Return whether *document* is to be read in the format *form*, which the user named."""
+    """Return whether *document*, the only file or by suffix and path one of *form*, is to be read in that format."""
     return document.path == document.root or (document.suffix in form.suffixes and form.fits(document.path))
 
 

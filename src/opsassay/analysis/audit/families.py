@@ -89,7 +89,7 @@ def _standardise_values(values: Floats) -> Floats:
 def _fit_covariates(
     matched: Matched, means: Floats, covariates: list[Floats], *, interacting: bool
 ) -> tuple[float, int]:
-    """Return log-likelihood and rank of the model method + covariates (x method, if *interacting*) on cells."""
+    """Return log-likelihood and rank of method + *covariates* (x method if *interacting*) on cell *means* by system."""
     systems, methods = means.shape
     method = np.tile(np.eye(methods), (systems, 1))
     columns = [method]

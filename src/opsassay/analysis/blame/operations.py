@@ -77,7 +77,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
 
 
 def blame_run(trace: Trace, joined: Joined) -> Attribution:
-    """Return the step whose action took availability below its floor, else the first with a failure pattern if any."""
+    """Return the step that took availability below its floor, else the first with one of `find_patterns`, or none."""
     with_step = [finding for finding in joined.findings if finding.step is not None]
     chosen = next((f for f in with_step if f.name == BROKE), next(iter(with_step), None))
     if chosen is None:

@@ -225,8 +225,8 @@ def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
 def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path | None:
     """Write into *folder* a plan of real trials that repeat some of *attempts*; return its path, None without any.
 
-    These are the attempts that fooled the verifier, then some of each result in turn, drawn by *seed*. Each becomes an
-    oracle, expected to fail, in a copy of the scenario.
+    These are the attempts that fooled the verifier, then some of each result in turn, drawn by *seed*. Each becomes a
+    scripted repair (oracle), expected to fail, in a copy of the scenario.
     """
     by_result: dict[str, list[Attempt]] = {"right": [], "caught": [], "strict": []}
     fooled = [one for one in unlike(attempts) if one.result == "fooled"]

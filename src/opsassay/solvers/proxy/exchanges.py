@@ -100,7 +100,7 @@ class Exchange:
 
 
 def _find_header(headers: Iterable[tuple[str, str]], name: str) -> str:
-    """Return the value of the first of *headers* called *name* (in small letters), "" when there is none."""
+    """Return the value, in small letters, of the first of *headers* called *name* (small letters too); "" for none."""
     return next((value for key, value in headers if key.lower() == name), "").lower()
 
 

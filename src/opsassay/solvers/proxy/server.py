@@ -284,7 +284,7 @@ class ProxyServer:
         return response
 
     async def _serve_recorded(self, call: _Call, decision: Serve) -> web.StreamResponse:
-        """Send a recorded answer in its recorded chunks; one that was cut off is cut off again."""
+        """Send the recorded answer of *decision* in its recorded chunks; one that was cut off is cut off again."""
         recorded = decision.exchange
         headers = CIMultiDict(recorded.headers)
         self._log_answer(call, recorded.status or 502, recorded.reason, headers)
