@@ -152,7 +152,7 @@ class PageData:
         hand_in(self._platform, self._connection, visitor, name, content)
 
     def request(self, visitor: User, agent: str, task_set: str) -> str:
-        """Request a benchmark of *agent* on *task_set*; return its id."""
+        """Request a benchmark of *agent*, which *visitor* must own, on *task_set*; return its id."""
         visitor.require("owner")
         return request_benchmark(self._platform, self._connection, visitor, agent, task_set)
 

@@ -80,7 +80,7 @@ def _simulate_power(
 ) -> Power:
     """Return how often an audit detects *gap*; *deviations* are draws x systems, *share* is between families.
 
-    *tau* and *share*, by which the deviations were drawn, are only copied into the result.
+    *family* has a number per system; *tau* and *share*, by which deviations were drawn, are copied into the result.
     """
     effect = gap + deviations
     found = random_effects(effect, variance, level)

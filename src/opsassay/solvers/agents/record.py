@@ -75,6 +75,6 @@ class AgentRecorder:
 
 
 def _append_line(path: Path, value: dict[str, Any]) -> None:
-    """Append *value* as a line of JSON."""
+    """Append *value* as a line of JSON to the file *path*."""
     with path.open("ab") as stream:
         stream.write(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n")

@@ -59,7 +59,7 @@ class Exchange:
         return sse.is_sse(self._decode_body()) or self.header("content-type").startswith("text/event-stream")
 
     def header(self, name: str) -> str:
-        """Return the value of the response header *name*, '' when it is missing."""
+        """Return the value of the response header *name*, both in small letters, '' when it is missing."""
         return _find_header(self.headers, name)
 
     def asked(self) -> Asked | None:

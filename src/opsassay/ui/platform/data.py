@@ -92,7 +92,7 @@ class PlatformData(Protocol):
         """Store the task set *name* of *visitor*; *content* is a tar with task_set.yaml at its top."""
 
     def request(self, visitor: Any, agent: str, task_set: str) -> str:
-        """Request a benchmark of *agent* on *task_set*; return its id."""
+        """Request a benchmark of *agent*, which *visitor* must own, on *task_set*; return its id."""
 
     def add_user(self, visitor: Any, form: Row) -> str:
         """Create the user described in *form*; return the new token."""
