@@ -61,7 +61,7 @@ class ComplianceDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the tasks stored with them."""
+        """Score the runs of *stores* again by the tasks stored with them; *settings* are ignored."""
         from opsassay.evals.compliance.tables import GradedPolicies
         from opsassay.evals.runner.grading import grade_each
 

@@ -196,7 +196,7 @@ class ComplianceToolbox(Toolbox):
         return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
     def _run_kubectl(self, request: KubectlWords) -> tuple[str, Status]:
-        """Run the agent's kubectl words against a test cluster; return the output, and "ok" or "error"."""
+        """Run the kubectl words of *request* against its test cluster; return the output, and "ok" or "error"."""
         world = self._require_world(request.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
@@ -257,7 +257,7 @@ class ComplianceToolSession(CountedToolSession):
         write_files(files, self._toolbox.workspace.folder)
 
     def problem(self, _given: Mapping[str, Any]) -> str | None:
-        """Return the sentence why the workspace cannot be submitted now, None when it can."""
+        """Return the sentence why the workspace cannot be submitted now, None when it can; ignores its argument."""
         try:
             read_files(self._toolbox.workspace.folder, self._task)
         except AnswerError as error:

@@ -82,7 +82,7 @@ def without_artefact(reason: str) -> dict[str, Metric]:
 
 
 def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return all metrics by name, "passed" first: 1 if every stage that applies is 1, else 0 and the first reason."""
+    """Return *stages* and *rates* after "passed": 1 if every stage that applies is 1, else 0 with the first reason."""
     asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
     said = next((one.reason for one in asked_for if one.value == 0.0), None)
     said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
@@ -106,7 +106,7 @@ def rates_of(worlds: JudgedWorlds, mutants: JudgedWorlds, error: str | None) -> 
 
 
 def posture(worlds: JudgedWorlds, mutants: JudgedWorlds, words: tuple[str, str]) -> Metric:
-    """Return a metric of 1 if all clusters or hosts, mutants too, were judged by their label, else 0 with the counts.
+    """Return a metric of 1 if all *worlds* and their *mutants* were judged by their label, else 0 with the counts.
 
     *words* are the verbs of the reason, for wrongly judged violating and compliant ones.
     """
@@ -152,7 +152,7 @@ def _judge_worlds(
     control: ComplianceControl,
     admits: Admits | None,
 ) -> JudgedWorlds:
-    """Return (is compliant, was judged so) for each test cluster, or the error why the policies cannot be judged."""
+    """Return (is compliant, was judged so) for each of *worlds*, or the error why the policies cannot be judged."""
     rows, why = [], ""
     try:
         for one in worlds:
@@ -167,7 +167,10 @@ def _judge_worlds(
 def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return (whether the objects of *world* are let in, the bypass in words or ''); raises UnsupportedError."""
+    """Return (whether *policies* let *world* in, the bypass in words or ''); raises UnsupportedError.
+
+    *admits* decides, our own evaluator when None, which knows the bypass too.
+    """
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:

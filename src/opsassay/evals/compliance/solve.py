@@ -79,7 +79,7 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         return "\n".join(said) + "\n"
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Create the workspace of an external agent in *work*; return the folder in which it must leave its answer."""
+        """Create an external agent's workspace in *work*; return its path, as the sandbox has it if *sealed*."""
         begin(self.task.files(0), work)
         place = WORK_INSIDE if sealed else str(work)
         return f"{place}/{FOLDER}" if self.task.collector is None else place

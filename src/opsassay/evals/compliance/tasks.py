@@ -195,7 +195,7 @@ class ComplianceTask(GeneratedTask):
         return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
-        """Return the clusters or hosts that the agent's tools can query by name: the examples, and one unlabelled."""
+        """Return what the agent's tools can query, by name: *examples* worlds per label, and one unlabelled."""
         return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:

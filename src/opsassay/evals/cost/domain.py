@@ -62,7 +62,7 @@ class FinopsDomain:
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the tasks stored with them."""
+        """Score the runs of *stores* again by the tasks stored with them; *settings* are ignored."""
         from opsassay.evals.cost.tables import GradedCosts
         from opsassay.evals.runner.grading import grade_each
 

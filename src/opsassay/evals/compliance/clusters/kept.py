@@ -66,7 +66,7 @@ class KeptAdmissions:
         self._kept: dict[str, bool] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def admits(self, policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether Kyverno let all *objects* be created, as recorded; raises DatapackError without a record."""
+        """Return whether Kyverno with *policies* let *objects* be created, as recorded; raises DatapackError if not."""
         key = admission_digest(policies, objects)
         if key not in self._kept:
             raise DatapackError(f"{self._path} lacks what Kyverno said of this; restore it.")
@@ -80,7 +80,7 @@ def admission_digest(policies: Sequence[KyvernoPolicy], objects: Sequence[Mappin
 
 
 def graded_task(root: Path, run: Run) -> ComplianceTask:
-    """Return the task of *run* with its stored hidden test clusters; raises DatapackError when the store lacks them."""
+    """Return the task of *run* with its hidden test clusters in the store *root*; raises DatapackError if they lack."""
     task = kept_task(root, run.item_hash)
     if Arm.parse(run.arm).knob(ON) != CLUSTER:
         return task

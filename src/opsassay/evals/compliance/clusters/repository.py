@@ -69,12 +69,12 @@ def stale(control: str) -> dict[str, Any]:
 
 
 def repository(control: str, seed: int) -> dict[str, bytes]:
-    """Return the repository that the agent starts with: file content by path, with the outdated policy of *control*."""
+    """Return the agent's initial files (content by path): an outdated policy of *control*, others drawn by *seed*."""
     return policy_files(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
-    """Return the first change in *after* that was not asked for, None if *target* alone changes and exempts no more."""
+    """Return the first change from policies *before* to *after* beyond an update of that called *target*, or None."""
     old, new = ({policy.identity: policy for policy in some} for some in (before, after))
     if gone := sorted(set(old) - set(new)):
         return f"the policy {gone[0][2]} was removed or renamed"

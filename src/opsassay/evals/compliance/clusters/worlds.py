@@ -98,7 +98,7 @@ class _WorldDraft:
         return ComplianceWorld(tuple(objects), compliant)
 
     def _draw_object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
-        """Return a random Kubernetes object of the kind of *place*; with *violates* it violates the control."""
+        """Return a random object *name*-NN of the kind of *place*; with *violates* it violates the control."""
         namespace = draws.choice(NAMESPACES)
         metadata = {
             "name": f"{name}-{draws.integer(10, 99)}",
@@ -137,7 +137,7 @@ class _WorldDraft:
         return spec
 
     def _draw_container(self, name: str, draws: Draws, *, violates: bool) -> Object:
-        """Return a random container, with a compliant or violating fragment if the control is about containers."""
+        """Return a random container called *name*, which violates a control about containers if *violates*."""
         container = {"name": name, "image": draws.choice(IMAGES)}
         if self.control.scope != "container":
             return container
@@ -145,7 +145,7 @@ class _WorldDraft:
         return made
 
     def _draw_role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
-        """Return a random role of the kind of *place*; with *violates* its last rule violates the control."""
+        """Return a random role of the kind of *place* with *metadata*; if *violates* its last rule does."""
         rules = [self._draw_fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
         if place.kind == "ClusterRole":
             metadata = {key: value for key, value in metadata.items() if key != "namespace"}
@@ -153,7 +153,7 @@ class _WorldDraft:
         return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": place.kind, "metadata": metadata, "rules": kept}
 
     def _draw_fragment(self, draws: Draws, *, violates: bool) -> Object:
-        """Return a random violating or compliant fragment of the control; either takes one draw of *draws*."""
+        """Return a random fragment of the control, violating or (not *violates*) compliant, by one draw of *draws*."""
         chance = draws.integer(0, 719)  # one draw whatever is chosen: both worlds of a draft go on alike
         choices = self.control.violating if violates else self.control.compliant
         return choices[chance % len(choices)]
@@ -167,12 +167,15 @@ def merge_maps(base: Any, overlay: Any) -> Any:
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
-    """Return *count* violating, then *count* compliant test clusters for *control*, drawn by *seed* and *purpose*."""
+    """Return *count* violating, then *count* compliant test clusters for *control*.
+
+    They are drawn by *seed* and *purpose*, a text such as "judged", so that clusters for other purposes differ.
+    """
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
-    """Yield the counterpart of each cluster of `worlds` in order: the violation is added or removed."""
+    """Yield for each cluster of `worlds` with the same arguments its counterpart: the violation added or removed."""
     for n in range(2 * count):
         yield _WorldDraft(control, seed, purpose, n).make_world(compliant=n < count)

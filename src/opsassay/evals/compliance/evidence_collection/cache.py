@@ -37,7 +37,7 @@ class EvidenceCache:
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the evidence of *collector* (file content by name) on cluster or host *world*, cached or gathered."""
+        """Return the evidence of *collector* (content by name) on *world*: cached, else gathered by *gather*."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
             return _read_kept_evidence(path)
@@ -54,7 +54,7 @@ class KeptEvidence(EvidenceCache):
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the cached evidence of *collector* on cluster or host *world*; raises UserError if absent."""
+        """Return the cached evidence of *collector* on *world*; raises UserError if absent. *gather* is not called."""
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():

@@ -139,7 +139,7 @@ def _draw_host(draws: Draws) -> _HostState:
 
 
 def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Write the control's option to *state*'s sshd files, with decoy lines by the variant; None: only as a comment."""
+    """Add the control's option, set as in *choice*, to the sshd files of *state*, with decoys; if None as a comment."""
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))
@@ -159,25 +159,25 @@ def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_in_sysctl(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Set the kernel parameter's effective value, and write a sysctl.d file that may contradict it."""
+    """Set the kernel parameter of *state* to the value of *choice*, and add a sysctl.d file that may contradict it."""
     state.sysctl[control.name] = choice.value(control) or ""
     said = {0: control.compliant[0], 1: control.violating[0]}.get(choice.variant)
     state.notes["etc/sysctl.d/60-site.conf"] = f"{control.name} = {said}\n" if said else "# nothing yet\n"
 
 
 def _set_service(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Set the state of the control's systemd unit: enabled and active, or one of the violating states."""
+    """Set the control's systemd unit in *state*: enabled and active if *choice* complies, else a violating state."""
     state.units[control.name] = ("enabled", "active") if choice.compliant else STATES[choice.variant]
 
 
 def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Add the control's package to the installed ones when the choice has a value."""
+    """Add the control's package to the installed ones of *state* when the value of *choice* is set."""
     if choice.value(control):
         state.packages[control.name] = "1.0.9-3"
 
 
 def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Mount the control's file system with its option, without it, or not at all; fstab may differ from that."""
+    """Mount the control's file system with its option; if *choice* violates without or not at all; fstab may differ."""
     assert control.option is not None
     kept = [one for one in ("nosuid", "nodev", "noexec") if one != control.option and choice.chance % 3]
     said = ["rw", control.option, *kept, "relatime"]
@@ -189,7 +189,7 @@ def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None
 
 
 def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Insert the control's line into its configuration file, next to a comment with the opposite value."""
+    """Insert the control's line with the value of *choice* into its file, next to a comment with the opposite value."""
     assert control.file is not None
     form, value = _SETTINGS[control.file][1], choice.value(control)
     lines = [f"# {control.name}{form.format(choice.other(control))}"]
@@ -200,7 +200,7 @@ def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Disable the kernel module by both modprobe lines; a violating host lacks one, comments one or has it loaded."""
+    """Disable the kernel module by two modprobe lines; if *choice* violates one lacks, or it is loaded all the same."""
     name = control.name
     install = f"install {name} {('/bin/false', '/bin/true')[choice.chance % 2]}"
     lines = {"install": install, "blacklist": f"blacklist {name}"}
@@ -226,7 +226,7 @@ _APPLIED = {
 
 
 def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
-    """Return the host's file system as content by path, with scripts that imitate its commands."""
+    """Return the file system of the host *state* as content by path, with scripts that imitate its commands."""
     ubuntu = control.system == "ubuntu"
     release = (
         'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'
@@ -282,12 +282,15 @@ def shown_files(world: HostWorld) -> dict[str, str]:
 
 
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
-    """Return *count* violating, then *count* compliant test hosts for *control*, drawn by *seed* and *purpose*."""
+    """Return *count* violating, then *count* compliant test hosts for *control*.
+
+    They are drawn by *seed* and *purpose*, a text such as "judged", so that hosts for other purposes differ.
+    """
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def host_mutants(control: HostControl, seed: int, purpose: str, count: int) -> Iterator[HostWorld]:
-    """Yield the counterpart of each host of `host_worlds` in order: the violation is added or removed."""
+    """Yield for each host of `host_worlds` with the same arguments its counterpart: the violation added or removed."""
     for n in range(2 * count):
         yield _HostDraft(control, seed, purpose, n).make_world(compliant=n < count)

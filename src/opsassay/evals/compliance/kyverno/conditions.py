@@ -36,7 +36,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def hold(declared: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Return whether Kyverno conditions hold in *context*: ``any`` and ``all`` blocks, or a list that must all hold.
+    """Return whether the Kyverno conditions *declared* hold in *context*: any/all blocks, or a list that must all hold.
 
     Raises UnsupportedError for operators and forms outside the supported subset; *location* is for its message.
     """
@@ -52,7 +52,7 @@ def hold(declared: Any, context: Mapping[str, Any], location: str) -> bool:
 
 
 def query(expression: str, context: Mapping[str, Any], location: str) -> Any:
-    """Return the result of the JMESPath *expression* on *context*, None for nothing; raises UnsupportedError."""
+    """Return what JMESPath *expression* finds in *context*, None for nothing; raises UnsupportedError at *location*."""
     try:
         return _compile_expression(expression).search(context)
     except (
@@ -106,7 +106,7 @@ def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
 
 
 def _query_value(expression: str, context: Mapping[str, Any], location: str) -> Any:
-    """Return the result of a JMESPath expression on *context*; raises UnsupportedError when there is none."""
+    """Return the result of JMESPath *expression* on *context*; raises UnsupportedError with *location* for nothing."""
     value = query(expression, context, location)
     if value is None:
         raise UnsupportedError(f"{location}: {expression[:80]!r} finds nothing; give a default with ||.")
@@ -114,7 +114,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Return whether one condition holds; if a field that the violator may choose decides, the assumed result."""
+    """Return whether *condition* holds in *context*; if a field of the violator's choice decides, an assumed result."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:
@@ -122,7 +122,7 @@ def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) 
 
 
 def _compare_values(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Return whether the condition's operator holds between its key and value; raises UnsupportedError."""
+    """Return whether *condition*'s operator holds between its key and value; raises UnsupportedError at *location*."""
     if not isinstance(condition, Mapping) or not {"key", "operator"} <= set(condition) <= {
         "key",
         "operator",
@@ -172,7 +172,7 @@ def _are_members(key: Any, value: list[Any] | str, location: str) -> list[bool]:
 
 
 def _list_values(value: str, location: str) -> list[str]:
-    """Return the items of a JSON list in *value*, else the text itself; raises UnsupportedError for other JSON."""
+    """Return the items of a JSON list in *value*, else [*value*]; raises UnsupportedError for other JSON."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -199,7 +199,7 @@ def _text_as_go(value: Any) -> str:
 
 
 def _matches_either_way(first: Any, second: Any) -> bool:
-    """Return whether one value, read as a wildcard pattern, matches the other; both directions are tried."""
+    """Return whether *first*, read as a wildcard pattern, matches *second*, or the other way round."""
     return wildcard(_text_as_go(first), _text_as_go(second)) or wildcard(_text_as_go(second), _text_as_go(first))
 
 

@@ -49,7 +49,7 @@ def plain_values(data: bytes, name: str) -> list[Any]:
 
 
 def _require_bounded(text: str, name: str) -> None:
-    """Raise UnsupportedError with the line for YAML anchors, language-specific tags, and too deep nesting."""
+    """Raise UnsupportedError with file *name* and line for YAML anchors, language-specific tags and deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=YAML_LOADER):
         where = f"{name}, line {event.start_mark.line + 1}" if event.start_mark else name
@@ -64,7 +64,7 @@ def _require_bounded(text: str, name: str) -> None:
 
 
 def _require_plain(node: yaml.Node | None, name: str) -> None:
-    """Raise UnsupportedError for a duplicate or non-text key, and for a number that is not finite."""
+    """Raise UnsupportedError with file *name* for duplicate or non-text keys and numbers over `MAX_DIGITS` digits."""
     todo = [node] if node is not None else []
     while todo:
         one = todo.pop()

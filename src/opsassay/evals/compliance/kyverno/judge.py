@@ -40,7 +40,7 @@ class RuleResult:
 def judge_objects(
     policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE
 ) -> list[RuleResult]:
-    """Return one result per rule and object that the rule applies to; raises UnsupportedError."""
+    """Return one result per rule of *policies* and object it applies to on *operation*; raises UnsupportedError."""
     return [
         RuleResult(policy.name, rule.name, _label_of_object(one), "pass" if passes else "fail", rule.enforced)
         for policy in policies
@@ -51,7 +51,7 @@ def judge_objects(
 
 
 def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE) -> bool:
-    """Return whether no enforced rule refuses *operation* on any of *objects*; raises UnsupportedError."""
+    """Return whether no enforced rule of *policies* refuses *operation* on an object; raises UnsupportedError."""
     return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects, operation))
 
 
@@ -107,7 +107,7 @@ def _label_of_object(resource: Mapping[str, Any]) -> str:
 def _passes_rule(
     policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], admission: _Request
 ) -> bool | None:
-    """Return whether *resource* passes the check of *rule*, None when the rule does not apply to it."""
+    """Return whether *resource* passes *rule* in the request *admission*, None when the rule does not apply to it."""
     namespace = value_at(resource, "metadata", "namespace")
     if admission.courses is None and policy.namespace is not None and policy.namespace != namespace:
         return None
@@ -141,7 +141,7 @@ def _find_pod_template(resource: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, location: str) -> bool:
-    """Return whether *value* passes a rule's *validate* block: pattern, anyPattern, deny or foreach."""
+    """Return whether *value* passes the rule's block *validate*, whose expressions read *context*."""
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
@@ -159,7 +159,7 @@ def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, lo
 
 
 def _check_foreach(loops: Any, context: Known, location: str) -> Iterator[bool]:
-    """Yield for each element of each ``foreach`` loop whether it passes; raises UnsupportedError for unknown forms."""
+    """Yield for each element of each of the ``foreach`` *loops* whether it passes; raises UnsupportedError."""
     if not isinstance(loops, list):
         raise UnsupportedError(f"{location}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
@@ -190,7 +190,7 @@ def _block_matches(block: Any, resource: Mapping[str, Any], request: _Request, l
 def _matches_resources(
     resources: Mapping[str, Any], resource: Mapping[str, Any], request: _Request, location: str
 ) -> bool:
-    """Return whether *resource* fits one filter *resources*: kinds, operations, names, namespaces and labels."""
+    """Return whether *resource* and *request* fit the filter *resources*: kinds, operations, names, labels and more."""
     name = str(value_at(resource, "metadata", "name") or value_at(resource, "metadata", "generateName") or "")
     namespace = name if resource.get("kind") == "Namespace" else str(value_at(resource, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]

@@ -50,7 +50,7 @@ def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
 
 
 def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    """Return whether all keys fit; condition anchors "()" come first: raises _SkippedError when one does not hold."""
+    """Return whether *value* fits all keys of *pattern*; raises _SkippedError if a condition anchor "()" fails."""
     anchored = [(_split_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
@@ -68,7 +68,7 @@ def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[st
 
 
 def _read_entry(value: Mapping[str, Any], anchor: str, key: str, expected: Any) -> bool:
-    """Return whether the value at *key* fits; for a field that the violator may choose, the assumed result."""
+    """Return whether *key* of *value* fits *expected*; for a field that the violator may choose, the assumed result."""
     try:
         return _entry_satisfies(value, anchor, key, expected)
     except ElsewhereError as elsewhere:
@@ -138,7 +138,7 @@ def _satisfies_without_skip(value: Any, expected: Any) -> bool:
 
 
 def require_literal_keys(pattern: Any, path: tuple[str, ...] = ()) -> None:
-    """Raise UnsupportedError for a wildcard in a key, except in labels and annotations."""
+    """Raise UnsupportedError for a wildcard in a key of *pattern* (at *path*), but not in labels and annotations."""
     if isinstance(pattern, list):
         for one in pattern:
             require_literal_keys(one, path)

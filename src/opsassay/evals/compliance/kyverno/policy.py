@@ -164,7 +164,7 @@ def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
 
 
 def _read_rule(rule_map: Any, spec: Mapping[str, Any], location: str) -> KyvernoRule:
-    """Return the rule of *rule_map*, its check and filters verified; raises UnsupportedError outside the subset."""
+    """Return the verified rule of *rule_map*, with the action of *spec* if it lacks one; raises UnsupportedError."""
     rule = _require_known_keys(rule_map, _RULE, f"{location}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
@@ -215,7 +215,7 @@ def filters_of(match_block: Any, location: str) -> tuple[str, list[Mapping[str, 
 
 
 def kind_of(selector: str, location: str) -> tuple[str, str, str]:
-    """Return the (group, version, kind) of an entry of ``kinds`` (apps/v1/Deployment); raises UnsupportedError."""
+    """Return (group, version, kind) of *selector*, such as apps/v1/Deployment; "*": any. Raises UnsupportedError."""
     *before, last = selector.split("/")
     match [*before, *last.split(".")]:
         case [kind]:
@@ -232,7 +232,7 @@ def kind_of(selector: str, location: str) -> tuple[str, str, str]:
 
 
 def is_narrow(resources: Mapping[str, Any]) -> bool:
-    """Return whether a filter selects by a property that the object's creator chooses: name, namespace or label."""
+    """Return whether the filter *resources* selects by what an object's creator chooses: name, namespace or label."""
     given = [resources.get("selector"), *(resources.get(key) for key in ("names", "namespaces"))]
     given.append([resources["name"]] if resources.get("name") else [])
     return any(one and "*" not in one for one in given)
@@ -250,7 +250,7 @@ def _extends_to_controllers(rule: Mapping[str, Any]) -> bool:
 
 
 def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kinds of controllers that the policy's rules on pods also apply to; raises UnsupportedError.
+    """Return the controller kinds that *rules* on pods of policy *document* apply to as well; raises UnsupportedError.
 
     Empty when a rule selects by name or label or names pods and other kinds, or when none names pods or controllers
     without a version (kyverno/kyverno, pkg/autogen).
@@ -274,7 +274,7 @@ def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, 
 
 
 def _require_plain_metadata(metadata: Mapping[str, Any], location: str) -> None:
-    """Raise UnsupportedError for annotations or labels that could change how Kyverno applies the policy."""
+    """Raise UnsupportedError for annotations or labels by which Kyverno could apply the policy in another way."""
     _require_known_keys(metadata, _METADATA, location)
     for part in ("labels", "annotations"):
         notes = metadata.get(part) or {}

@@ -29,7 +29,7 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Return the result that this try assumes for a check of the field *question*, and record the question."""
+        """Return whether this try assumes that the check of field *question* passes; record the question in `read`."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
@@ -127,7 +127,10 @@ def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Pa
 
 
 def violating(resource: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
-    """Return *resource* wrapped: reading other fields than apiVersion, kind and *parts* raises ElsewhereError."""
+    """Return *resource* wrapped: reading fields but apiVersion, kind and *parts* raises ElsewhereError.
+
+    *courses* holds the results that the tries of a policy assume for checks of such fields.
+    """
     return _Violating(resource, courses, (("apiVersion",), ("kind",), *parts), ())
 
 
@@ -139,7 +142,7 @@ class Known(dict[str, Any]):
         self._where, self._courses = where, courses
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of *key*; raises UnsupportedError, and ElsewhereError if the violator may choose it."""
+        """Return the value of *key*; raises UnsupportedError if absent, ElsewhereError if the violator chooses it."""
         if key not in self:
             raise UnsupportedError(f"{self._where}{key} is not known here, so that what turns on it cannot be judged.")
         if self._courses is not None and key in ("namespace", "elementIndex"):

@@ -75,7 +75,7 @@ def _format_amount(value: Any) -> str | None:
 
 
 def amounts(value: Any, bound: Any) -> tuple[Decimal, Decimal] | None:
-    """Return both as numbers of one kind, durations (seconds) before quantities; None when they differ in kind."""
+    """Return *value* and *bound* as numbers: both durations (seconds), else both quantities; None when they differ."""
     for read in (duration, quantity):
         if (one := read(value)) is not None and (other := read(bound)) is not None:
             return one, other

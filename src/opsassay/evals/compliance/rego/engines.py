@@ -83,7 +83,7 @@ def _opa_library() -> RegoEngine | None:
 
 @functools.cache
 def _engine_of_package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
-    """Return the engine of Python package *module*, with its id *key* and display *name*; None if not installed."""
+    """Return the engine *key* of the Python package *module* (pip: *distribution*), called *name*; None if missing."""
     if (folder := _package_folder(module)) is None:
         return None
     libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system

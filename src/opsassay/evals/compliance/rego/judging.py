@@ -135,7 +135,7 @@ def _ask_engine(
 
 
 def _combine_answers(engines: Sequence[RegoEngine], answers: Sequence[_EngineAnswer], count: int) -> JudgedByRego:
-    """Return the outcomes that all *engines* agree on for *count* inputs; where they differ the input is not judged."""
+    """Return the outcomes of *count* inputs on which the *answers* of all *engines* agree, else "not judged"."""
     if all(one.problem for one in answers):
         return JudgedByRego(answers[0].problem)
     if any(one.problem for one in answers):

@@ -211,7 +211,7 @@ ENGINES: Mapping[str, Any] = {"opa": OpaProgram, "library": OpaLibrary, "regorus
 
 
 def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
-    """Return the engine named *engine* with the Rego text *policy* loaded; raises PolicyError."""
+    """Return *engine*, which asks for *rule* of *package* in the *policy* (*syntax*: v0 or v1); raises PolicyError."""
     found: Engine = ENGINES[engine](policy, f"data.{package}.{rule}", syntax)
     if found.package not in (None, package):
         raise PolicyError(f"its package is {found.package}, not {package}")

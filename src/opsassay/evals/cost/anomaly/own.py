@@ -114,7 +114,7 @@ class OwnAnomalies(AnomalyTask):
         ).agg(pl.col("BilledCost").sum())
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return time, slice and cost_usd (in the costs' currency) for every day and slice; *convert* has no effect."""
+        """Return time, slice, cost_usd (own currency) per day and slice, of all charges if *credits_too*."""
         del convert
         first, last = (datetime(one.year, one.month, one.day, tzinfo=UTC) for one in self._days)
         days = pl.datetime_range(first, last, "1d", time_unit="us", eager=True).alias("time").to_frame()
@@ -185,7 +185,7 @@ class OwnAnomalies(AnomalyTask):
 
 
 def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
-    """Return the DuckDB statement for slice, day, cost in picos (1e-12) and twice the median of its weekday."""
+    """Return the DuckDB statement for slice, day *first* to *last*, cost in 1e-12 and twice its weekday's median."""
     names = ", ".join(f"('{one.replace(chr(39), chr(39) * 2)}')" for one in slices)
     return f"""WITH charges AS (
       SELECT ServiceCategory AS slice, CAST(timezone('UTC', ChargePeriodStart) AS DATE) AS day,
@@ -200,7 +200,7 @@ def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
 
 
 def own_anomalies(costs: OwnData, seed: int) -> OwnAnomalies | str:
-    """Return the anomaly task on a team's own *costs*, or the sentence why these costs allow none."""
+    """Return the anomaly task of *seed* on a team's own *costs*, or the sentence why these costs allow none."""
     from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 
     if (days := (costs.end - costs.start).days) < FEWEST_DAYS:

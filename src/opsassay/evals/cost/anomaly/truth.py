@@ -41,7 +41,10 @@ class TrueAnomaly:
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
-    """Return time, slice and cost_usd of *area* per hour or day: usage, and all charges with *credits_too*."""
+    """Return time, slice and cost_usd of *area* per hour or day, of usage or with *credits_too* of all charges.
+
+    Without *convert* amounts in other currencies are summed as if they were in USD.
+    """
     every = "1d" if area.daily else "1h"
     usage = (pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null()
     rate = pl.col("UsdPerUnit").to_physical().cast(pl.Int64) if convert else pl.lit(1_000_000)

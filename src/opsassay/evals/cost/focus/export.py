@@ -192,7 +192,7 @@ def _count_rows(relation: Any) -> int:
 
 
 def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
-    """Return the name in *path* of each FOCUS 1.2 column that it has, ignoring case; raises UserError."""
+    """Return the name in *source_columns* of each FOCUS 1.2 column; raises UserError with *path* if one is missing."""
     found: dict[str, str] = {}
     for name in source_columns:
         plain = name.replace("_", "").casefold()
@@ -212,7 +212,7 @@ def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
 
 
 def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> Iterator[str]:
-    """Yield the SQL of each source column: '' becomes NULL, and NULL the value of its FOCUS 1.3 successor if any."""
+    """Yield the SQL of each column: '' becomes NULL, NULL its FOCUS 1.3 successor; *names* are those of the file."""
     newer = _newer_columns(source_columns, names)
     for name, kind in source_columns.items():
         quoted = _quote_identifier(name)
@@ -223,7 +223,7 @@ def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> It
 
 
 def _newer_columns(source_columns: dict[str, str], names: dict[str, str]) -> dict[str, str]:
-    """Return the FOCUS 1.3 column by the older column that it replaces, when the file has both."""
+    """Return the FOCUS 1.3 column by the older one that it replaces, if the file has both (*names*: by FOCUS name)."""
     found = {names[column]: _find_column(name, source_columns) for column, name in _SINCE.items()}
     return {older: newer for older, newer in found.items() if newer and newer != older}
 
@@ -234,7 +234,7 @@ def _find_column(column: str, source_columns: Iterable[str]) -> str | None:
 
 
 def _column_expression(source: Any, path: Path, column: str, name: str | None, source_columns: dict[str, str]) -> str:
-    """Return the SQL that converts *name* to the type of *column*; raises UserError with a value that cannot be."""
+    """Return the SQL that converts *name* (None: NULL) to FOCUS *column*; raises UserError with a wrong value."""
     kind = TABLES[COSTS][column][0]
     if name is None:
         return f"CAST(NULL AS {_TYPES.get(kind, 'VARCHAR')}) AS {column}"
@@ -257,7 +257,7 @@ def _column_expression(source: Any, path: Path, column: str, name: str | None, s
 
 
 def _require(source: Any, path: Path, name: str, wrong: str, expected: str) -> None:
-    """Raise UserError with an example value of column *name* if the SQL condition *wrong* holds in any row."""
+    """Raise UserError with an example of column *name* and *expected* if the SQL condition *wrong* holds in a row."""
     odd = source.filter(f"{_quote_identifier(name)} IS NOT NULL AND ({wrong})")
     if found := odd.project(f"CAST({_quote_identifier(name)} AS VARCHAR)").limit(1).fetchall():
         raise UserError(f"{path}: {name} is {found[0][0][:40]!r} in a row; expected {expected}.")

@@ -31,7 +31,7 @@ def window(account: SubAccount) -> dict[str, str | None]:
 def extra_rows(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> list[dict[str, Any]]:
-    """Return the charges of a synthetic company except hourly usage, in micro-units of the billing currency."""
+    """Return all charges but hourly *usage*, in micro-units; credits act on *planted* anomalies and *distractions*."""
     draws = Draws(world.seed, "extras")
     rows = [
         *_commitment_rows(world),
@@ -150,7 +150,7 @@ def _billed_usage(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
 def _anomaly_credits(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield hourly credits: some cancel a planted anomaly in the sum, others alone look like an anomaly."""
+    """Yield the hourly credits of *distractions*: some cancel a *planted* anomaly, others alone look like one."""
     for one in distractions:
         if "credit" not in one.kind:
             continue

@@ -111,7 +111,7 @@ def _convert_micro(raw: pl.DataFrame, table: str) -> pl.DataFrame:
 def _usage_rows(
     world: World, number: int, resource: Resource, planted: list[Planted], distractions: list[Distraction]
 ) -> pl.DataFrame:
-    """Return a row per hour of resource *number*, its money in micro-units of the billing currency."""
+    """Return a row per hour of resource *number*, in micro-units, with its *planted* anomalies and *distractions*."""
     draws = Draws(world.seed, "noise", str(number))
     hours = world.hours
     noise = 1000 - NOISE + draws.integers(hours, 0, NOISE) + draws.integers(hours, 0, NOISE)
@@ -171,7 +171,7 @@ def season(world: World, resource: Resource) -> Ints:
 def _distraction_masks(
     hours: int, number: int, distractions: list[Distraction]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return two masks over hours: billed in another currency, billed in another unit (resource *number*)."""
+    """Return masks of *hours* in which *distractions* bill resource *number* in another currency, another unit."""
     spans = {kind: np.zeros(hours, dtype=bool) for kind in ("currency", "unit")}
     for one in distractions:
         if one.resource == number and one.kind in spans:

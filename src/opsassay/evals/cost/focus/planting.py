@@ -85,7 +85,7 @@ def _plant_event(
     resources: Sequence[int],
     taken: list[tuple[int, int, int]],
 ) -> Planted:
-    """Return a random anomaly of *kind* in one of *resources*, at hours that are not in *taken*.
+    """Return a random anomaly of *kind* in *area*, in one of *resources*, at hours that are not in *taken*.
 
     *taken* has (resource, first hour, hour after the last) and gains the new one; factors are in permille of cost.
     """
@@ -131,7 +131,7 @@ def _plant_distractions(
     draws: Draws, world: World, area: str, resources: Sequence[int], used_slots: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
-    """Return charges in *area* that look like anomalies but are none: credits, changes of currency or unit."""
+    """Return what looks like an anomaly in *area* and is none, at hours of *resources* added to *used_slots*."""
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
@@ -154,6 +154,6 @@ def _plant_distractions(
 
 
 def _hours_taken(slot: tuple[int, int], length: int) -> tuple[int, int, int]:
-    """Return (resource, first hour, hour after the last) of an event at *slot* (resource, first hour)."""
+    """Return (resource, first hour, hour after the last) of *length* hours at *slot* (resource, first hour)."""
     resource, start = slot
     return resource, start, start + length

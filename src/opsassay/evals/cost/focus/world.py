@@ -220,7 +220,7 @@ def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
 
 
 def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
-    """Return a random resource of *area*, in which anomalies may be planted."""
+    """Return a random resource of *account* in *area*, in which anomalies may be planted."""
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
@@ -230,7 +230,7 @@ def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
 
 
 def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
-    """Return a random resource of any service, which is paid under *commitment* unless that is None."""
+    """Return a random resource of *account*, of any service, paid under *commitment* unless that is None."""
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),

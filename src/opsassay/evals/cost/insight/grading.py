@@ -39,7 +39,7 @@ def _find_misreading(question: Question, rows: Sequence[Row]) -> str | None:
 
 
 def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
-    """Return the sentence on the first difference between *rows* and the right answer *key*, None without one."""
+    """Return the first difference of *rows* from *key*, the right answer to *template*, as a sentence; or None."""
     known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     given = {_name_of_row(template, row): row for row in rows}
     if missing := next((name for row in key.required if (name := _name_of_row(template, row)) not in given), None):
@@ -80,7 +80,7 @@ def _name_of_row(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ..
 
 
 def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
-    """Return whether field *name* of *row* is right: a number within tolerance, one of several texts, or equal."""
+    """Return whether field *name* of *row* is *expected*: a number within tolerance, one of several texts, or equal."""
     value, right = row[name], expected[name]
     if isinstance(right, Fraction):
         tolerance = next(one.tolerance for one in template.fields if one.name == name)

@@ -96,7 +96,7 @@ def _why_left_out(name: str, costs: OwnCosts) -> str:
 
 
 def _make_question(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
-    """Return the question *name* of *seed*, with the misreadings that change its answer, and its parameters."""
+    """Return question *name* of *seed* on *costs*, with the misreadings that change its answer, and its parameters."""
     question = Question(own_template(name, costs.reading.currency), seed, costs)
     why = _why_unusable(question)
     mistakes = (one for one in QUESTIONS[name].mistakes if not why and _changes_answer(question, one, costs.empty))
@@ -122,7 +122,7 @@ def _why_unusable(question: Question) -> str:
 
 
 def _changes_answer(question: Question, mistake: str, empty: Collection[str]) -> bool:
-    """Return whether the misreading *mistake* has an answer that the grader tells from the right one."""
+    """Return whether the grader tells misreading *mistake* from the right answer; False if its cost is in *empty*."""
     if MISTAKES[mistake][1](question.terms).cost in empty:
         return False
     answer = answer_of(question.template, question.misread(mistake))

@@ -39,7 +39,11 @@ def perform_cost(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run one trial of a live cost task and record it into *run_dir*; raises OpsAssayError."""
+    """Run a trial of a live cost task by *agent* and record it into *run_dir*; raises OpsAssayError.
+
+    *arm* is the prompt variant, *cluster* the plan's block on a Kubernetes cluster; without *probes* only the last one
+    is sent.
+    """
     block = live_task(scenario.id).cost
     operations = scenario.trigger.operations
     changes = tuple(one for one in operations if tool_of(one) in COST_TOOLS)
@@ -115,7 +119,7 @@ class CostEnvironment(TrialEnvironment):
             time.sleep(0.2)
 
     def _set_usual_cost(self, watch: CostWatch) -> None:
-        """Set the mean cost of the last readings as that of the same hour last week, and derive the budget."""
+        """Set the mean of the last costs of *watch* as that of the same hour last week; derive the budget."""
         last = watch.readings[-USUAL_READINGS:]
         if not last:
             raise OperationError("No cost could be read before anything happened: does the system send metrics?")

@@ -208,7 +208,7 @@ def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metri
 
 
 def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, hold_s: float) -> str | None:
-    """Return why the last *hold_s* seconds of readings cannot be judged: too short, or gaps; None when they can."""
+    """Return why the readings *final*, *start_ns* to *end_ns*, are under *hold_s* seconds or have gaps, else None."""
     if (end_ns - start_ns) / 1e9 < hold_s - 1:
         return f"the record ends less than {hold_s:g} s after the agent"
     edges = [start_ns, *(one.time_ns for one in final), end_ns]
@@ -289,7 +289,7 @@ def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Seq
 
 
 def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReading], tolerance: float) -> str | None:
-    """Return the sentence on an autoscaler with a lower maximum or another target than before, else None."""
+    """Return the sentence on an autoscaler with a lower maximum or another target (beyond *tolerance*), else None."""
     agreed = before[-1] if before else final[0]
     for name, most in agreed.most_replicas.items():
         if any(one.most_replicas.get(name, 0) < most for one in final):

@@ -45,7 +45,7 @@ class LiveCostRun(TrialRun):
 
     @classmethod
     def for_task(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
-        """Return the planned trial of task *name* by *agent*; raises NotFoundError for an unknown task or oracle."""
+        """Return the trial of task *name* by *agent* on *cluster*; raises NotFoundError for unknown task or oracle."""
         scenario = live_task(name).committed
         if agent.oracle is not None and agent.oracle not in scenario.oracles:
             raise NotFoundError(f"oracle of {name}", agent.oracle, scenario.oracles)
@@ -66,7 +66,7 @@ class LiveCostRun(TrialRun):
 
 
 def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
-    """Return *agent* as an agent for live systems with sandboxing mode *sealing*, None for baselines but "constant"."""
+    """Return *agent* for live systems, sandboxed by *sealing*; finops becomes sre, baselines but "constant" None."""
     if agent.name == "finops":
         return TrialAgent(name="sre", model=agent.model)
     if agent.name in BASELINES:

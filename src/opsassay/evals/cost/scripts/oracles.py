@@ -56,7 +56,7 @@ def _format_moment(moment: datetime) -> str:
 
 
 def constant(body: Question | AnomalyTask) -> dict[str, Any]:
-    """Return a valid answer with fixed values that does not use the data."""
+    """Return a valid answer to *body* with fixed values that does not use the data."""
     if isinstance(body, Question):
         values: Mapping[str, Any] = {"name": "total", "date": "2024-09-01", "number": 0}
         return {"rows": [{one.name: values[one.kind] for one in body.template.fields}]}
@@ -65,7 +65,7 @@ def constant(body: Question | AnomalyTask) -> dict[str, Any]:
 
 
 def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return a valid random answer: names that occur in the data, and plausible numbers."""
+    """Return a valid random answer to *body*: names that occur in the data, and plausible numbers."""
     if isinstance(body, Question):
         names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
         first = body.template.names[0]
