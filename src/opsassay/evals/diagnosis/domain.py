@@ -57,7 +57,7 @@ class DiagnosisDomain:
         return plan(opened, solvers, planned.repeats, settings)
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade the runs of *stores* against the truth of their incidents; raises as `grade_incidents`."""
+        """Grade the runs of *stores* against their incidents' truth by *settings*; raises as `grade_incidents`."""
         from opsassay.evals.diagnosis.report import grade_incidents
 
         return grade_incidents(self, stores, settings)

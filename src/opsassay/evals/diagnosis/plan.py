@@ -35,7 +35,7 @@ class PlannedSolver(PlannedAgent):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup | str]:
-        """Return the agent or oracle, or every variant of the method, with files relative to *folder*.
+        """Return the agent (by *settings*), oracle, or all variants of the method; files are relative to *folder*.
 
         Raises ConfigError for parameters of a solver that is no method, and as `solvers_named` and `methods_of`.
         """
@@ -96,8 +96,8 @@ def plan(
 ) -> list[IncidentRun]:
     """Return all runs of *solvers* on the *opened* cases, the first repeat of every case before any second one.
 
-    ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
-    UserError for an oracle on a case without truth.
+    ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Repeat n has the seed of *settings* plus n,
+    from 0. Raises NotFoundError for another oracle, and UserError for an oracle on a case without truth.
     """
     cases = list(opened)
     jobs = [
@@ -154,9 +154,10 @@ class Estimate:
 
 
 def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repeat: bool = False) -> Estimate:
-    """Return the expected usage of those *jobs* that ask a paid model and have no result yet; *repeat*: of all.
+    """Return the expected usage of *jobs* that ask a paid model and have no result yet; of all such with *repeat*.
 
-    The tokens of a run are the mean over earlier runs of its solver in *store*, else assumed constants.
+    The tokens of a run are the mean over earlier runs of its solver in *store*, else assumed constants; the cost
+    follows from *price*.
     """
     open_ = [job for job in jobs if repeat or store.finished(job.cell.hash) is None]
     paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]

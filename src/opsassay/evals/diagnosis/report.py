@@ -264,9 +264,10 @@ class GradedIncidents(GradedRuns):
 
 
 def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> GradedIncidents:
-    """Grade the runs of *stores* on incidents; verdicts of a judge model are stored apart from the others and returned.
+    """Grade the runs of *stores* on incidents by *settings*: profile, truth, and a judge model or none.
 
-    Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge model without an endpoint.
+    The verdicts of a judge model are returned, and stored apart from the others. Raises NotFoundError for an unknown
+    profile, UserError as `cases_of` and for a judge model without an endpoint.
     """
     profile, judge = profile_named(settings.profile), _make_judge(settings)
     problems: dict[str, str] = {}
@@ -295,7 +296,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
 
 def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[Case]:
-    """Return *cases* with the causal graphs that their publishers provide, None where there is none, not ours."""
+    """Return *cases* with their publishers' causal graphs, not ours; reports by *settings* how many have none."""
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(

@@ -84,7 +84,7 @@ def _format_question(result: EvidenceResult) -> str:
 
 
 def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
-    """Return (whether the model finds support, why); (None, problem) when it gave no valid answer."""
+    """Ask the model *judge*; return (whether it finds support, why), or (None, problem) without a valid answer."""
     try:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)
     except OpsAssayError as error:
@@ -178,7 +178,7 @@ class Grader:
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
-        """Return the verdict on the run; its SQL statements may run for ANSWER_SECONDS together."""
+        """Return the verdict on *diagnosis*, None without an answer; SQL may run for ANSWER_SECONDS in all."""
         case = self.case
         assert case.truth is not None
         sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None

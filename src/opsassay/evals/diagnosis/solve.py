@@ -106,7 +106,10 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result; return how it ended, also when it could not start."""
+        """Run the solver, unless *store* has the result; return how it ended, also when it could not start.
+
+        It is aborted when *given_up* returns True; *say* is not called.
+        """
         del say
         settings = self.settings
         try:
@@ -131,7 +134,7 @@ class IncidentRun:
         return RunEnd(self, run_dir, run, message=_describe_end(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
-        """Run the method on the incident without its masked telemetry; return the run's folder."""
+        """Run the method without masked telemetry, until *given_up* returns True; return the run's folder."""
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
@@ -169,7 +172,7 @@ def run_method(
     again: bool = False,
     given_up: Callable[[], bool] = never,
 ) -> Path:
-    """Run the method on the incident in a process of its own; return the run's folder.
+    """Run *method* (a setup or its name) on the incident in a process of its own; return the run's folder.
 
     A run that has a result is not repeated unless *again*; an aborted one is. The process is forked from a template
     that has imported the methods and nothing else; it sees a copy of the incident's tables under an opaque name, and is
@@ -191,7 +194,7 @@ def run_method(
 
 
 def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
-    """Run the method in a forked worker on a copy of the telemetry; return its diagnosis, or why it has none."""
+    """Run the method in a forked worker for at most *timeout_s*; return its diagnosis, or why it has none."""
     with opaque_view(datapack) as folder:
         try:
             code = shared_workers().run(setup.job(), folder, timeout_s)
@@ -207,7 +210,7 @@ def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, time
 
 
 def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
-    """Return the task, solver, variant (from *mask*) and *seed* that identify a run of the agent."""
+    """Return what identifies an agent's run: task *item*, solver *setup*, variant (what *mask* withholds), *seed*."""
     return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
 
 
@@ -221,7 +224,7 @@ def run_agent(
     again: bool = False,
     given_up: Callable[[], bool] = never,
 ) -> Path:
-    """Run the agent on the incident; return the run's folder.
+    """Run the agent of *setup* on incident *item* without the telemetry that *mask* withholds; return the run's folder.
 
     A Python agent runs in a worker process as a method does, an external one in a sandbox if the machine allows. A
     failure of the model's endpoint aborts the run, so that the next call tries it again, and so does an end after
@@ -301,7 +304,7 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
-    """Return tool calls, model calls, tokens and USD of a killed run by name, from its trace in *folder*."""
+    """Return a killed run's tool calls, model calls, tokens and USD by *price*, by name, from its trace in *folder*."""
     try:
         trace: Trace = read_one(folder / TRACE)
     except UserError:
@@ -347,7 +350,10 @@ def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> At
 def _outcome_of_command(
     end: Ended, session: DiagnosisToolSession | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
 ) -> AttemptOutcome:
-    """Return the outcome of an external agent; its answer is the submitted one, else its file, else its output."""
+    """Return an external agent's outcome; its answer is the submitted one, else its file in *work*, else its output.
+
+    The flag "canary" marks an answer that repeats the false truth of *canary*.
+    """
     killed = end.limit == "wall_clock_s"
     answer: Answer | None = session.answer if session else None
     status, error = RunStatus.DONE, None

@@ -57,7 +57,7 @@ def wants_machine(scenario: Scenario) -> bool:
 
 @contextmanager
 def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[None]:
-    """Hold this machine's lock in the with block, shared with other trials or *alone*; waits until it is free."""
+    """Hold this machine's lock in the with block, shared or *alone*; waits for it until *given_up* returns True."""
     root = state_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / "trials.lock").open("a") as room:
@@ -225,7 +225,10 @@ class TrialRun:
         )
 
     def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
-        """Run the trial in a process group of its own; a failure that is not the agent's gives the status aborted."""
+        """Run the trial in a process group of its own for at most *timeout_s*, until *stop* returns True.
+
+        A failure that is not the agent's gives the status aborted.
+        """
         order: dict[str, Any] = {
             "performer": RECOMMENDED if self.recommend else self.performer,
             "runner": os.getpid(),
@@ -291,8 +294,8 @@ def run_trials(
 ) -> list[Path]:
     """Run and grade every job without a result; return the result folders in the order of *jobs*.
 
-    *workers* trials run in parallel, each on a system of its own. A job whose attempts all failed has no folder in the
-    answer. When the call is interrupted or killed, its trials end and remove their systems.
+    *workers* trials run in parallel, each on a system of its own, by the function *performer* (MODULE:NAME). A job whose
+    attempts all failed has no folder in the answer. When the call is interrupted or killed, its trials end and remove their systems.
     """
     store.root.mkdir(parents=True, exist_ok=True)
     performed = [replace(job, performer=performer) for job in jobs]

@@ -93,7 +93,7 @@ def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
 
 
 def _metric_event(root: Mapping[str, Any], name: str, metric: Metric, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the OTLP log record of one *metric*, attached to the span *root*: its score, or why it has none."""
+    """Return the OTLP log record of *metric* called *name*, attached to span *root*: its score, or why it has none."""
     attributes = [
         _text_attribute("gen_ai.evaluation.name", name),
         *(_text_attribute(key, value) for key, value in labels.items()),

@@ -61,7 +61,7 @@ class ExternalAgent:
 
     @classmethod
     def from_command(cls, command: CommandAgent, model: str | None) -> ExternalAgent:
-        """Return the agent that an agent.yaml describes, with access to *model*; raises UserError."""
+        """Return the agent of *command*, an agent.yaml, with access to *model* (None: no model); raises UserError."""
         file = command.file
         return cls(
             command.name,
@@ -210,7 +210,7 @@ def _write_trace(
     ended: Ended,
     began_ns: int,
 ) -> None:
-    """Write the agent's steps: of its conversation with the model, else one step with all tool calls."""
+    """Write the agent's steps: its calls of the model through *gate*, else one step with all calls in *session*."""
     trace = gate.trace() if gate else None
     if trace is None:
         said = ended.stdout_tail if session is None else ended.stdout_tail + ended.stderr_tail

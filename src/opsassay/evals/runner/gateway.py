@@ -40,7 +40,7 @@ class Gateway:
     session: Path
 
     def environment(self, base: str, model: str) -> dict[str, str]:
-        """Return the environment variables (OpenAI, Anthropic, Gemini) that direct clients to the URL *base*."""
+        """Return the environment variables by which OpenAI, Anthropic, Gemini clients use URL *base* and *model*."""
         return {
             "OPENAI_BASE_URL": base + self.suffix,
             "OPENAI_API_KEY": self.token,
@@ -136,7 +136,7 @@ class _Capped:
         self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the decision to forward, refuse or answer the request, by limits, allowed API and model."""
+        """Return whether the request is forwarded, refused or answered, by limits, allowed API and model."""
         if reason := refusal(method, path, body, self._model):
             _log.warning("request refused", method=method, path=path, reason=reason)
             return Refuse(422, f"Refused: {reason}.")

@@ -160,7 +160,10 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver on the task, unless *store* has the result; return how it ended. Raises UserError."""
+        """Run the solver, unless *store* has the result; return how it ended. Raises UserError.
+
+        It is aborted when *given_up* returns True; *say* is not called.
+        """
         del say
         if self.command is not None:
             require_apart(self.command, [store.root])
@@ -182,7 +185,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
-        """Run the solver in the task's environment and write its answer into *run_dir*; return the outcome."""
+        """Run the solver (*sealed*: in a sandbox) and write its answer into *run_dir*; return the outcome."""
         meter = Meter(self.limits, self.settings.price)
         environment = self.environment(run_dir, meter)
         with open_session(environment) as session:
@@ -196,7 +199,7 @@ class GeneratedRun(ABC, Generic[G, S]):
             return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent)
 
     def _run_solver(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
-        """Run the agent, oracle or baseline; return why it gave no valid answer, None when it did."""
+        """Run the agent (*sealed*: in a sandbox), oracle or baseline; return why it gave no answer, else None."""
         if self.command is not None:
             return self._run_external_agent(self.command, environment, session, sealed=sealed)
         if self.agent.name != self.built_in:
@@ -260,7 +263,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Submit the answer that an external agent left in *work* or printed; return why there is none, else None."""
+        """Submit what an external agent, which ended with *end*, left in *work* or printed; return why not, or None."""
 
     @abstractmethod
     def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:

@@ -175,7 +175,7 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
 
 
 def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
-    """Grade the runs of *stores*; return one result per domain, with its ungradable runs. Raises NotFoundError."""
+    """Grade the runs of *stores* by *settings*; return one result per domain. Raises NotFoundError for unknown ones."""
     of_domain: dict[str, dict[Path, frozenset[str] | None]] = {}
     for root, ids in stores.items():
         store = RunStore(root)

@@ -79,7 +79,7 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
 
 
 def _refuse_gemini(model_in_path: str, query: str, body: bytes, model: str | None) -> str | None:
-    """Return why a request to Gemini is refused, None when it is allowed; *model* is the only one (None: any)."""
+    """Return why Gemini's request (*query*, *body*) is refused, None if allowed; *model*: the only one, None: any."""
     if query not in {"", "alt=sse"}:
         return "its query is not alt=sse"
     if ".." in model_in_path or model not in {None, model_in_path}:

@@ -129,7 +129,7 @@ def _model_of_runs(runs: Sequence[KeptRun]) -> str:
 
 
 def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
-    """Return the run as an inspect_ai sample of its task, number *epoch* of its repeats."""
+    """Return the run *stored* as an inspect_ai sample of its task; *epoch* is its number among repeats, from 1."""
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
@@ -178,7 +178,10 @@ def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[Any]:
-    """Yield inspect_ai's events: a span per agent's turn, in it per step a model event and its tool events."""
+    """Yield inspect_ai's events of *steps*: per agent's turn a span, per step a model event and tool events.
+
+    *name* begins their ids, *began_ns* (ns of UTC) is the time of steps without one.
+    """
     from inspect_ai.event import SpanBeginEvent, SpanEndEvent
 
     for number, (agent, turn) in enumerate(groupby(steps, key=lambda step: step.agent_name)):
@@ -192,7 +195,7 @@ def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[An
 
 
 def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
-    """Yield inspect_ai's model event of the step, then one event per tool call; *at* are fields that all have."""
+    """Yield inspect_ai's model event of the step, then one per tool call, with fields *at* and ids from *name*."""
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
@@ -235,7 +238,7 @@ def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: 
 
 
 def _messages(context: str, name: str) -> list[ChatMessage]:
-    """Return the chat messages in a step's input *context*; messages of unknown roles become the user's."""
+    """Return the chat messages in a step's input *context*, ids from *name*; unknown roles become the user's."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageTool, ChatMessageUser
 
     kinds: Mapping[str, Any] = {

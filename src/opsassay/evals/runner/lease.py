@@ -96,7 +96,10 @@ class Lease:
 
 
 def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease:
-    """Return the lease of the planned run *cell* (its id); raises LeasedError while another process holds it."""
+    """Return the lease of planned run *cell* (id) in the store *root*; raises LeasedError while another holds it.
+
+    A lease may be taken over when its process ended, or its heartbeat is older than *times* allow.
+    """
     path, owner = _path_of_lease(root, cell), secrets.token_hex(8)
     root.mkdir(parents=True, exist_ok=True)
     with folder_lock(root):
@@ -115,7 +118,7 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 
 def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
-    """Return whether a process is working on the planned run *cell* (its id) of the store at *root*."""
+    """Return whether a process is working on planned run *cell* (id) of the store *root*, by the expiry in *times*."""
     path = _path_of_lease(root, cell)
     held = _read_lease(path)
     try:

@@ -65,7 +65,7 @@ class JobsAtWork(Artefact):
 
 @contextmanager
 def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
-    """Record in the store at *root*, if writable, that this process runs *cells* inside the with block."""
+    """Record in the store *root*, if writable, that this process runs *cells* with *workers* in the with block."""
     path = root / JOBS / f"{os.getpid()}.{secrets.token_hex(4)}.json"
     work = JobsAtWork(
         pid=os.getpid(), process_started=psutil.Process().create_time(), host=socket.gethostname(), boot_id=boot_id(),

@@ -116,7 +116,7 @@ def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
 def _make_row(
     domain: Domain, name: str, rows: Sequence[ResultRow], metrics: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
-    """Return the solver's table cells: means of *metrics*, pass@k for *ks*, and why it is not ranked."""
+    """Return the table cells of the solver *name*: means of *metrics*, pass@k for *ks*, and why it is not ranked."""
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
     outcomes: dict[str, list[bool]] = {}
     for row in rows:

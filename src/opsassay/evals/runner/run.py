@@ -266,7 +266,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
-    """Return the record of a run of *cell* that starts now."""
+    """Return the record of a run of *cell* that starts now, with *isolation* (such as "sealed") and *limits*."""
     return Run(
         cell=cell.hash,
         attempt=0,

@@ -45,7 +45,7 @@ FINISHED = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.TIMEOUT})
 
 
 def cell_hash(item_hash: str, solver_hash: str, arm: str, seed: int) -> str:
-    """Return the id of a planned run: 16 hexadecimal digits of a SHA-256 over the arguments."""
+    """Return a planned run's id: 16 hexadecimal digits of SHA-256 over the hashes of task and solver, variant, seed."""
     text = json.dumps([item_hash, solver_hash, arm, seed], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -151,7 +151,7 @@ class RunStore:
                 self.end(path, run.model_copy(update=gone))
 
     def _log_attempt(self, event: str, run: Run, **further: Any) -> None:
-        """Append an *event* of the attempt to the log; it is on disk when this returns."""
+        """Append an *event* of the attempt, with *further* fields, to the log; it is on disk when this returns."""
         entry = {
             "event": event,
             "time_ns": time.time_ns(),

@@ -61,7 +61,7 @@ class TriageDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the alert storms stored with them."""
+        """Score the runs of *stores* again by the alert storms stored with them; *settings* are ignored."""
         from opsassay.evals.runner.grading import grade_each
         from opsassay.evals.triage.report import GradedStorms
 

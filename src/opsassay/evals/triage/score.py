@@ -62,7 +62,7 @@ def _unknown(reason: str) -> Metric:
 
 
 def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return how well groups match problems, as GROUPING names it; *place* is the group's number by alert id."""
+    """Return how well the answer's groups match problems, by GROUPING; *place* is an alert's group number by its id."""
     from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
     truth = {id_: n for n in range(len(storm.problems)) for id_ in storm.ids_of(n)}
@@ -77,7 +77,7 @@ def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
 
 
 def _grade_order(storm: Storm, answer: Sorted, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return the agreement of the groups' order with the problems' harm; *place* is the group's number by alert id."""
+    """Return how the order of groups agrees with problems' harm; *place* is an alert's group number by its id."""
     from scipy.stats import kendalltau
 
     lost = {n: one.lost_rps for n, one in enumerate(storm.problems) if one.lost_rps is not None and storm.ids_of(n)}

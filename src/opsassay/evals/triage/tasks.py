@@ -202,7 +202,7 @@ def _add_alert(merged: dict[tuple[str, str], _TimedAlert], one: _TimedAlert) -> 
 def _draw_noise(
     draw: random.Random, real: Sequence[_TimedAlert], services: Sequence[str], count: int
 ) -> list[_TimedAlert]:
-    """Return up to *count* noise alerts, each of another of *services*, similar to *real* ones in all but service."""
+    """Return up to *count* noise alerts by *draw*, each of another of *services*, else similar to one of *real*."""
     made: list[_TimedAlert] = []
     last = max(one.tick for one in real)
     for service in draw.sample(services, min(count, len(services))):
@@ -227,7 +227,7 @@ def _repeat_alert(draw: random.Random, one: _TimedAlert) -> list[_TimedAlert]:
 
 
 def _show_alert(id_: str, one: _TimedAlert, zero_ns: int) -> ShownAlert:
-    """Return the alert as agents see it, called *id_*, with three significant digits; ticks count from *zero_ns*."""
+    """Return *one* as agents see it, called *id_*, values to three significant digits; ticks count from *zero_ns*."""
     at = datetime.fromtimestamp((zero_ns + one.tick * TICK_NS) // 10**9, UTC)
     alert, value, limit = one.alert, float(f"{one.alert.value:.3g}"), float(f"{one.alert.threshold:.3g}")
     time = at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -94,7 +94,7 @@ def _compile_expression(expression: str) -> Any:
 def resolved(value: Any, context: Mapping[str, Any], location: str) -> Any:
     """Return *value* with its ``{{ }}`` variables replaced; a value that is one variable keeps the type of its content.
 
-    Raises UnsupportedError for an invalid expression, or one without a result.
+    The variables are JMESPath over *context*; raises UnsupportedError at *location* if one is invalid or finds nothing.
     """
     if isinstance(value, list):
         return [resolved(one, context, location) for one in value]

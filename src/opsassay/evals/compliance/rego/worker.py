@@ -223,7 +223,7 @@ def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) 
 def outcome_of(engine: Engine, document: str, query: str) -> tuple[str, str]:
     """Return (kind, reason) of evaluating *document*: "true", "false", "undefined", "other", "error" or "unsure".
 
-    The reason is empty for the first three; "other" is a value that is no boolean.
+    The reason is empty for the first three; "other" is a value that is no boolean, whose reason names the rule *query*.
     """
     try:
         value = engine.ask(document)

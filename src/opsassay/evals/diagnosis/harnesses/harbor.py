@@ -113,7 +113,7 @@ def write_tasks(
 
 
 def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerInstall) -> None:
-    """Write the Harbor task of *case*: files for the agent, tests with the truth, and *right*, the right answer."""
+    """Write the Harbor task of *case* and *right*, its right answer; OpsAssay gets into the verifier by *install*."""
     incident, limits = case.datapack.incident, Limits()
     copy, installs = install.dockerfile_lines()
     copy_incident(case, folder / "environment" / "incident")

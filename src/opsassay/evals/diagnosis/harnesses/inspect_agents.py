@@ -32,7 +32,7 @@ from opsassay.solvers.proxy.apis.counts import usage_by_total
 
 
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
-    """Run the built-in agent *name* on *incident*; return its answer as JSON text, or the reason why it has none.
+    """Run the built-in agent *name* on *incident* with *tools*; return its answer as JSON, or why it has none.
 
     It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and errors of the model.
     """
@@ -60,13 +60,13 @@ class _InspectModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the reply of inspect_ai's model; errors and limits of inspect_ai end the sample."""
+        """Return the reply of inspect_ai's model to *messages*; errors and limits of inspect_ai end the sample."""
         return _reply_of_output(anyio.from_thread.run(self._generate_output, messages, tools, temperature))
 
     async def _generate_output(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], temperature: float | None
     ) -> ModelOutput:
-        """Ask inspect_ai's model, on its event loop, and return its output."""
+        """Ask inspect_ai's model with *messages* and *tools*, on its event loop; return its output."""
         return await self._model.generate(
             [_message_for_inspect(one) for one in messages],
             [ToolInfo(name=s.name, description=s.description, parameters=_parameters_of_tool(s)) for s in tools],

@@ -91,7 +91,7 @@ def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
 
 
 def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
-    """Return the table of solvers on cases with a fault, and one on fault-free cases if there are any.
+    """Return the table of *summaries* on cases with a fault, and one on fault-free cases if there are any.
 
     pass@k is there if *repeats* > 1; figures that no solver has are no column, and every grade has its n.
     """
@@ -131,7 +131,7 @@ def _format_usage(summary: SolverSummary) -> str | None:
 def summarise_runs(
     runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
 ) -> list[SolverSummary]:
-    """Return one summary per solver in the order of results.
+    """Return one summary per solver of *runs* and *verdicts*, in the order of results; *most_k* is k of its pass@k.
 
     Solvers that may be ranked come first; then those graded on the most cases, then by the shares of the right service
     (graded on cases with a fault), of exact matches, and of "nothing is wrong" on fault-free cases.
@@ -158,7 +158,7 @@ def summarise_runs(
 def _shares_by_solver(
     verdicts: Sequence[Verdict], fault_free: frozenset[str]
 ) -> dict[tuple[str, str], MeanFigure | None]:
-    """Return each share with its interval by (solver, share name); *fault_free* are ids of incidents."""
+    """Return each share in *verdicts* by (solver, share name); *fault_free* are the ids of fault-free incidents."""
     broken, quiet = ([v for v in verdicts if (v.item in fault_free) is on] for on in (False, True))
     of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
     of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)

@@ -79,7 +79,7 @@ def _lines_of_run(run: Run, run_dir: Path, case: Case, profile: Profile) -> Iter
 
 
 def reward_line(run: Run, trace: Trace, step: TraceStep, reward: StepReward, verdict: Verdict) -> Line:
-    """Return the training line of one step: TRL's conversational prompt and completion, with further columns."""
+    """Return a step's training line: TRL's conversational prompt and completion, *reward* and its parts, and labels."""
     hit = verdict.metrics["any_service"]
     return {
         "prompt": messages_of(step.input_context, trace.task_instruction),

@@ -49,7 +49,7 @@ class _Group:
 def _make_table(
     title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], keys: tuple[str, ...] = ()
 ) -> ResultTable:
-    """Return a table of texts; *keys* are the names of its columns in JSON."""
+    """Return a table of texts with the heading *title* and a *note*; *keys* are the names of its columns in JSON."""
     return ResultTable(title, columns, rows, note, keys=keys)
 
 
@@ -66,7 +66,10 @@ def _json_names(metrics: Iterable[str]) -> tuple[str, ...]:
 def results_tables(
     verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
 ) -> list[ResultTable]:
-    """Return the tables of a results page, *not_ranked* (reason by solver) last; raises UserError without a truth."""
+    """Return the tables of a results page over *verdicts*; raises UserError if no incident's truth is known.
+
+    *not_ranked*, reason by solver, are the solvers that come last in each.
+    """
     groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]
     if not known:
@@ -143,7 +146,7 @@ def _incidents_table(groups: Iterable[_Group]) -> ResultTable:
 def _tables_with_fault(
     verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names
 ) -> Iterable[ResultTable]:
-    """Yield the tables over cases with a fault: all, then per system, fault kind and label."""
+    """Yield the tables of *verdicts* on cases with a fault: all, then per system, fault kind and label."""
     by = {
         "kind": {item: group.kind or "" for item, group in groups.items()},
         "label": {item: group.label for item, group in groups.items()},
@@ -217,7 +220,7 @@ def _tables_with_fault(
 
 
 def _table_without_fault(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
-    """Return the table of the share of fault-free cases that each solver answers with "nothing is wrong"."""
+    """Return the table of the share of *verdicts* on fault-free cases that say "nothing is wrong", by solver."""
     disturbances = {item: group.disturbance for item, group in groups.items()}
     summary = summarise(verdicts, {"disturbance": disturbances}, ("exact_match",))
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
@@ -240,12 +243,12 @@ def _table_without_fault(verdicts: Sequence[Verdict], groups: Mapping[str, _Grou
 
 
 def _format_cell(row: Mapping[str, Any] | None) -> str:
-    """Return a mean as "15.4% [6.2, 33.5] (26)", with 95% interval and n; "n/a" for None."""
+    """Return the mean in a summary *row* as "15.4% [6.2, 33.5] (26)", with 95% interval and n; "n/a" for None."""
     found = estimate(row)
     return found.text_with_n if found else "n/a"
 
 
 def _format_cell_of(row: Mapping[str, Any] | None, size: int) -> str:
-    """Return a mean as "15.4% [6.2, 33.5]"; its n is added when it differs from *size*."""
+    """Return the mean in a summary *row* as "15.4% [6.2, 33.5]"; its n is added when it differs from *size*."""
     found = estimate(row)
     return "n/a" if found is None else found.text if found.n == size else found.text_with_n

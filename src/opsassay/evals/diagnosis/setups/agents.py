@@ -135,8 +135,9 @@ def setup_of(
 ) -> Setup:
     """Return the agent *name* (registered, MODULE:CLASS, or the path of an agent.yaml) with all that a run needs.
 
-    *limits* replace the agent's own. Raises UserError for an agent that needs a model and gets none, and errors of
-    making agent and model, so that they appear before any run.
+    *limits* replace the agent's own, *price* is per million tokens, *sealing* is the sandboxing of commands. Raises
+    UserError for an agent that needs a model and gets none, and errors of making agent and model, so that they appear
+    before any run.
     """
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):

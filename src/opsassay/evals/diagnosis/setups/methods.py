@@ -98,7 +98,7 @@ def _describe_in_worker(name: str, parameters: Mapping[str, Any]) -> dict[str, A
 
 
 def _command_method(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
-    """Return the method that runs a command; files among its arguments count for the solver's hash."""
+    """Return the method of ``command:WORDS`` *name*; raises UserError for *parameters*, which a command cannot have."""
     try:
         words = shlex.split(name.removeprefix(COMMAND))
     except ValueError as error:

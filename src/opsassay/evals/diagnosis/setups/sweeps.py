@@ -91,7 +91,7 @@ def _is_setting(change: str) -> bool:
 
 
 def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
-    """Return *methods* with the values of "METHOD.PARAMETER=v1,v2" set on the named method."""
+    """Return *methods* with the *change* "METHOD.PARAMETER=v1,v2" applied to the named one; raises UserError."""
     read_change(change, EXAMPLE)
     key, _, text = change.partition("=")
     name, _, parameter = key.strip().rpartition(".")

@@ -81,7 +81,7 @@ def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
 
 
 def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
-    """Run every trial that has no result in *store* under its load, and yield the result of each."""
+    """Run and grade every one of *trials* under its load, unless *store* has its result; yield the result of each."""
     for trial in trials:
         with busy(trial.loops):
             folders = run_trials(store, [trial.run], progress=progress)

@@ -88,7 +88,7 @@ class RecordedTrial:
         )  # fmt: skip
 
     def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
-        """Return (name, indices of the changes left out) for each replay: one per action, or per tool."""
+        """Return (name, indices of the changes left out) for each replay: per action or, by *grouping*, per tool."""
         if grouping == "action":
             return [(f"{n + 1}. {words_of(action)}", frozenset({n})) for n, action in enumerate(self.changes)]
         tools = dict.fromkeys(action.tool for action in self.changes)
@@ -252,10 +252,11 @@ def replay(
     performer: str = PERFORM,
     progress: Progress = SILENT,
 ) -> Counterfactual:
-    """Replay *trial* in full and without each action (or tool) in turn, into stores below *output*.
+    """Replay *trial* in full, then without each action in turn (*grouping* "tool": all of a tool), below *output*.
 
-    Each variant is replayed *repeats* times, the full one at least twice. Raises UserError when no full replay has a
-    result, or when the agent changed nothing.
+    Each variant is replayed *repeats* times, the full one at least twice, *workers* at a time; *performer* names the
+    function MODULE:NAME that runs a trial. Raises UserError when no full replay has a result, or when the agent changed
+    nothing.
     """
     if not trial.changes:
         raise UserError("Its agent changed nothing, so that there is nothing to leave out.")
@@ -307,7 +308,7 @@ def noise_of(full_replays: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
 
 
 def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor) -> Effect:
-    """Return the effect of the action that *partial_replays* leave out; differences within *noise* do not count."""
+    """Return the effect of the action that *partial_replays* lack, against *full_replays*; *noise* does not count."""
     if not partial_replays.verdicts:
         return Effect(partial_replays.left_out, (), (), {}, partial_replays.reasons[-1])
     names = [one.predicate for one in full_replays.verdicts[0].judgements if one.predicate != "certificate"]
@@ -328,6 +329,6 @@ def _list_numbers(replays: Replays) -> list[str]:
 
 
 def _differ(first: Sequence[float], second: Sequence[float], spread: float) -> bool:
-    """Return whether all of one are above all of the other, by more than 2 * *spread* and 10% of the largest value."""
+    """Return whether *first* is wholly above or below *second*, by over 2 * *spread* and 10% of the largest value."""
     gap = max(min(first) - max(second), min(second) - max(first))
     return gap > max(2 * spread, 0.1 * max(map(abs, [*first, *second])))

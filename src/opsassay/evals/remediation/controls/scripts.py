@@ -102,7 +102,7 @@ class _ControlParts:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _ControlParts:
-        """Return the services that wrong repairs act on: the broken one, an entry service and an unrelated one."""
+        """Return what wrong repairs act on, in *words* of the tools: a broken, an entry, an unrelated service."""
         system = system_of(scenario)
         words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)

@@ -112,7 +112,7 @@ class ForeignRun:
 def _make_ticks(
     events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, phase_ns: int | None
 ) -> Iterator[Tick]:
-    """Yield one reading of the system per cadence, from first to last recorded time; raises UserError.
+    """Yield a reading per cadence, over the time of the watch *events* and Prometheus *ranges*; raises UserError.
 
     The first is BEFORE_NS or more before *phase_ns*, the time of the first phase, unless that is None.
     """
@@ -164,7 +164,7 @@ def _watched_from(events: Sequence[WatchEvent]) -> int:
 
 
 def _read_depths(state: SystemReading, ranges: Ranges, time_ns: int) -> dict[Depth, DepthReading]:
-    """Return D1 (replicas), D2 (endpoints) and D4 (control plane) at *time_ns*; Prometheus fills in for objects.
+    """Return D1 (replicas), D2 (endpoints) and D4 (control plane) of *state*; *ranges* at *time_ns* fill in D1 and D4.
 
     A depth without either source is left out.
     """

@@ -135,7 +135,7 @@ def _require_readable(event: WatchEvent) -> None:
 
 
 def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
-    """Return the depths D1, D2 and D4 of a cluster with *objects*; the value is None where no object shows it."""
+    """Return D1, D2 (of *protected* services, all if none) and D4 of a cluster with *objects*; None where not shown."""
     of = {kind: [one for key, one in objects.items() if key[0] == kind] for kind in {key[0] for key in objects}}
     pods = [{"kind": "Pod", **one, "metadata": {"namespace": key[1], **one["metadata"]}}
             for key, one in objects.items() if key[0] == "Pod"]  # fmt: skip

@@ -98,7 +98,10 @@ def perform(
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
 ) -> None:
-    """Run the trial in this container without a sandbox, once the agent has called a tool. Raises OpsAssayError."""
+    """Run the trial in this container, unsealed, once *agent* has called a tool; *cluster* is ignored.
+
+    The other parameters are as for `perform` of an ordinary trial. Raises OpsAssayError.
+    """
     del cluster
     live = AwaitedEnvironment(scenario, seed, run_dir, Path(agent.command[-1]).parents[1])
     perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask), scenario, agent, arm, seed, run_dir)

@@ -77,7 +77,7 @@ class ModelledSystem:
         return other
 
     def started(self, service: str, release: str, now: int) -> Process:
-        """Return the process that *service* runs after a start at second *now* of the model.
+        """Return the process that *service* runs after a start of version *release* at second *now* of the model.
 
         It crashes when its settings are invalid or its database refuses its password; without a password it is let in.
         """
@@ -132,7 +132,7 @@ class ModelledSystem:
         return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return the failing share (0 to 1) by component that fails by itself; *down* are stopped replicas."""
+        """Return the failing share (0 to 1) by component that fails by itself; replicas *down* are stopped."""
         return dict(self._origins_of_failure(now, down))
 
     def _origins_of_failure(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
@@ -156,7 +156,7 @@ class ModelledSystem:
         return _is_too_small(values) and values.get(POLICY, KEEPS) != KEEPS == built.get(POLICY, KEEPS)
 
     def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return the failing share (0 to 1) by service at second *now*: its own, or that of a service it calls."""
+        """Return the failing share (0 to 1) by service, its own or a callee's; replicas *down* are stopped."""
         found: dict[str, float] = {}
         for origin, share in self._origins_of_failure(now, down):
             if origin not in self._reached:

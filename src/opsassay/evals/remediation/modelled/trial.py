@@ -182,7 +182,7 @@ class ModelledTrial:
         return known[verb](**arguments)
 
     def _config_set(self, target: str, key: str, value: str) -> set[str]:
-        """Set a setting of a service, store or host, or a DNS record; return the name that is touched."""
+        """Set *key* of *target* (service, store, host, or "names" for a DNS record) to *value*; return {*target*}."""
         state = self.state
         if target == NAMES:
             state.records[self._require_service(key)] = self._require_service(value)
@@ -210,7 +210,7 @@ class ModelledTrial:
         return {target}
 
     def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
-        """Restart a store, a service, one *replica* of it or "all"; return the names that are touched."""
+        """Restart a store, a service or "all" (*rolling*: one by one), or one *replica*; return the touched names."""
         if target in self.state.stores:
             self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
             for _ in range(RESTART_S):
@@ -225,7 +225,7 @@ class ModelledTrial:
     def _release_version(
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> set[str]:
-        """Deploy *version* to all replicas of *service*, or to one; return the names that are touched."""
+        """Deploy *version* to all replicas of *service*, or to one, *rolling* one by one; return the names touched."""
         versions = self.system.services[self._require_service(service)].versions()
         if version not in versions:
             raise NotFoundError(f"release of {service}", version, versions)
@@ -236,7 +236,7 @@ class ModelledTrial:
         return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
 
     def _redeploy(self, pods: Sequence[tuple[str, int]], *, rolling: bool) -> set[str]:
-        """Restart *pods* (service, replica), at once or one by one until one crashes; return those restarted."""
+        """Restart *pods* (service, replica) at once, or *rolling* until one crashes; return those restarted."""
         done = set[str]()
         for group in [[pod] for pod in pods] if rolling else [list(pods)] if pods else []:
             for name, number in group:
@@ -329,7 +329,7 @@ class ModelledTrial:
         return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
 
     def _observe_depths(self, entities: Sequence[Entity]) -> list[Observation]:
-        """Return D1 (share of ready replicas), D2 (protected services are ready) and D4 (always 1) now."""
+        """Return D1 (ready share of *entities*), D2 (protected services are ready) and D4 (always 1) now."""
         dead = tuple(sorted(one.id for one in entities if not one.ready))
         ready = {one.service for one in entities if one.ready}
         without = tuple(one for one in self._protected if one not in ready)
@@ -345,7 +345,7 @@ class ModelledTrial:
                      latency_s=READING_NS / NS, status=200 if reachable else 502, reachable=reachable)  # fmt: skip
 
     def _count_requests(self, failing: Mapping[str, float]) -> dict[str, LoadCounts]:
-        """Add one second's requests; return the cumulative (done, failed, time in ns) by kind of request."""
+        """Add a second's requests by *failing* share; return cumulative (done, failed, time in ns) by kind."""
         requests = [kind.request for kind in self.system.load.mix]
         self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
         for one, share in self.users[-1].items():

@@ -110,7 +110,7 @@ def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
 
 
 def _apis_for(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | None:
-    """Return the observability APIs over the session's telemetry; None if not needed or no telemetry is sent."""
+    """Return the session's observability APIs; None if *outside* needs none or the system sends no telemetry."""
     if APIS not in outside.needs or session.view is None:
         return None
     from opsassay.evals.remediation.trial.live_apis import live_apis

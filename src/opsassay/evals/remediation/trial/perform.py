@@ -65,7 +65,7 @@ def perform(
 def perform_in(
     environment: TrialEnvironment, scenario: Scenario, agent: TrialAgent, arm: PromptArm, seed: int, run_dir: Path
 ) -> None:
-    """Run one trial in *environment*, from deployment to removal, and record it. Raises OpsAssayError."""
+    """Run one trial of *agent*, prompted by variant *arm*, in *environment* and record it. Raises OpsAssayError."""
     with open_session(environment) as session:
         work(environment, session, scenario, agent, arm, seed, run_dir)
 
@@ -80,7 +80,7 @@ def work(
     run_dir: Path,
     operate: Operate | None = None,
 ) -> None:
-    """Run the agent, or *operate*, until it ends; when its time is up its tools refuse every call."""
+    """Run *agent* by `run_operator`, or by *operate*, until it ends; at its timeout tools begin to refuse all calls."""
     environment.note_settings()
     environment.live.start_agent()
     mark_phase(run_dir, "agent_started")

@@ -65,7 +65,8 @@ def perform(
 ) -> None:
     """Ask *agent* for a plan, then run the trial in which the plan is carried out. Raises OpsAssayError.
 
-    The copy has the names, the load and the fault of the system that the agent saw, which is removed by then.
+    The copy has the names, the load and the fault of the system that the agent saw, which is removed by then. The
+    parameters are as for `perform` of an ordinary trial.
     """
     asked = run_dir / ASKED
     asked.mkdir()

@@ -46,7 +46,10 @@ def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
 def rehearse(
     scenario: Scenario, agent: TrialAgent, arm: PromptArm, tools: Mapping[str, Tool], seconds: float | None
 ) -> Rehearsal:
-    """Run *agent* with *tools* that change nothing, for at most *seconds*; return the checks. Raises OpsAssayError."""
+    """Run *agent*, prompted by *arm*, for *seconds* with *tools* that change nothing; return the checks.
+
+    None is the time `SECONDS`. Raises OpsAssayError.
+    """
     session = RehearsalToolSession(tools)
     with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as made:
         run_dir = Path(made)
