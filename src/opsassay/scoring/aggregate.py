@@ -98,7 +98,7 @@ def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl
 
 
 def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
-    """Yield a summary row per metric in *frame*, labelled by the other arguments, then one for the grounded share."""
+    """Yield a summary row per metric in *frame*, then the grounded share; *macro*: every system weighs the same."""
     by_metric = dict(_split_by_column(frame, "metric"))
     names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
     about = {"solver": solver, "scope": scope, "group": group}
@@ -124,7 +124,7 @@ def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str
 
 
 def _summarise_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
-    """Return the summary of path_reachability / any_service, the rows of which are *reached* and *named*."""
+    """Return the summary of path_reachability / any_service, rows *reached* / *named*; *macro*: systems weigh alike."""
     both = (
         _mean_per_case(reached)
         .join(_mean_per_case(named), on=["system", "item"], suffix="_named")

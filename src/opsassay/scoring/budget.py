@@ -40,7 +40,7 @@ class TimeBudget:
         max_rows: int | None = None,
         with_tree: bool = False,
     ) -> QueryResult:
-        """Run *statement* with `LockedSql.query` within the time left; the status is timeout when none is left.
+        """Run *statement* by `LockedSql.query`, which has the other parameters; timeout when no time is left.
 
         Raises GradingEndedError when the grading was cancelled.
         """

@@ -148,7 +148,7 @@ class _EvidenceGrader:
     def _judge_statement(
         self, item: EvidenceItem, statement: Statement, answer: QueryResult, parameters: dict[str, str]
     ) -> dict[str, Any]:
-        """Return "relevant", "vacuous" and "finding" for a statement that returned *answer*."""
+        """Return "relevant", "vacuous", "finding" of *item*'s statement, which gave *answer* with *parameters*."""
         if item.evidence.expectation is not None and is_nothing(answer.rows):  # what is gone now was there before
             parameters = {**parameters, "period": "normal"}
             answer = self._budget.query(self._sql, answer.executed, parameters)
@@ -191,7 +191,7 @@ class _EvidenceGrader:
 
 
 def _why_vacuous(statement: Statement, answer: QueryResult, runs: Executions) -> str:
-    """Return why the result of *statement* does not depend on telemetry, '' when it does; *runs* repeats it."""
+    """Return why *answer* to *statement* does not depend on telemetry, '' when it does; *runs* repeats the query."""
     if not statement.reads:
         return "no telemetry table is read"
     if statement.is_constant:

@@ -31,7 +31,7 @@ class MeanFigure:
 
 
 def difference_text(value: float, low: float | None, high: float | None, *, share: bool) -> str:
-    """Return a difference with its interval: ``-8.3 pp [-20.0, +4.1]`` (percentage points) if *share*, else plain."""
+    """Return difference *value* as ``-8.3 pp [-20.0, +4.1]`` (*low*, *high*) if *share* (in points), else plain."""
     shown = [
         None if one is None else f"{100 * one:+.1f}" if share else _format_signed(one) for one in (value, low, high)
     ]

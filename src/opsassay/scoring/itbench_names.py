@@ -93,7 +93,7 @@ def _split(parts: list[str]) -> EntityName:
 
 
 def _by_slashes(parts: list[str], known: Collection[str]) -> Iterator[EntityName]:
-    """Yield readings of *parts* of a slash-separated name: NAMESPACE/KIND/NAME, other orders, or an API path."""
+    """Yield readings of a name's *parts* (at "/"): NAMESPACE/KIND/NAME, other orders, API paths; *known*: kinds."""
     if not parts:
         return
     at = next((place for place, part in enumerate(parts[:-1]) if singular_kind(part) in known and place), None)
@@ -113,7 +113,7 @@ def _by_slashes(parts: list[str], known: Collection[str]) -> Iterator[EntityName
 
 
 def _by_words(words: list[str], known: Collection[str], namespaces: Collection[str]) -> Iterator[EntityName]:
-    """Yield the reading of *words* if, besides a kind, a namespace and filler words, one is left as the name."""
+    """Yield the reading of *words* if besides a kind (*known*), a namespace and fillers one is left as the name."""
     kind = next((word for word in words if singular_kind(word) in known and word.lower() not in _FILLERS), "")
     rest = [word for word in words if word != kind and word.lower() not in _FILLERS | {"-n", "svc", "local"}]
     inside = next((word for word in rest if word.lower() in namespaces and len(rest) > 1), "")
@@ -123,7 +123,7 @@ def _by_words(words: list[str], known: Collection[str], namespaces: Collection[s
 
 
 def _split_suffix(reading: EntityName, known: Collection[str]) -> EntityName:
-    """Return *reading* with a kind that ends its name, as in ``cart-deployment`` and ``cart-pod-1``, as its kind."""
+    """Return *reading* with the kind (*known*) that ends its name, as in ``cart-deployment`` and ``cart-pod-1``."""
     found = re.fullmatch(r"(.+)-([A-Za-z]+)(?:-\d+)?", reading.name)
     if reading.kind or not found or singular_kind(found[2]) not in known:
         return reading

@@ -140,7 +140,7 @@ class Lineage:
     def _resolve_query(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool = False
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
-        """Resolve a query node; return its (name, column) pairs and the numbers of the reads its rows come from."""
+        """Resolve a query in scope *outer*; return (name, column) pairs and the numbers of the reads of its rows."""
         ctes = self._resolve_ctes(node, ctes, outer)
         kind = node.get("type")
         if kind == "SELECT_NODE":
@@ -162,7 +162,7 @@ class Lineage:
         return [(cell[0][0], reduce(_merge_columns, (column for _, column in cell))) for cell in cells], rows
 
     def _resolve_ctes(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
-        """Return *ctes* with those of the WITH clause of *node* added, each resolved with those before it."""
+        """Return *ctes* with those of the WITH clause of *node*, each resolved with those before it and *outer*."""
         known = dict(ctes)
         for entry in (node.get("cte_map") or {}).get("map") or ():
             value = entry["value"]
@@ -202,7 +202,7 @@ class Lineage:
     def _resolve_from(
         self, table: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, left: list[_Relation]
     ) -> list[_Relation]:
-        """Return the relations of a FROM clause; *left* are those that a lateral subquery may refer to."""
+        """Return the relations of the FROM clause *table*; those on its *left* may occur in a lateral subquery."""
         kind, alias = table.get("type"), str(table.get("alias") or "").lower()
         names = table.get("column_name_alias") or ()
         if kind == "JOIN":
@@ -226,7 +226,7 @@ class Lineage:
     def _resolve_base_table(
         self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]
     ) -> _Relation:
-        """Return *table* as a relation: a numbered read of telemetry, one of *ctes*, or one without columns."""
+        """Return *table* as relation *alias*: a numbered read of telemetry, one of *ctes*, or one without columns."""
         name = str(table.get("table_name", "")).lower()
         if id(table) in self._reads:
             read = self._reads[id(table)]
@@ -238,7 +238,7 @@ class Lineage:
         return _Relation(alias or name, (), is_telemetry=False)
 
     def _resolve_references(self, tree: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
-        """Record the origin of every column reference and subquery in the expressions below *tree*."""
+        """Record in *scope* the origin of each column reference and subquery in the expressions below *tree*."""
         waiting = [(tree, scope)]
         while waiting:
             node, around = waiting.pop()
@@ -282,7 +282,7 @@ class Lineage:
     def _columns_of_select_entry(
         self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]
     ) -> list[tuple[str, Column]]:
-        """Return the (name, column) pairs of one SELECT list entry; a star gives several."""
+        """Return the (name, column) pairs of SELECT entry *expression* over *relations*; a star gives several."""
         if expression.get("class") != "STAR":
             name = str(expression.get("alias") or (expression.get("column_names") or [""])[-1]).lower()
             return [(name, self._column_of_expression(expression, relations, rows))]

@@ -74,7 +74,7 @@ def harmonic_mean(precision: float, recall: float) -> float:
 
 
 def set_scores(prefix: str, claimed: Collection[object], true: Collection[object]) -> Metrics:
-    """Return precision, recall and F1 of two sets under ``prefix_`` names; both empty is perfect (G.2.1, boundary)."""
+    """Return precision, recall, F1 of *claimed* against *true* as ``prefix_...`` metrics; both empty: all 1 (G.2.1)."""
     if not claimed and not true:
         precision = recall = f1 = 1.0
     else:

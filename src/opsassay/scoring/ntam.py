@@ -80,17 +80,17 @@ class Ntam:
     parameters: Parameters = TABLE_33
 
     def propagation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FPC (NTAM) in [0, 1]: S(G, O) / S(G, G) over complete chains (Appendix F.2), clamped."""
+        """Return FPC (NTAM) of *answer*, in [0, 1]: S(G, O) / S(G, G) over complete chains (Appendix F.2), clamped."""
         return self._divide_and_clamp(
             self._total_score(truth, answer, whole=True), self._total_score(truth, truth, whole=True)
         )
 
     def localisation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FL (NTAM) in [0, 1]: S(G, O) / S(G, G) over root causes only (Appendix F.3), clamped."""
+        """Return FL (NTAM) of *answer*, in [0, 1]: S(G, O) / S(G, G) over root causes (Appendix F.3), clamped."""
         return self._divide_and_clamp(self.localisation_unclamped(truth, answer), 1.0)
 
     def localisation_unclamped(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
-        """Return FL (NTAM) as the paper prints it, not clamped: it can exceed 1."""
+        """Return FL (NTAM) of *answer* as the paper prints it, not clamped: it can exceed 1."""
         return self._total_score(truth, answer, whole=False) / self._total_score(truth, truth, whole=False)
 
     def _divide_and_clamp(self, score: float, ideal: float) -> float:
@@ -98,7 +98,7 @@ class Ntam:
         return min(1.0, max(0.0, score / ideal))
 
     def _total_score(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:
-        """Return S(G, O): the sum of each true chain's best match; over complete chains, or root causes only."""
+        """Return S(G, O): the sum of each true chain's best match, over *whole* chains or else root causes only."""
         if not answer:
             return 0.0
         mismatch = math.pow(abs(len(truth) - len(answer)) + 1, self.parameters.d)
@@ -108,7 +108,7 @@ class Ntam:
         )
 
     def _match_chains(self, true_chain: Chain, claimed_chain: Chain, *, whole: bool) -> float:
-        """Return the match of two chains: S(FP_p, FP'_q) (Equation 7) when *whole*, else of their roots, S(R_p, R'_q)."""
+        """Return the match of two chains: S(FP_p, FP'_q) (Equation 7) if *whole*, else of the roots, S(R_p, R'_q)."""
         p = self.parameters
         correct, said = (
             (true_chain.entities, claimed_chain.entities) if whole else (true_chain.roots, claimed_chain.roots)
@@ -123,7 +123,7 @@ class Ntam:
         return math.fsum(near) * math.pow(central, p.beta) / mismatch
 
     def _entity_similarity(self, true_chain: Chain, entity: str, claimed: str) -> float:
-        """Return the inverse topology distance of two entities, weighted by importance; 0 if not connected."""
+        """Return the inverse topology distance of *entity* to *claimed*, weighted by importance; 0 if unconnected."""
         distance = 0.0 if entity == claimed else self.topology.distance(entity, claimed, self.parameters.zeta)
         if math.isinf(distance):
             return 0.0

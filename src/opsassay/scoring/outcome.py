@@ -86,7 +86,7 @@ def _assign_maximum(weight: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_greedily(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
-    """Pair claims (rows) with root causes (columns), each once, full hits first, in the order of the claims."""
+    """Pair claims (rows of both masks) and root causes (columns), each once: full hits first, then in claims' order."""
     found: list[Match] = []
     for hits, full in ((full_hit, True), (service_hit & ~full_hit, False)):
         for i, j in np.argwhere(hits).tolist():

@@ -38,7 +38,7 @@ def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
 
 
 def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
-    """Return the claimed cascade; its nodes are the claimed root causes and the ends of claimed edges.
+    """Return the cascade of *diagnosis*; its nodes are the claimed root causes and the ends of claimed edges.
 
     An edge at a load generator is removed with both ends, as in G.2; the public scorer keeps its other end.
     """
@@ -52,7 +52,7 @@ def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
 
 
 def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) -> Metrics:
-    """Return precision, recall and F1 of nodes and of directed edges between services.
+    """Return precision, recall, F1 of nodes and directed edges of *diagnosis* against *graph*, the verified cascade.
 
     Precision = |claimed & true| / |claimed|, recall = |claimed & true| / |true|, F1 their harmonic mean (OpenRCA 2.0,
     G.2.1, Equations 7 and 8); both sets empty scores 1.
@@ -73,7 +73,8 @@ def path_metrics(
     (OpenRCA 2.0, G.2.2); ungrounded = AnySvc and not PR.
 
     A path runs over *claimed* edges from a correctly claimed root service (for the variant: service and kind) to a
-    service of a true alarm. No correct root is 0 by definition; a truth without alarms is not applicable.
+    service of a true alarm. No correct root is 0 by definition; a truth without alarms is not applicable, nor is the
+    variant where *unnamed* is a reason why the solver names no kinds.
 
     Equation 10 is silent on the path of no edges, from a root that raises an alarm itself. Counting it always would
     ground every answer that names such a root and explains nothing, so it counts only where nothing is left to explain:
@@ -117,7 +118,7 @@ def path_metrics(
 def path_exists(
     edges: Collection[Edge], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
-    """Return whether a path of one or more *edges* leads from one of *starts* to another service in *ends*."""
+    """Return whether *edges* (*undirected*: either way) lead from one of *starts* to another service in *ends*."""
     graph, index = _graph_of([*edges, *((b, a) for a, b in edges if undirected)])
     goals = {index[name] for name in ends if name in index}
     # A node is never its own descendant here, so a loop back to the start is no path.

@@ -10,7 +10,7 @@ from opsassay.core.errors import UserError
 
 
 def pass_at_k(runs: int, successes: int, k: int) -> float:
-    """Return the unbiased estimate of at least one success in *k* of *runs* tries: 1 - C(n-c, k) / C(n, k).
+    """Return the unbiased estimate of a success in *k* tries, 1 - C(n-c, k) / C(n, k): n *runs*, c *successes*.
 
     Raises UserError when there are fewer than *k* runs: nothing is known of k tries then.
     """

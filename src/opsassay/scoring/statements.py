@@ -135,7 +135,7 @@ class Statement:
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
     def _freely_used_columns(self, outermost: Iterable[Query]) -> set[str]:
-        """Return the identifying columns used elsewhere than in equalities, GROUP BY and inner SELECT lists."""
+        """Return identifying columns used elsewhere than in equalities, GROUP BY, SELECT lists below *outermost*."""
         at_top = {id(query.node) for query in outermost}
         allowed: set[int] = set()
         for node in tree_nodes(self.tree):
@@ -201,7 +201,7 @@ def _may_hide_names(node: Node) -> bool:
 
 
 def _asks_periods_alike(queries: Iterable[Query]) -> bool:
-    """Return whether the SELECTs on normal and on abnormal tables are equal but for the period."""
+    """Return whether those *queries* on normal and those on abnormal tables are equal but for the period."""
     asked: dict[str, set[str]] = {period: set() for period in PERIODS}
     for query in queries:
         texts = {(e.get("literal") or {}).get("text") for e in query.node.get("select_list") or ()}

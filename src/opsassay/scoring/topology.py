@@ -37,7 +37,7 @@ class Topology:
         return tuple(dict.fromkeys(self.canonical_entity(entity) for entity in entities))
 
     def distance(self, source: str, target: str, calls_cost: float) -> float:
-        """Return the cost of the cheapest walk between two entities, edges taken either way; infinite without one.
+        """Return the cost of the cheapest walk from *source* to *target*, edges taken either way; infinite without one.
 
         A step costs c * `subtree_size` of the node that is entered, c being 1 along owns and *calls_cost* along calls
         (ITBench, F.1.3).
@@ -94,7 +94,7 @@ class Topology:
         return graph
 
     def _distances_from(self, source: str, calls_cost: float) -> Mapping[str, float]:
-        """Return the lowest cost from *source* to each reachable entity, edges taken either way (see `distance`)."""
+        """Return the lowest cost from *source* to each reachable entity, calls at *calls_cost* (see `distance`)."""
         sizes = {name: self.subtree_size(name) for name in self._index_of_entity}
         graph: rustworkx.PyDiGraph[str, float] = rustworkx.PyDiGraph()
         graph.add_nodes_from(list(self._index_of_entity))
@@ -151,7 +151,7 @@ def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int)
 
 
 def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, int]:
-    """Return the level of each entity: 1 for a leaf, else one above its highest effect; a cycle shares one level."""
+    """Return each entity's level: by *edges* (cause, effect) 1 for a leaf, else 1 above its effects; one per cycle."""
     graph, _ = _build_graph(edges, roots)
     level: dict[str, int] = {}
     # Strongly connected components come with effects before causes.

@@ -130,7 +130,7 @@ def grade(
 
 
 def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
-    """Return why the solver, by its own declaration, cannot name this fault kind; '' when it can."""
+    """Return why the solver of *diagnosis* cannot, by its own declaration, name this fault kind; '' when it can."""
     if run.solver.configuration.get(NAMES_KINDS) is False:
         return "the solver names no fault kinds"
     declared = run.solver.fault_kinds
@@ -144,7 +144,7 @@ def _why_kind_unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Pro
 def _compute_process_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
-    """Return the graph and path metrics, all not applicable without a verified cascade."""
+    """Return the graph and path metrics (*unnamed* as there), all not applicable without a verified cascade."""
     if reason := _why_no_cascade(truth, annotation):
         return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
     assert annotation is not None
@@ -158,7 +158,7 @@ def _compute_process_metrics(
 def _topology_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, topology: Topology | None
 ) -> Metrics:
-    """Return ntam_fl and ntam_fpc over services, without load generators."""
+    """Return ntam_fl and ntam_fpc of services; not applicable without *topology*, a cascade or its root service."""
     reason = _why_no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
     if reason:
         return metrics.not_applicable(metrics.TOPOLOGY, reason)

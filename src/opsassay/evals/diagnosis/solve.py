@@ -106,10 +106,7 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result; return how it ended, also when it could not start.
-
-        It is aborted when *given_up* returns True; *say* is not called.
-        """
+        """Run the solver, unless *store* has the result, until *given_up* is True; return how it ended."""
         del say
         settings = self.settings
         try:

@@ -295,7 +295,7 @@ def run_trials(
     """Run and grade every job without a result; return the result folders in the order of *jobs*.
 
     *workers* trials run in parallel, each on a system of its own, by the function *performer* (MODULE:NAME). A job whose
-    attempts all failed has no folder in the answer. When the call is interrupted or killed, its trials end and remove their systems.
+    attempts all failed has no folder in the answer. If the call is interrupted or killed, its trials remove their systems.
     """
     store.root.mkdir(parents=True, exist_ok=True)
     performed = [replace(job, performer=performer) for job in jobs]

@@ -160,10 +160,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result; return how it ended. Raises UserError.
-
-        It is aborted when *given_up* returns True; *say* is not called.
-        """
+        """Run the solver, unless *store* has the result, until *given_up* is True; return the end. Raises UserError."""
         del say
         if self.command is not None:
             require_apart(self.command, [store.root])

@@ -54,13 +54,13 @@ def _last_readings(evidence: RunEvidence) -> tuple[SettingsReading | None, Setti
 
 
 def _changed_settings(before: SettingsReading, after_fault: SettingsReading) -> list[str]:
-    """Return the sorted names of settings that the fault changed, added or removed."""
+    """Return the sorted names of settings whose values *before* and *after_fault* differ, or that only one has."""
     was, came = all_settings(before), all_settings(after_fault)
     return sorted(name for name in {*was, *came} if was.get(name) != came.get(name))
 
 
 def _is_unchanged(name: str, at_start: SettingsReading, at_end: SettingsReading) -> bool:
-    """Return whether setting *name* has the same value, or is missing, in both readings."""
+    """Return whether setting *name* has the same value, or is missing, both *at_start* and *at_end*."""
     return all_settings(at_start).get(name) == all_settings(at_end).get(name)
 
 

@@ -111,7 +111,7 @@ def conjunction(judgements: Iterable[Judgement]) -> Judgement:
 
 
 def hidden_failure(judgements: Iterable[Judgement]) -> bool:
-    """Return whether V_outcome passes while the certificate fails."""
+    """Return whether V_outcome in *judgements*, the usual final check, passes while the certificate fails."""
     found = tuple(judgements)
     outcome = next(j for j in found if j.predicate == "v_outcome")
     return outcome.passed and conjunction(found).failed

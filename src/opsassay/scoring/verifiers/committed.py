@@ -55,7 +55,7 @@ def expected_replicas(evidence: RunEvidence, scenario: Scenario) -> dict[str, in
 def _committed_series(
     evidence: RunEvidence, expected: Mapping[str, int], protected: tuple[str, ...]
 ) -> dict[Depth, Series]:
-    """Return D1 (replicas) and D2 (endpoints) as shares of *expected* replicas; unanswered readings stay so."""
+    """Return D1 and D2 (*protected* services) as shares of *expected* replicas; unanswered readings stay so."""
     first, services = evidence.series["D1"].read, list(expected)
     states, which = _states_of_system(evidence, expected, first)
     whole = np.array([expected[service] for service in services], dtype=np.float64)
@@ -81,7 +81,7 @@ class _State(NamedTuple):
 
 
 def _states_of_system(evidence: RunEvidence, expected: Mapping[str, int], series: Series) -> tuple[list[_State], Ints]:
-    """Return the distinct states (ready counts, failing names), and the state's index for each reading of *series*."""
+    """Return the distinct states against *expected* replicas, and the state's index for each reading of *series*."""
     states, current = [_State({}, ())], dict[int, int]()
     known: dict[str, Entity] = {}
     for tick in evidence.recording.timeline.ticks:

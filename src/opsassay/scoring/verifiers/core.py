@@ -148,7 +148,7 @@ def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool =
 
 
 def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, int] | str:
-    """Return the series of *depth* and its last row, or why that row does not show the final state."""
+    """Return the series of *depth* (*raw*: as recorded) and its last row, or why that is not the final state."""
     series = evidence.readings(depth, raw=raw)
     if not len(series):
         return f"{depth} was never read"
@@ -161,7 +161,7 @@ def _final_reading(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[S
 
 
 def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtracted: tuple[str, ...]) -> Judgement:
-    """Judge D3 (service answers) by each protected service's last probe after the agent's end and last change."""
+    """Judge D3 by the last probe of each protected service, those in *subtracted* (down before the fault) left out."""
     name, probes = "v_depth", evidence.probes
     protected = committed.protected_services or tuple(sorted(set(probes.targets)))
     asked = [service for service in protected if service not in subtracted]
@@ -192,7 +192,7 @@ def _judge_final_probes(evidence: RunEvidence, committed: Verification, subtract
 
 
 def _rows_in_window(series: Series, start: int, end: int) -> Ints:
-    """Return the rows that overlap [*start*, *end*] in ns, and the first row after it, which shows the final state."""
+    """Return the rows of *series* that overlap [*start*, *end*] (ns), and the first one after it (the final state)."""
     inside = (series.ended > start) & (series.started < end)
     after = np.flatnonzero(series.started >= end)
     if len(after):
@@ -279,7 +279,7 @@ def _judge_share_of_ticks(evidence: RunEvidence, committed: Verification, end: i
 
 
 def _reading_durations(series: Series, rows: Ints, start: int) -> Floats:
-    """Return the seconds that each of *rows* counts for: until the next one; the last for the usual interval."""
+    """Return the seconds after *start* (ns) that each of *rows* counts for: until the next; the last: the median."""
     starts = series.started.astype(np.float64) / 1e9
     lengths = np.diff(starts)
     usual = float(np.median(lengths)) if len(lengths) else 1.0
@@ -324,7 +324,7 @@ def _outage_around(evidence: RunEvidence, series: Series, rows: Ints, floor: flo
 
 
 def _newly_critical(evidence: RunEvidence, end: int, *, paper: bool) -> tuple[int, int, tuple[str, ...]] | None:
-    """Return (time in ns, tick, names) of the first new failure of critical components until *end*, else None."""
+    """Return (ns, tick, names) of the first new critical failure until *end* (ns), of the first at all if *paper*."""
     series = evidence.readings("D4", raw=paper)
     if not len(series) or not series.names:
         return None

@@ -36,7 +36,7 @@ def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | 
 
 
 def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[EntityChange]:
-    """Return each change of an entity (new, gone, other host or version) in a tick that began between both times."""
+    """Return each change of an entity (new, gone, other host or version) in ticks from *start_ns* to *end_ns*."""
     known: dict[str, Entity] = {}
     found: list[EntityChange] = []
     for tick in ticks:

@@ -94,7 +94,7 @@ def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
 
 
 def _worst_between(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
-    """Return by kind of request the worst failed share and mean time in any `SERVED_S` seconds, or overall."""
+    """Return the worst failed share and mean time by kind, from *since_ns* to *until_ns* or any `SERVED_S` s in it."""
     whole, span = _sum_calls_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
     share, mean = whole.failed, whole.mean
     for at in counts.times[(counts.times >= since_ns) & (counts.times <= until_ns - span)].tolist():
@@ -146,7 +146,11 @@ def _fault_lasts_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
 def _lost_requests(
     evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users, again: _Outages
 ) -> tuple[Ints, Floats, Floats]:
-    """Return (starts, lost, done): the intervals since the first change, and requests by (interval, kind)."""
+    """Return (starts, lost, done): the intervals since the first change, and requests by (interval, kind).
+
+    Lost is what the fault does not explain: it explains *baseline* alone in outages *again* and once the kind is
+    served.
+    """
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
     if first is None:
@@ -171,7 +175,7 @@ def _lost_requests(
 
 
 def _served_again(starts: Ints, done: Floats, bad: Floats, usual_share: Floats) -> Flags:
-    """Return a matrix (interval, kind): True from the interval on in which the kind is served normally again."""
+    """Return a matrix (interval, kind): whether *bad* / *done* was near *usual_share* in some `SERVED_S` s by then."""
     served = np.zeros(done.shape, dtype=bool)
     for row in range(len(done)):
         window = (starts >= starts[row]) & (starts < starts[row] + int(SERVED_S * 1e9))

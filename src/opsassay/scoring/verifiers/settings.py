@@ -130,12 +130,12 @@ def _drifted_settings(
 
 
 def _has_fewer_replicas(name: str, former: str | None, value: str | None) -> bool:
-    """Return whether the setting is a replica count that decreased, which v_no_regression judges."""
+    """Return whether *name* is a replica count and *value* below *former*, which v_no_regression judges."""
     return name.endswith(REPLICAS) and int(value or 0) < int(former or 0)
 
 
 def _are_same_quantity(name: str, former: str | None, value: str | None) -> bool:
-    """Return whether both values of setting *name* are the same number in different units (64mb, 65536kb)."""
+    """Return whether *former* and *value* of setting *name* are one number in different units (64mb, 65536kb)."""
     one, other = _parse_quantity(name, former or ""), _parse_quantity(name, value or "")
     return one is not None and one == other
 
@@ -194,7 +194,7 @@ def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_en
 
 
 def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
-    """Return a phrase per setting of *before* removed, switched off, replaced or raised beyond *most_times*."""
+    """Return a phrase per setting of *before* that *reading* lacks, has off, replaced or over *most_times* higher."""
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)

@@ -52,7 +52,7 @@ class Counts:
     seconds: Floats
 
     def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
-        """Return (done, failed) by kind of request, over the intervals that lie wholly between the two times."""
+        """Return (done, failed) by kind of request, over the intervals wholly from *start_ns* to *end_ns*."""
         inside = (self.times[:-1] >= start_ns) & (self.times[1:] <= end_ns)
         asked, lost = self.done[inside].sum(axis=0), self.failed[inside].sum(axis=0)
         return {kind: (float(a), float(b)) for kind, a, b in zip(self.kinds, asked, lost, strict=True)}
@@ -79,7 +79,7 @@ def counts_of(ticks: Sequence[Tick]) -> Counts:
 def loss_between(
     counts: Counts, committed: Impact, *, start_ns: int, end_ns: int, triggered_ns: int | None
 ) -> UserLoss | None:
-    """Return what users lost between two instants, None when the load was not recorded.
+    """Return what users lost from *start_ns* to *end_ns*, None when the load was not recorded.
 
     In every stretch between two readings the share of weighted requests that failed is the share of *users* who wait.
     What failed already before the fault is subtracted kind by kind, as a share. Of stretch i, kind k and weight w_k,

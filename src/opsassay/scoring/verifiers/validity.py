@@ -68,7 +68,7 @@ def validity(evidence: RunEvidence) -> Validity:
 
 
 def _find_starvation(tick: Tick, calibration: Calibration | None) -> StarvedTick | None:
-    """Return the reading that shows most clearly that *tick* had too little CPU, None when none does."""
+    """Return the reading that shows best that *tick* lacked CPU, against *calibration* if any; None when none does."""
     pressure = tick.pressure
     assert pressure is not None
     busy = (pressure.foreign or 0.0) >= FOREIGN_SHARE and (pressure.foreign_runnable or 0.0) >= FOREIGN_RUNNABLE

@@ -167,10 +167,7 @@ def merge_maps(base: Any, overlay: Any) -> Any:
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
-    """Return *count* violating, then *count* compliant test clusters for *control*.
-
-    They are drawn by *seed* and *purpose*, a text such as "judged", so that clusters for other purposes differ.
-    """
+    """Return *count* violating, then *count* compliant clusters for *control*, drawn by *seed* and *purpose* (text)."""
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 

@@ -282,10 +282,7 @@ def shown_files(world: HostWorld) -> dict[str, str]:
 
 
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
-    """Return *count* violating, then *count* compliant test hosts for *control*.
-
-    They are drawn by *seed* and *purpose*, a text such as "judged", so that hosts for other purposes differ.
-    """
+    """Return *count* violating, then *count* compliant hosts for *control*, drawn by *seed* and a *purpose* (text)."""
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
     return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 

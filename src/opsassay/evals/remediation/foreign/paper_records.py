@@ -44,10 +44,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
 
 
 def _read_tick(index: int, record: Mapping[str, Any], time_ns: int, target: str) -> Tick:
-    """Return *record* as a reading at *time_ns*: v1 is D1, v2 D2, v3 the probe of *target* (D3), v4 D4.
-
-    Raises ValueError for other values.
-    """
+    """Return *record* as a reading: v1 is D1, v2 D2, v3 the probe of *target* (D3), v4 D4; raises ValueError."""
     depths: list[tuple[Depth, float | None, tuple[str, ...]]] = []
     if (one := record.get("v1")) is not None:
         depths.append(("D1", _read_share(one["availability"]), ()))

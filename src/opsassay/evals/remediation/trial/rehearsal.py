@@ -46,10 +46,7 @@ def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
 def rehearse(
     scenario: Scenario, agent: TrialAgent, arm: PromptArm, tools: Mapping[str, Tool], seconds: float | None
 ) -> Rehearsal:
-    """Run *agent*, prompted by *arm*, for *seconds* with *tools* that change nothing; return the checks.
-
-    None is the time `SECONDS`. Raises OpsAssayError.
-    """
+    """Run *agent*, prompted by *arm*, with harmless *tools* for *seconds* (None: `SECONDS`); return the checks."""
     session = RehearsalToolSession(tools)
     with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as made:
         run_dir = Path(made)
