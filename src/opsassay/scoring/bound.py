@@ -106,7 +106,7 @@ def _as_float(value: float | None) -> float:
 
 
 def _pick_controls(names: Sequence[str]) -> list[str]:
-    """Return at most `MAX_CONTROLS` of *names*, sorted, at equal distances."""
+    """Return at most `MAX_CONTROLS` of *names*, sorted, taken at equal distances, to compare a service with."""
     step = max(1, math.ceil(len(names) / MAX_CONTROLS))
     return sorted(names)[::step]
 

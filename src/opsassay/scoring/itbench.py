@@ -174,7 +174,7 @@ class ItbenchTruth:
         return min(found)[1] if found else None
 
     def distance(self, group: str, base: str) -> tuple[int, int, bool, int] | None:
-        """Return a sort key of how well the name *base* fits *group*, lowest best; None when no filter matches."""
+        """Return a key, lowest best, to sort how well name *base* fits *group*: kind of match, filter length, order."""
         filters = filters_of(self.truth.groups[group])
         place = list(self.truth.groups).index(group)
         exact = base == group or any(base in {pattern, stem_of(pattern)} for pattern in filters)

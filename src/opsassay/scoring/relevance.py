@@ -45,7 +45,7 @@ class Executions:
         )
 
     def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
-        """Return whether the result depends on the subject's rows, which `LockedSql.about` has set.
+        """Return whether the result depends on rows of the claimed services, as `LockedSql.about` was given them.
 
         Either the whole result is the same from those rows alone, and another one without them; or one read that is
         both *restricted* and *feeding* (numbers of reads) gives the same from those rows alone, and another non-empty
@@ -59,7 +59,7 @@ class Executions:
         return any(self._depends_on_read(read, whole) for read in sorted(set(restricted) & feeding))
 
     def _depends_on_read(self, read: int, whole: Rows) -> bool:
-        """Return whether read *read* needs only the subject's rows to give *whole*, and changed rows change it."""
+        """Return whether read *read* needs only rows of the claimed services for *whole*, and changes with them."""
         if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (

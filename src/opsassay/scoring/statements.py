@@ -158,7 +158,7 @@ class Statement:
         return free
 
     def _parameters_compared(self) -> bool:
-        """Return whether each parameter is one side of an equality whose other side is its column."""
+        """Return whether $service and $period occur only in equalities with a name column, a period's literal."""
         compared = set()
         for node in tree_nodes(self.tree):
             if node.get("type") == "COMPARE_EQUAL":

@@ -176,7 +176,7 @@ def _topology_metrics(
 
 
 def _time_metrics(run: Run, metrics_so_far: Metrics) -> Metrics:
-    """Return time_to_diagnosis_s: the run's duration in seconds if *metrics_so_far* are right, else not applicable."""
+    """Return time_to_diagnosis_s, the run's duration in s, if *metrics_so_far* are right, else not applicable."""
     right = (
         metrics_so_far["exact_match"].value
         if metrics_so_far["exact_match"].value is not None

@@ -187,7 +187,7 @@ def _worlds_of_other_controls(task: ComplianceTask) -> list[tuple[ComplianceCont
 def _score_kept_controls(
     policies: list[KyvernoPolicy], other_worlds: Sequence[JudgedWorlds], task: ComplianceTask
 ) -> Metric:
-    """Return 1 if an update kept the other policies and they still refuse their violations, else 0 and why."""
+    """Return 1 if an update kept the other *policies* and they still judge *other_worlds* rightly, else 0 and why."""
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
@@ -311,7 +311,7 @@ def judged_worlds(
 
 
 def _labels_with_hits(outcomes: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
-    """Return (is compliant, was judged so) for each (is compliant, outcome) of *outcomes*."""
+    """Return (is compliant, was judged rightly) for each (is compliant, outcome) of *outcomes*."""
     return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in outcomes]
 
 

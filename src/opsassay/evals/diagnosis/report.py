@@ -56,7 +56,7 @@ COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
 
 
 def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
-    """Return by incident id its data format, true root services and the numbers named by *covariates*."""
+    """Return by incident id its data format, true root services and *covariates*, names of numbers in COVARIATES."""
     names, found = tuple(covariates), {}
     for case in cases:
         incident, truth = case.datapack.incident, case.truth
@@ -67,7 +67,7 @@ def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[s
 
 
 def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
-    """Return (metric, reason): exact_match if all *verdicts* have it, else CORRECT with the reason."""
+    """Return (metric, reason): exact_match if all *verdicts* have it, else CORRECT (right service or rightly none)."""
     given = [verdict for verdict in verdicts if not is_void(verdict.metrics)]
     lacking = sum(
         v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics

@@ -316,7 +316,7 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
 
 
 def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> AttemptOutcome:
-    """Run the external agent on *incident*; return the outcome. Trace, actions and its last output are in *run_dir*."""
+    """Run the external agent of *setup* on *incident*; return the outcome. *run_dir* gets trace, actions and output."""
     agent, sealed = setup.agent, setup.refusal_to_seal is None
     assert isinstance(agent, CommandAgent)
     environment = IncidentEnvironment(

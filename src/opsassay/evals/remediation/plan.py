@@ -214,7 +214,7 @@ def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
 
 
 def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent:
-    """Return *agent* with *settings* as defaults, its own win; only external agents. Raises ValidationError."""
+    """Return *agent*, if external, with *settings* as defaults under its own. Raises ValidationError."""
     if not settings or not agent.is_outside:
         return agent
     return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})

@@ -112,7 +112,7 @@ def _without_result(store: RunStore) -> Iterator[Run]:
 
 
 def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements: dict[str, Judgement]) -> TrialRow:
-    """Return the run's table row; *judgements* are the predicates' results by name."""
+    """Return the run's row of the tables, by its *recording* and *judgements*, the predicates' results by name."""
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:

@@ -102,7 +102,7 @@ def _read_lines(path: Path, noun: type[N]) -> tuple[N, ...]:
 def grade_trial(
     run_dir: Path, scenario: Scenario, *, profile: Profile | None = None, what_if: bool = False
 ) -> TrajectoryVerdict:
-    """Grade the trial in *run_dir*, write the verdict and return it.
+    """Grade the trial in *run_dir* by *profile* (None: the scenario's), write the verdict and return it.
 
     Another scenario than the one that the run was started with is refused (UserError) unless *what_if*; such a verdict
     is written under a profile name of its own and never ranked. Raises DatapackError for a run folder that is damaged.

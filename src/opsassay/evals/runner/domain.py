@@ -41,7 +41,7 @@ class Domain(Protocol):
         """
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Grade all runs of this domain in *stores* from stored data alone; `grade_each` does so run by run."""
+        """Grade all runs of this domain in *stores* by *settings*, from stored data alone, as `grade_each` does."""
 
 
 def is_generated(domain: Domain) -> bool:

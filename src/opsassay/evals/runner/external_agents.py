@@ -172,7 +172,7 @@ def no_apis(name: str) -> UserError:
 def _serve_apis(
     stack: ExitStack, server: ApiServer, folder: Path, sockets: dict[str, Path], ports: dict[int, str], *, sealed: bool
 ) -> dict[str, str]:
-    """Serve *server* until *stack* closes, at a socket behind the sandbox's *ports* or unsealed at a free port."""
+    """Serve *server* until *stack* closes, on *sockets* behind sandbox *ports* or a free port; return URLs by API."""
     from opsassay.telemetry.backends.serving import TEMPO, api_urls, serving_on_port, serving_on_socket
 
     if not sealed:

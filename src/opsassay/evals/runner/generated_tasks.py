@@ -160,7 +160,7 @@ class PlanOfAgents(Written):
     settings: AnswerSettings = Field(default=AnswerSettings())
 
     def each(self, cases: Sequence[tuple[T, Sequence[str]]], folder: Path) -> list[tuple[T, PlannedAgent, int]]:
-        """Return (case, agent, seed) for every run; *cases* are (case, names of its oracles), repeats outermost."""
+        """Return (case, agent, seed) of each run, repeat by repeat; *cases* are (case, names of its oracles)."""
         return [
             (case, agent, self.seed + repeat)
             for repeat in range(self.repeats)

@@ -155,12 +155,12 @@ class GradedRuns:
         return []
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return further entries of the JSON that `opsassay score run --json` prints."""
+        """Return further entries, by name, of the JSON that `opsassay score run --json` prints; {} by default."""
         return {}
 
 
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
-    """Return the stores at *paths* with the ids of the chosen runs, None for all; raises UserError without runs."""
+    """Return by store the ids of its runs at *paths*, None for a whole store; raises UserError for one without runs."""
     chosen: dict[Path, frozenset[str] | None] = {}
     for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():

@@ -163,7 +163,7 @@ def _make_sample(stored: KeptRun, epoch: int) -> EvalSample:
 
 
 def _scores(stored: KeptRun) -> dict[str, float]:
-    """Return "success" and the value of every metric by name, NaN for a metric without a value."""
+    """Return the value of every metric of *stored* by name, NaN without one, and "success" (1, 0 or NaN)."""
     values = {name: metric.value for name, metric in stored.verdict.metrics.items()}
     right = None if stored.succeeded is None else float(stored.succeeded)
     return {name: math.nan if value is None else value for name, value in {"success": right, **values}.items()}
@@ -226,7 +226,7 @@ def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: da
 
 
 def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
-    """Return inspect_ai's event of a tool call, with the fields *at*; an error's message is the output."""
+    """Return inspect_ai's event *id_* of a tool call at *when*, with fields *at*; an error's message is the output."""
     from inspect_ai.event import ToolEvent
     from inspect_ai.tool import ToolCallError
 

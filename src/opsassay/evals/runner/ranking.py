@@ -87,7 +87,7 @@ def counted_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return by solver *name* the number of planned runs that have only aborted attempts."""
+    """Return by solver (*name* of its runs) how many planned runs have only aborted attempts."""
     of_cell: dict[str, tuple[str, bool]] = {}
     for run in runs:
         ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
@@ -96,7 +96,7 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 
 def retried_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return by solver *name* how many planned runs have a result after an aborted attempt; *runs* are in order."""
+    """Return by solver (*name* of its runs) how many planned runs have a result after an aborted one in *runs*."""
     aborted, retried = set[str](), dict[str, str]()
     for run in runs:
         if run.status is RunStatus.ABORTED:

@@ -120,7 +120,7 @@ def attempt(
     *repeat*; an aborted one is, and one without a sandbox that *can_be_sealed* now. A LeftByAgentError from *solve*,
     and an outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception from
     *solve* is ours: the attempt is marked as aborted and the exception goes on. A solver without an answer when
-    *given_up* returns True is aborted too, since it was killed.
+    *given_up* returns True is aborted too, since it was killed. *isolation* and *limits* are only recorded.
     """
     lease = take_lease(store.root, cell.hash, store.lease_times)
     try:
@@ -152,7 +152,7 @@ def attempt(
 
 @contextmanager
 def open_session(environment: Environment[T]) -> Iterator[T]:
-    """Prepare and start *environment*, yield its session, then settle, remove and verify it."""
+    """Prepare and start *environment*, yield its session, then settle it; remove and verify it in any case."""
     try:
         environment.prepare()
         environment.start()
@@ -166,7 +166,7 @@ def open_session(environment: Environment[T]) -> Iterator[T]:
 
 
 def score(end: RunEnd) -> dict[str, Metric]:
-    """Return the metrics of an ended run, and write its verdict if none exists; raises OpsAssayError."""
+    """Return the metrics of an ended run ({} without one); write its verdict if none exists. Raises OpsAssayError."""
     if end.run_dir is None:
         return {}
     metrics = dict(end.job.evaluate(end.run_dir))

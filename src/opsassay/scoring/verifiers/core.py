@@ -108,7 +108,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the probes: no critical component may first fail in the time window around one, and none may be slow."""
+    """Judge the probes: no critical component first fails near one, none is slow. Not applicable unless *probes_on*."""
     name, probes, paper = "v_probe", evidence.probes, committed.profile == "paper"
     if not probes_on or committed.probe_every_s is None:
         return not_applicable(name, "no probes were sent but the last one")

@@ -31,7 +31,7 @@ def without_noise(recording: RunRecording) -> RunRecording:
 
 
 def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
-    """Yield the ticks with replicas that the noise restarts as ready; one still not ready after that is shown then."""
+    """Yield every tick, replicas that the noise restarts being ready in it; one that stays down is so in the next."""
     now, hidden = dict[str, Entity](), frozenset[str]()
     for tick in recording.timeline.ticks:
         now |= {entity.id: entity for entity in tick.entities}

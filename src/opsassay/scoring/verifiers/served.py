@@ -115,7 +115,7 @@ def _sum_calls_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline
 
 
 def _worse_at_the_end(evidence: RunEvidence, counts: Counts, baseline: _Baseline, committed: Users) -> list[str]:
-    """Return a phrase per kind of request that fails more or takes longer than *baseline* at the end."""
+    """Return a phrase per kind in *counts* that fails more or takes longer at the end than *baseline* (before)."""
     last = int(counts.times[-1])
     since = min(max(evidence.final_from, last - int(LAST_S * 1e9)), last)
     final = _sum_calls_in(counts, last, since)

@@ -45,12 +45,12 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
 
 
 def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) -> str:
-    """Return the name of the first judged reading since *time_ns* that differs from the one before, '' without one."""
+    """Return the names of judged readings that differ from the one before, from *time_ns* on, joined by ", "."""
     return ", ".join(dict.fromkeys(name for at_ns, name in _judged_changes(evidence, committed) if at_ns >= time_ns))
 
 
 def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> str:
-    """Return the name of a reading that changed in the last *hold_s* seconds of the record, '' without one."""
+    """Return the names of readings that changed in the last *hold_s* s of the record, joined by ", "; '' if none."""
     ends = [evidence.judged[depth].started for depth in ("D1", "D4")] + [evidence.probes.started]
     last = max((int(started[-1]) for started in ends if len(started)), default=0)
     return changed_since(evidence, committed, last - int(hold_s * 1e9))

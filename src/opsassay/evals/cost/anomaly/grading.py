@@ -50,7 +50,7 @@ def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric
 
 
 def _find_misreading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
-    """Return [description] of the known misreading that leads to exactly these *claims*, [] when none does."""
+    """Return [description] of the known misreading of *task* that gives exactly these *claims*, [] if none does."""
     given = {(one.slice, one.start, one.end, _rounded_importance(one)) for one in claims}
     for name in misreadings_of(task):
         said, read = MISREADINGS[name]

@@ -20,7 +20,7 @@ from opsassay.evals.runner.draws import Draws
 
 
 def _effective_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days; the cost is EffectiveCost."""
+    """Draw the parameters of a question: a window of 12 to 26 days; the cost is EffectiveCost."""
     _, terms = part_of(draws, billed)
     return Terms("EffectiveCost", terms.first, terms.last)
 
@@ -72,7 +72,7 @@ def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 
 
 def _tag_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days and a time zone; rows with a negative cost are left out."""
+    """Draw the parameters of a question: a window of 12 to 26 days, a time zone; rows of negative cost are left out."""
     _, terms = part_of(draws, billed)
     return Terms(
         "BilledCost", terms.first, terms.last, draws.choice(("Europe/Berlin", "America/New_York")), "leave_out"
@@ -83,7 +83,7 @@ TAG_POLICY = template("tag-policy", _tag_terms, _tag_frame)
 
 
 def _budget_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a time zone; the window is the second month, the answer its five largest rows."""
+    """Draw the parameters of a question: the second month as the window, a time zone, and five largest rows."""
     last = (billed.end - timedelta(days=1)).date()
     return Terms("BilledCost", billed.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
 

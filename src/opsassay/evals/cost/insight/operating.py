@@ -21,7 +21,7 @@ _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category"
 
 
 def _draw_window(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days."""
+    """Draw the parameters of a question: a window of 12 to 26 days."""
     return part_of(draws, billed)[1]
 
 
@@ -89,7 +89,7 @@ AUTOSCALING = template("autoscaling-rate", _draw_window, _scaling_frame)
 
 
 def _spend_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw one of the two months as the window, and a time zone."""
+    """Draw the parameters of a question: one of the two months as the window, and a time zone."""
     start, end = draws.choice(((billed.start, billed.middle), (billed.middle, billed.end)))
     zone = draws.choice(("Europe/Berlin", "Asia/Kolkata"))
     return Terms("BilledCost", start.date(), (end - timedelta(days=1)).date(), zone)

@@ -42,7 +42,7 @@ class OwnQuestion:
 
 
 def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> QuestionTemplate:
-    """Return the question template *name* with amounts in *currency* and the distinguishable *mistakes*."""
+    """Return question template *name* with amounts in *currency*, and *mistakes*, the misreadings the grader names."""
     given, end = QUESTIONS[name], f"_{currency.lower()}"
     named = {one.name: one.name.replace("_usd", end) for one in given.fields}
     fields = (replace(f, name=named[f.name], meaning=f.meaning.replace("USD", currency)) for f in given.fields)

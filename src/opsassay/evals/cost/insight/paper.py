@@ -18,7 +18,7 @@ ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 
 def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tuple[int, Terms]:
-    """Draw a window of *low* to *high* days within the billed time; return (its days, terms over BilledCost)."""
+    """Draw a window of *low* to *high* days in the billed time; return (its days, a question's parameters with it)."""
     days = (billed.end - billed.start).days
     length = draws.integer(min(low, days - BEFORE - AFTER), min(high, days - BEFORE - AFTER))
     first = (billed.start + timedelta(days=draws.integer(BEFORE, days - length - AFTER))).date()
@@ -26,7 +26,7 @@ def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tupl
 
 
 def _category_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days and two service categories."""
+    """Draw the parameters of a question: a window of 12 to 26 days and two service categories."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(billed.categories, 2))))
 
@@ -44,7 +44,7 @@ CATEGORY_COST = template("category-cost", _category_terms, _category_frame)
 
 
 def _top_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days, and the number of largest rows to answer with."""
+    """Draw the parameters of a question: a window of 12 to 26 days, and the number of largest rows to answer with."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, top=draws.integer(3, 5))
 
@@ -62,7 +62,7 @@ TOP_APPLICATIONS = template("top-applications", _top_terms, _top_frame)
 
 
 def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
-    """Draw a window of 12 to 26 days; rows with a negative cost are left out."""
+    """Draw the parameters of a question: a window of 12 to 26 days, without rows of negative cost."""
     _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, negative="leave_out")
 
@@ -134,7 +134,7 @@ DAILY_VARIANCE = template("daily-variance", _variance_terms, _variance_frame)
 
 
 def _credit_terms(draws: Draws, billed: Billed) -> Terms:
-    """Return the whole billed time as the window; five rows are asked for."""
+    """Return the parameters of a question: the whole billed time as the window, and five rows to answer with."""
     del draws
     return Terms("BilledCost", billed.start.date(), (billed.end - timedelta(days=1)).date(), top=5)
 

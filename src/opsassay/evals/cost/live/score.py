@@ -278,7 +278,7 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
 
 
 def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
-    """Return the sentence on a service without fault whose replicas request less than before, else None."""
+    """Return the sentence on a replica, not of the faulty service, that requests less than *before*; else None."""
     agreed = before[-1].services if before else {}
     for name, was in agreed.items():
         for now in (one.services[name] for one in final if name in one.services and name != block.service):
@@ -325,7 +325,7 @@ def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[s
 
 
 def _efficiency(final: Sequence[CostReading], usage_field: str, request_field: str) -> float:
-    """Return the mean of usage / request over services with replicas and over readings; fields name both columns."""
+    """Return the mean of usage / request (fields of a service's reading), over services with replicas and readings."""
     shares = [
         getattr(cost, usage_field) / getattr(cost, request_field)
         for one in final

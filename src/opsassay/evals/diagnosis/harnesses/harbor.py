@@ -150,7 +150,7 @@ def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
 
 
 def _with_evidence(diagnosis: Diagnosis) -> dict[str, object]:
-    """Return *diagnosis* as a submitted answer, with a formal SQL statement as evidence for each claim."""
+    """Return *diagnosis* as a submitted answer, with a placeholder SQL statement as evidence for each claim."""
     answer = diagnosis.model_dump(mode="json", by_alias=True, include={"root_causes", "propagation"})
     for claim in (*answer["root_causes"], *answer["propagation"]):
         name = str(claim.get("service") or claim["from"]).replace("'", "''")

@@ -31,7 +31,7 @@ _ROLE = {"developer": "system", "function": "tool"}
 def reward_lines(
     store: RunStore, cases: Iterable[Case], on_left_out: OnLeftOut, profile: Profile = PROFILES["default"]
 ) -> Iterator[Line]:
-    """Yield a line for each step of each ended run of *store* that has a trace and an *attributed* incident.
+    """Yield a line for each step of each ended run of *store* with a trace and an incident with a verified cascade.
 
     *on_left_out* is called with every other run's folder and the reason. Runs are graded anew; no verdict is written.
     """
@@ -50,7 +50,7 @@ def reward_lines(
 
 
 def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
-    """Return why the run is left out: domain, status, no trace, unknown or unverified incident; "" if it is not."""
+    """Return why a run is left out: domain, status, trace, or *case* unknown or without verified cascade; else ""."""
     if store.domain_of(run) != "diagnosis":
         return f"it is a run of the domain {store.domain_of(run)}, and rewards are for diagnoses"
     if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:

@@ -39,7 +39,7 @@ class AskedMethod:
         return (self.name, self.name.rpartition(":")[2])
 
     def each(self) -> Iterable[dict[str, Any]]:
-        """Yield the parameters of each run: every combination of values, for each written-out variant."""
+        """Yield the parameters of each run: all combinations of values, for each variant listed in a file."""
         for variant in self.variants:
             several = {**self.values, **{name: _as_list(value) for name, value in variant.items()}}
             for chosen in product(*several.values()):

@@ -58,7 +58,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def judge_record(self, profile: Profile | None = None) -> TrajectoryVerdict:
-        """Return the verdict on the run under *profile*, by default the committed one; it is never ranked."""
+        """Return the verdict on the run under *profile* (None: the scenario's); it is never ranked."""
         verification = self.scenario.verification.model_copy(
             update={"profile": profile or self.scenario.verification.profile}
         )

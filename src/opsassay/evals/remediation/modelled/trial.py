@@ -202,7 +202,7 @@ class ModelledTrial:
         return {target}
 
     def _config_unset(self, target: str, key: str) -> set[str]:
-        """Remove a setting of a service, or a DNS record; return the name that is touched."""
+        """Remove setting *key* of service *target*, or DNS record *key* if it is "names"; return {*target*}."""
         settings = self.state.records if target == NAMES else self.state.settings[self._require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)

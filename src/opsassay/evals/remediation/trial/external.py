@@ -40,7 +40,7 @@ class CommandToolSession:
         return (*self._session.specs(), REPORT_DIAGNOSIS)
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Carry out one tool call and return it with its output; all calls of a command are one step."""
+        """Carry out one tool call as part of step *step_id* (None: 1); return it with its output."""
         if len(self.calls) >= CALLS_LIMIT:
             refused = f"Error: there are no more than {CALLS_LIMIT} calls."
             return ToolCall(tool=tool[:64], arguments={}, output=refused, status="error")

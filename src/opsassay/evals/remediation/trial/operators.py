@@ -111,7 +111,7 @@ def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSessi
 
 
 def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
-    """Carry out the steps of *oracle*; raises OperationError when a tool refuses one.
+    """Carry out the steps of *oracle*, called *name*, and trace them; raises OperationError when a tool refuses one.
 
     In a replay a change may be refused, as it was in the record or because it needs one that is left out. A script that
     ends at once does not wait for its last call to return.
@@ -142,7 +142,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
 
 
 def _call_of_step(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Carry out step *number* of a script, a reported diagnosis or a tool call; return the call."""
+    """Carry out *step*, the script's step *number*: a reported diagnosis or a tool call; return the call."""
     tool, arguments = (step.verb or "").replace(" ", "_"), session.fill(step.arguments)
     if step.verb == REPORT_VERB:
         Diagnoses(task, session).take(arguments)
@@ -151,7 +151,7 @@ def _call_of_step(step: OracleStep, task: Assignment, number: int, session: Oper
 
 
 def _start_call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
-    """Start the step's tool call in a thread that may outlast the script; return the call without its output."""
+    """Start the call of *step* in a thread that may outlast the script; return the call without its output."""
     calls = session.call_count
     threading.Thread(target=_call_of_step, args=(step, task, number, session), name="left", daemon=True).start()
     while session.call_count == calls:
@@ -162,7 +162,7 @@ def _start_call(step: OracleStep, task: Assignment, number: int, session: Operat
 
 
 def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run the built-in SRE agent; its reports go to the run folder. Raises UserError for an unknown model."""
+    """Run the built-in SRE agent on *task*; its report goes to the run folder. Raises UserError for unknown models."""
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))
