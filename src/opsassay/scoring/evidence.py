@@ -175,7 +175,7 @@ class _EvidenceGrader:
     def _subject_of(self, item: EvidenceItem) -> Subject:
         """Return the names in telemetry that belong to the item's services; of nested names the longest wins.
 
-        With them comes the factor (about 1.01) that changes numbers in their rows, drawn by a hash of the SQL.
+        With them comes the factor (1.005 to 1.025) that changes numbers in their rows, drawn by a hash of the SQL.
         """
         if self._names is None:
             self._names = names_in(self._sql)

@@ -113,7 +113,7 @@ def _by_slashes(parts: list[str], known: Collection[str]) -> Iterator[EntityName
 
 
 def _by_words(words: list[str], known: Collection[str], namespaces: Collection[str]) -> Iterator[EntityName]:
-    """Yield the reading of *words* if besides a kind (*known*), a namespace and fillers one is left as the name."""
+    """Yield the reading of *words* if one is left as the name without kind (*known*), namespace and filler words."""
     kind = next((word for word in words if singular_kind(word) in known and word.lower() not in _FILLERS), "")
     rest = [word for word in words if word != kind and word.lower() not in _FILLERS | {"-n", "svc", "local"}]
     inside = next((word for word in rest if word.lower() in namespaces and len(rest) > 1), "")

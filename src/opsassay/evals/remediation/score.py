@@ -51,7 +51,7 @@ def read_recording(run_dir: Path) -> RunRecording:
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
-    """Return the recording so far of a running trial, with probes on or off; raises as `read_recording`."""
+    """Return the recording so far of a running trial; *probes_on*: probes are sent. Raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     return RunRecording(
         timeline=read_timeline(timeline),

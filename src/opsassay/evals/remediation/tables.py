@@ -55,7 +55,7 @@ class TrialRow:
 
     @property
     def hidden(self) -> bool:
-        """Whether the trial is a hidden failure: the outcome predicate passes, the certificate fails."""
+        """Whether the trial is a hidden failure: V_outcome (the usual final check) passes, the certificate fails."""
         return self.outcome and not self.conjunction
 
     @property
@@ -158,7 +158,7 @@ def group_rows(
 
 
 def _count_cells(rows: Sequence[TrialRow]) -> tuple[str, ...]:
-    """Return the "hits/total" of rows that pass outcome, temporal, depth, probe and certificate."""
+    """Return the texts "hits/total" of rows that pass V_outcome, V_temporal, V_depth, V_probe and the certificate."""
     found = [(r.outcome, r.temporal, r.depth_holds, r.probe, r.conjunction) for r in rows]
     return tuple(share(sum(column), len(rows)) for column in zip(*found, strict=True)) if found else ("0/0",) * 5
 

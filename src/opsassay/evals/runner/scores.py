@@ -45,7 +45,7 @@ class CaseLabels:
         return min(map(min, self.roots)) if self.roots else NOTHING
 
     def label(self, answer: str) -> str:
-        """Return *answer*, or the expected label if *answer* names any true root (default profile)."""
+        """Return the expected label if *answer* is any true root (as profile ``default`` compares), else *answer*."""
         name = PROFILES["default"].service
         right = {name(service) for root in self.roots or () for service in root}
         return self.expected or answer if name(answer) in right else answer

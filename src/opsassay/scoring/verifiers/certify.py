@@ -91,7 +91,7 @@ def judge_run(
 
 
 def conjunction(judgements: Iterable[Judgement]) -> Judgement:
-    """Return the certificate: it holds when all applicable judgements hold, and V_depth and V_outcome apply.
+    """Return the certificate: it holds when all applicable *judgements* do, and V_depth and V_outcome are applicable.
 
     Its reason is that of the failed predicate that was decided first; the other failed ones are named.
     """
@@ -131,7 +131,7 @@ def certify(
 
     A diagnosis is matched with the true cascade in the topology of *system*, if that is known. The verdict is a what-if
     when *committed_digest*, that of the scenario which the run was started with, differs from that of *scenario*, or
-    when *profile* is not the committed one.
+    when *profile* is not the committed one. *run* and *solver* only label it.
     """
     own = scenario.verification.profile
     verification = scenario.verification.model_copy(update={"profile": profile or own})

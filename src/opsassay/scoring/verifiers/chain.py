@@ -52,11 +52,11 @@ class _Entities:
     system: System
 
     def all_of(self, names: Iterable[str]) -> list[str]:
-        """Return the entity of each of *names*."""
+        """Return *names* as the topology has them (see `resolve_name`), in order."""
         return [self.resolve_name(name) for name in names]
 
     def edges_of(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Return *edges* with both ends replaced by their entities."""
+        """Return *edges* with the names at both ends as the topology has them (see `resolve_name`)."""
         return [(self.resolve_name(a), self.resolve_name(b)) for a, b in edges]
 
     def resolve_name(self, name: str) -> str:

@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the usual final check: at the end enough replicas are ready and no critical component fails."""
+    """Judge V_outcome, the usual final check: at the end enough replicas are ready, no critical component fails."""
     name, limit, raw = "v_outcome", committed.final_availability, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted("D1", "D4")
     ready = _final_reading(evidence, "D1", raw=raw)
@@ -47,7 +47,7 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the final state at the committed depth: D1 replicas, D2 endpoints, D3 probes or D4 control plane."""
+    """Judge V_depth, the end state at the committed depth: D1 replicas, D2 endpoints, D3 probes, D4 control plane."""
     name, depth, raw = "v_depth", committed.committed_depth, committed.profile == "paper"
     subtracted = () if raw else evidence.subtracted(depth)
     if depth == "D3" and len(evidence.probes):
@@ -79,7 +79,7 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
-    """Judge the time from the agent's start until the system settled: availability at the floor, no new failure.
+    """Judge V_temporal: from the agent's start until the system settled, availability at the floor, no new failure.
 
     It ends when the system has settled after the agent's end; if it never does, the predicate fails. With the profile
     `paper`, every tick and every critical component of the record count. At D3 availability is a share of ticks.

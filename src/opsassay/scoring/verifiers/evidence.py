@@ -164,7 +164,7 @@ class RunEvidence:
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
-        """Return the readings of *depth*: as recorded if *raw*, else without failures from before the fault."""
+        """Return the readings of *depth* (D1 to D4), as recorded if *raw*, else without failures before the fault."""
         return self.series[depth].read if raw else self.judged[depth]
 
     def subtracted(self, *depths: Depth) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def _count_by_host(entities: dict[str, Entity], service: str) -> Counter[str]:
 
 
 def _unread_at_the_end(evidence: RunEvidence, exempt: set[str]) -> str | None:
-    """Return the first depth or probed service (not in *exempt*) without a reading of the final state, else None."""
+    """Return the first of D2, D4, probed services (but *exempt*) without a reading of the final state, else None."""
     for depth in ("D2", "D4"):
         series = evidence.judged[depth]
         if len(series) and series.started[-1] < evidence.final_from:
@@ -202,7 +202,7 @@ def _unread_at_the_end(evidence: RunEvidence, exempt: set[str]) -> str | None:
 
 
 def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, ...]:
-    """Return the names that fail in the last reading of *depth* and did not fail before the fault."""
+    """Return the names that fail in the last reading of *depth* (D1 to D4) and did not fail before the fault."""
     if depth == "D3" and len(evidence.probes):
         probes = evidence.probes
         last = {target: row for row, target in enumerate(probes.targets)}

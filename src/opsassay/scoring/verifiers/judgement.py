@@ -56,7 +56,7 @@ def not_applicable(predicate: str, reason: str) -> Judgement:
 
 
 def missing(predicate: str, reason: str, subtracted: tuple[str, ...] = ()) -> Judgement:
-    """Return the judgement that *predicate* fails as evidence lacks (*reason*); failures *subtracted* were ignored."""
+    """Return the judgement that *predicate* fails for *reason*, missing evidence; failures *subtracted* are ignored."""
     return Judgement(
         predicate=predicate, status=Judged.FAILED, reason=f"missing evidence: {reason}", subtracted=subtracted
     )

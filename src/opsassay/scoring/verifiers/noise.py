@@ -19,7 +19,7 @@ ECHO_NS = 12 * 10**9
 
 
 def without_noise(recording: RunRecording) -> RunRecording:
-    """Return *recording* without the effects of its background noise on replicas (D1) and alerts."""
+    """Return *recording* without what its background noise (harmless restarts) does to replicas (D1) and alerts."""
     if not any(one.touched for one in recording.noise):
         return recording
     ticks = tuple(_ticks_without(recording))
@@ -31,7 +31,7 @@ def without_noise(recording: RunRecording) -> RunRecording:
 
 
 def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
-    """Yield every tick, replicas that the noise restarts being ready in it; one that stays down is so in the next."""
+    """Yield each tick with replicas that the noise is restarting shown as ready; if they stay down, so in the next."""
     now, hidden = dict[str, Entity](), frozenset[str]()
     for tick in recording.timeline.ticks:
         now |= {entity.id: entity for entity in tick.entities}
@@ -47,7 +47,7 @@ def _ticks_without(recording: RunRecording) -> Iterator[Tick]:
 
 
 def _spared_replicas(recording: RunRecording, tick: Tick, entities: Mapping[str, Entity]) -> frozenset[str]:
-    """Return the ids of replicas that the noise, but not the agent, restarts while *tick* reads replicas (D1)."""
+    """Return the ids of replicas that background noise, not the agent, restarts while *tick* reads D1 (replicas)."""
     read = next((one for one in tick.observations if one.depth == "D1"), None)
     if read is None:
         return frozenset()

@@ -32,7 +32,7 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
 
 
 def _last_failure_ns(evidence: RunEvidence, depth: str, agent_started: int, end: int) -> int | None:
-    """Return the time (ns) up to *end* of the last failure in *depth* of a name failing at *agent_started*, or None."""
+    """Return the time (ns) until *end* of the last failure in *depth* of what failed at *agent_started*, or None."""
     series = evidence.judged[depth]  # type: ignore[index]
     rows = np.flatnonzero(series.ended <= agent_started)
     if not len(rows) or not series.failing[rows[-1]].any():

@@ -80,7 +80,7 @@ def admission_digest(policies: Sequence[KyvernoPolicy], objects: Sequence[Mappin
 
 
 def graded_task(root: Path, run: Run) -> ComplianceTask:
-    """Return the task of *run* with its hidden test clusters in the store *root*; raises DatapackError if they lack."""
+    """Return the task of *run* with the hidden test clusters in the store *root*; raises DatapackError if missing."""
     task = kept_task(root, run.item_hash)
     if Arm.parse(run.arm).knob(ON) != CLUSTER:
         return task

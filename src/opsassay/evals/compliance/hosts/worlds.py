@@ -139,7 +139,7 @@ def _draw_host(draws: Draws) -> _HostState:
 
 
 def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Add the control's option, set as in *choice*, to the sshd files of *state*, with decoys; if None as a comment."""
+    """Add the control's option with the value of *choice* to the sshd files of *state*, and decoys; None: a comment."""
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))
@@ -200,7 +200,7 @@ def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Disable the kernel module by two modprobe lines; if *choice* violates one lacks, or it is loaded all the same."""
+    """Disable the kernel module by two modprobe lines; if *choice* violates, one is missing or the module loaded."""
     name = control.name
     install = f"install {name} {('/bin/false', '/bin/true')[choice.chance % 2]}"
     lines = {"install": install, "blacklist": f"blacklist {name}"}

@@ -114,7 +114,7 @@ def _query_value(expression: str, context: Mapping[str, Any], location: str) -> 
 
 
 def _condition_holds(condition: Any, context: Mapping[str, Any], location: str) -> bool:
-    """Return whether *condition* holds in *context*; if a field of the violator's choice decides, an assumed result."""
+    """Return whether *condition* holds in *context*; for a field that the violator may choose, the result assumed."""
     try:
         return _compare_values(condition, context, location)
     except ElsewhereError as elsewhere:

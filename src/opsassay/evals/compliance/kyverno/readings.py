@@ -29,7 +29,7 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Return whether this try assumes that the check of field *question* passes; record the question in `read`."""
+        """Return the result (True: passed) that this try of the policy assumes for the check of field *question*."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return the result that this try assumes for the check that read the field (see `Courses`)."""
+        """Return the result (True: passed) that this try of the policy assumes for the check that read the field."""
         return self._courses.either(self.path)
 
 

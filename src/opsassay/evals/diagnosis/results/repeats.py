@@ -85,7 +85,7 @@ def share_titles() -> list[str]:
 
 
 def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
-    """Return the solvers with fault-free cases, the highest share of "nothing is wrong" answers there first."""
+    """Return the *summaries* with fault-free cases, by share of "nothing is wrong" answers on these, highest first."""
     found = [(summary.calm.value, summary) for summary in summaries if summary.calm]
     return [summary for _, summary in sorted(found, key=lambda one: (-one[0], one[1].solver))]
 
@@ -131,7 +131,7 @@ def _format_usage(summary: SolverSummary) -> str | None:
 def summarise_runs(
     runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
 ) -> list[SolverSummary]:
-    """Return one summary per solver of *runs* and *verdicts*, in the order of results; *most_k* is k of its pass@k.
+    """Return one summary per solver of *runs* and *verdicts*, in the order of results; pass@k for 1 and *most_k*.
 
     Solvers that may be ranked come first; then those graded on the most cases, then by the shares of the right service
     (graded on cases with a fault), of exact matches, and of "nothing is wrong" on fault-free cases.

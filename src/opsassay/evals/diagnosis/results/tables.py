@@ -68,7 +68,7 @@ def results_tables(
 ) -> list[ResultTable]:
     """Return the tables of a results page over *verdicts*; raises UserError if no incident's truth is known.
 
-    *not_ranked*, reason by solver, are the solvers that come last in each.
+    *not_ranked* has the reason by solver; these solvers come last in each table.
     """
     groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]

@@ -242,7 +242,7 @@ def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_oracles(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return a remark if no oracle passes the outcome predicate and fails another, [] otherwise."""
+    """Return a remark if no oracle passes V_outcome, the usual final check, and fails another predicate; else []."""
     hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
     if hidden or scenario.no_fault:
         return []

@@ -25,7 +25,7 @@ _TIMES = ("ts", "time", "timestamp")
 
 
 def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = PAPER_CADENCE_S) -> Timeline:
-    """Return the records in the paper's JSON lines file as a timeline with a reading every *cadence_s*.
+    """Return the records in the paper's JSON lines file as a timeline; those without a time are *cadence_s* apart.
 
     The first of *protected* is the probed service. Raises DatapackError that names file and line.
     """

@@ -129,7 +129,7 @@ def _newest_time(value: Any) -> int:
 
 
 def _require_readable(event: WatchEvent) -> None:
-    """Raise if the event's object cannot be parsed, so that the error can name its file and line."""
+    """Raise ValueError or the like if the object of *event* cannot be parsed; the caller adds file and line."""
     assert event.found is not None
     state_of({event.key: event.found}, ())
 
