@@ -152,7 +152,7 @@ def _judge_worlds(
     control: ComplianceControl,
     admits: Admits | None,
 ) -> JudgedWorlds:
-    """Return (is compliant, was judged so) for each of *worlds*, or the error why the policies cannot be judged."""
+    """Return (is compliant, was judged rightly) for each of *worlds*, or the error why *policies* cannot be judged."""
     rows, why = [], ""
     try:
         for one in worlds:

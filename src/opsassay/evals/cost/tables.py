@@ -123,7 +123,7 @@ def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTabl
 
 
 def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
-    """Return a table with a row per solver with live tasks: pass rates and proximities (Table 32)."""
+    """Return a table with a row per solver with live tasks: pass rates, nearness to the optimum (Table 32)."""
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
         (name, *_live_rates(of), *(_format_mean(of, title) for title in titles))

@@ -145,7 +145,7 @@ def _is_right_value(
 ) -> bool:
     """Return whether *value* of the setting *name* is among those *allowed* by right repairs, or a number near one.
 
-    Every value is when *allowed* is None: oracles use kubectl and their values are not known. A secret must be in
+    With *allowed* None every value is right: oracles use kubectl and their values are not known. A secret must be in
     *allowed*. Near is up to *most_times* more and, where more is near, down to half.
     """
     if allowed is None or value in allowed:

@@ -177,7 +177,7 @@ def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> No
 
 
 def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Mount the control's file system with its option; if *choice* violates without or not at all; fstab may differ."""
+    """Mount the control's file system in *state*, with its option unless *choice* violates; fstab may say otherwise."""
     assert control.option is not None
     kept = [one for one in ("nosuid", "nodev", "noexec") if one != control.option and choice.chance % 3]
     said = ["rw", control.option, *kept, "relatime"]

@@ -226,7 +226,7 @@ def _equals(key: Any, value: Any) -> bool | None:
 
 
 def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both values in the first type that fits both: durations, quantities, numbers or versions; else None."""
+    """Return *key* and *value* in the first type that both have (duration, quantity, number, version), else None."""
     if both := _parse_durations(key, value):
         return both
     two_texts = isinstance(key, str) and isinstance(value, str)
@@ -244,7 +244,7 @@ def _parse_number(value: Any) -> Decimal | None:
 
 
 def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as semantic versions, None unless both are versions."""
+    """Return *key* and *value* as semantic versions, None unless both are versions."""
     from semver import Version  # a package of the extra `ciso`: tasks are listed without it
 
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):
@@ -253,7 +253,7 @@ def _parse_versions(key: Any, value: Any) -> tuple[Any, Any] | None:
 
 
 def _parse_durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
-    """Return both in seconds when one is a duration text and the other a duration or a number; else None."""
+    """Return *key* and *value* in seconds if one is a duration text, the other a duration or a number; else None."""
     texts = [isinstance(one, str) and one != "0" and duration(one) is not None for one in (key, value)]
     seconds = [
         duration(one) if is_text else None if isinstance(one, str) else _whole_seconds(one)

@@ -58,7 +58,7 @@ def _pointer(key: str) -> str:
 def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
     """Return the rows of `sql_rows` computed independently with polars.
 
-    Further columns: day, the TAGS, and of each cost NAME_pico; pico is the requested cost.
+    Further columns: day, the TAGS, NAME_pico for each cost column NAME, and pico, the cost that *terms* ask for.
     """
     zone = ZoneInfo(terms.zone)
     start = datetime.combine(terms.first, datetime.min.time(), zone).astimezone(UTC)

@@ -86,7 +86,7 @@ def search(block: CostBlock) -> CostOptimum:
 
 
 def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
-    """Yield every configuration of the search space with its cost; its `problem` rules it out unless ""."""
+    """Yield every configuration of the search space with its cost; its `problem` is why it is not allowed, or ""."""
     space, prices = block.search, block.prices
     for service, demand in block.demand.items():
         work = demand.rps * demand.cpu_ms / 1000
@@ -253,7 +253,7 @@ def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) 
 
 
 def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
-    """Return the sentence on a service that handles clearly less than its demand, None without one."""
+    """Return a sentence on a service that in *final* handles clearly less than its demand, None without one."""
     for name, demand in block.demand.items():
         handled = sum(one.services[name].handled_rps for one in final) / len(final)
         if handled < LEAST_LOAD * demand.rps:
@@ -262,7 +262,7 @@ def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
 
 
 def _request_problem(final: Sequence[CostReading]) -> str | None:
-    """Return the sentence on a service that uses clearly more CPU or memory than it requests, else None."""
+    """Return a sentence on a service that in *final* uses clearly more CPU or memory than it requests, else None."""
     for name in final[-1].services:
         of = [one.services[name] for one in final if one.services[name].replicas]
         for what, used, asked in (
@@ -278,7 +278,7 @@ def _request_problem(final: Sequence[CostReading]) -> str | None:
 
 
 def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
-    """Return the sentence on a replica, not of the faulty service, that requests less than *before*; else None."""
+    """Return a sentence on a replica, not of the faulty service, that requests less than *before*; else None."""
     agreed = before[-1].services if before else {}
     for name, was in agreed.items():
         for now in (one.services[name] for one in final if name in one.services and name != block.service):
@@ -289,7 +289,7 @@ def _squeeze_problem(block: CostBlock, final: Sequence[CostReading], before: Seq
 
 
 def _autoscaler_problem(final: Sequence[CostReading], before: Sequence[CostReading], tolerance: float) -> str | None:
-    """Return the sentence on an autoscaler with a lower maximum or another target (beyond *tolerance*), else None."""
+    """Return a sentence on an autoscaler with a lower maximum or another target (beyond *tolerance*), else None."""
     agreed = before[-1] if before else final[0]
     for name, most in agreed.most_replicas.items():
         if any(one.most_replicas.get(name, 0) < most for one in final):

@@ -66,7 +66,7 @@ class LiveCostRun(TrialRun):
 
 
 def operator_of(agent: PlannedAgent, sealing: str) -> TrialAgent | None:
-    """Return *agent* for live systems, sandboxed by *sealing*; finops becomes sre, baselines but "constant" None."""
+    """Return *agent* for live systems, sandboxed by *sealing* (finops as sre), None for baselines but "constant"."""
     if agent.name == "finops":
         return TrialAgent(name="sre", model=agent.model)
     if agent.name in BASELINES:

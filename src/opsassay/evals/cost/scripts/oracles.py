@@ -65,7 +65,7 @@ def constant(body: Question | AnomalyTask) -> dict[str, Any]:
 
 
 def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return a valid random answer to *body*: names that occur in the data, and plausible numbers."""
+    """Return a valid random answer to *body*, never None: names that occur in the data, and plausible numbers."""
     if isinstance(body, Question):
         names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
         first = body.template.names[0]

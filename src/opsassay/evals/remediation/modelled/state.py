@@ -136,7 +136,7 @@ class ModelledSystem:
         return dict(self._origins_of_failure(now, down))
 
     def _origins_of_failure(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
-        """Yield (component, failing share from 0 to 1) for each that fails by itself at second *now*."""
+        """Yield (component, failing share from 0 to 1) for each that fails by itself; *down* are stopped."""
         for name, replicas in self.replicas.items():
             ready = [one for n, one in enumerate(replicas) if not one.crashes and f"{name}-{n}" not in down]
             share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
