@@ -338,7 +338,7 @@ def _nodes_outside_subqueries(expression: Any) -> Iterator[Node]:
 
 
 def _combine_columns(columns: Iterable[Column]) -> Column:
-    """Return the column that an expression over *columns* computes: all their origins, not plain."""
+    """Return the column that an expression over *columns* computes: all their origins, not unchanged (`is_plain`)."""
     listed = list(columns)
     return Column(
         frozenset[Origin]().union(*(column.origins for column in listed)),
@@ -347,7 +347,7 @@ def _combine_columns(columns: Iterable[Column]) -> Column:
 
 
 def _as_derived_column(column: Column) -> Column:
-    """Return *column* as a computed value: the same origins, but not plain."""
+    """Return *column* as a computed value: the same origins, but no unchanged telemetry column (`is_plain`)."""
     return Column(column.origins, is_known=column.is_known)
 
 

@@ -81,11 +81,11 @@ class Executions:
         return self._known[schemas]
 
     def _schema_for_all_reads(self, schema: str) -> tuple[str, ...]:
-        """Return *schema* repeated once per read."""
+        """Return *schema* repeated once per read of a telemetry table in the statement."""
         return (schema,) * self.reads
 
     def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:
-        """Return a schema per read: *schema* for number *read*, the full telemetry for all others."""
+        """Return a schema per read of a table: *schema* for number *read*, the full telemetry for all others."""
         return tuple(schema if number == read else MAIN for number in range(self.reads))
 
 

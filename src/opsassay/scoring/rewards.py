@@ -70,7 +70,7 @@ def step_rewards(
 
 
 def _services_looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return those of *services* that the successful tool calls of *step* name."""
+    """Return those of *services* that successful tool calls of *step* name, names compared by *profile*."""
     return visited_services(_list_successful_calls(step), services, profile)
 
 

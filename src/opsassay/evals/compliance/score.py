@@ -63,17 +63,17 @@ def stage_metric(failure: str | None) -> Metric:
 
 
 def not_asked(reason: str) -> Metric:
-    """Return the metric of a stage that does not apply to the task, with the status NOT_APPLICABLE."""
+    """Return the metric of a stage that does not apply to the task: status NOT_APPLICABLE, with *reason*."""
     return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)
 
 
 def unseen(reason: str) -> Metric:
-    """Return the metric of a stage that could not be evaluated, with the status FAILED."""
+    """Return the metric of a stage that could not be evaluated: status FAILED, with *reason*."""
     return Metric(status=MetricStatus.FAILED, reason=one_sentence(reason))
 
 
 def without_artefact(reason: str) -> dict[str, Metric]:
-    """Return the metrics of a run without a usable answer: "artefact" and "passed" are 0, all others FAILED."""
+    """Return the metrics of a run without a usable answer: "artefact" and "passed" 0, others FAILED, with *reason*."""
     return {
         "passed": stage_metric(reason),
         **dict.fromkeys((*STAGES, *RATES), unseen(reason)),

@@ -211,7 +211,7 @@ class TrialRun:
             return self._run_attempt(store, given_up)
 
     def _run_attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
-        """Make a new attempt of the trial; return its folder."""
+        """Make a new attempt of the trial, aborted when *given_up* returns True; return its folder."""
         timeout_s = self._timeout_s()
         return attempt(
             store,

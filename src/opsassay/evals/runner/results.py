@@ -66,7 +66,7 @@ class ResultRow:
 
 
 def row_of(end: RunEnd) -> ResultRow:
-    """Return the result row of an ended job; grades its run and writes the verdict."""
+    """Return the result row of the ended run *end*, after grading it and writing its verdict."""
     cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
     try:
         metrics = score(end)

@@ -52,12 +52,12 @@ def grade_sorted(storm: Storm, answer: Sorted) -> dict[str, Metric]:
 
 
 def _scored(value: float, reason: str = "") -> Metric:
-    """Return a metric with the status SCORED."""
+    """Return a metric of *value* with the status SCORED and *reason*, a note on the value."""
     return Metric(value=value, status=MetricStatus.SCORED, reason=reason)
 
 
 def _unknown(reason: str) -> Metric:
-    """Return a metric with the status NOT_APPLICABLE."""
+    """Return a metric without a value, with the status NOT_APPLICABLE and *reason*."""
     return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)
 
 

@@ -67,17 +67,17 @@ def _claim_a_day_late(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_with_credits(task: AnomalyTask) -> list[Claim]:
-    """Return the anomalies by the definition when credits are counted as costs."""
+    """Return the anomalies that a solver finds if it counts credits as costs."""
     return claims_by_definition(task, task.series_read(credits_too=True))
 
 
 def _claim_unconverted(task: AnomalyTask) -> list[Claim]:
-    """Return the anomalies by the definition when amounts are not converted to USD."""
+    """Return the anomalies that a solver finds if it does not convert amounts to USD."""
     return claims_by_definition(task, task.series_read(convert=False))
 
 
 def _claim_by_utc(task: AnomalyTask) -> list[Claim]:
-    """Return the anomalies by the definition when days and hours are those of UTC, not of the task's zone."""
+    """Return the anomalies that a solver finds if it takes days and hours in UTC, not in the task's zone."""
     return claims_by_definition(task, zone="UTC")
 
 

@@ -31,7 +31,7 @@ def _usage_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
 
 
 def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider the percent of usage cost under commitments, and of commitments left unused."""
+    """Return per provider, in the window of *terms*, percent of usage under commitments and of commitments unused."""
     status = pl.col("CommitmentDiscountStatus")
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(
         pl.col("pico").filter(status == "Used").sum().alias("used"),
@@ -48,7 +48,7 @@ COMMITMENTS = template("commitments", _effective_terms, _commitment_frame)
 
 
 def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider the cost of usage as a percentage of its list price."""
+    """Return per provider the cost of usage in the window of *terms* as a percentage of its list price."""
     sums = _usage_rows(tables, terms).group_by("ProviderName").agg(pl.col("pico", "ListCost_pico").sum())
     return [
         {"provider": name, "effective_rate_percent": share(paid, at_list)}
@@ -61,7 +61,7 @@ EFFECTIVE_RATE = template("effective-rate", _effective_terms, _savings_frame)
 
 
 def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the percent of cost in rows that have all required tags."""
+    """Return per sub-account the percent of cost, in the window of *terms*, in rows that have all required tags."""
     complete = pl.all_horizontal(pl.col(tag).is_not_null() for tag in TAGS)
     sums = frame_rows(tables, terms).group_by("SubAccountId").agg(
         pl.col("pico").filter(complete).sum().alias("part"), pl.col("pico").sum().alias("whole")
@@ -94,7 +94,7 @@ def _format_month(day: date) -> str:
 
 
 def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account its cost in USD, and how much that exceeds its budget, in percent of it."""
+    """Return per sub-account its cost in USD in the window of *terms*, and its excess over budget in percent of that."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     granted = tables[BUDGETS].filter(pl.col("Month") == _format_month(terms.first)).with_columns(
         (pl.col("BudgetUsd").to_physical().cast(pl.Int64) * MICRO).alias("pico")

@@ -75,7 +75,7 @@ def _hours_in(terms: Terms) -> int:
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the capacity if always at its peak, in percent of its actual capacity."""
+    """Return per sub-account the capacity if always at its peak in the window of *terms*, in percent of the actual."""
     each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
         (pl.col("PeakCapacityUnits").max() * _hours_in(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip
@@ -96,7 +96,7 @@ def _spend_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _spend_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account 100% less the forecast's error, and forecast above budget, both in percent."""
+    """Return per sub-account, by *terms*, 100% less the forecast's error, and forecast above budget, in percent."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     month = tables[BUDGETS].filter(pl.col("Month") == f"{terms.first:%Y-%m}").with_columns(
         pl.col("BudgetUsd", "ForecastUsd").to_physical().cast(pl.Int64) * MICRO

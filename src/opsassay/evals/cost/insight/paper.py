@@ -32,7 +32,7 @@ def _category_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per drawn service category its cost in USD."""
+    """Return the cost in USD, in the window of *terms*, of each service category that these have drawn."""
     rows = frame_rows(tables, terms).filter(pl.col("ServiceCategory").is_in(terms.chosen))
     return [
         {"category": name, "cost_usd": dollars(pico)}
@@ -50,7 +50,7 @@ def _top_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _top_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per application its cost in USD, before the largest are chosen."""
+    """Return per application its cost in USD in the window of *terms*, before the largest are chosen."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     return [
         {"application": name, "cost_usd": dollars(pico)}
@@ -68,7 +68,7 @@ def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _allocation_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per provider the percent of cost in rows with an application tag."""
+    """Return per provider the percent of cost, in the window of *terms*, in rows with an application tag."""
     rows = frame_rows(tables, terms).with_columns(
         pl.when(pl.col("application").is_null()).then(0).otherwise("pico").alias("allocated")
     )
@@ -86,7 +86,7 @@ def _peak_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _cost_by_day(tables: Tables, terms: Terms) -> dict[str, dict[str, int]]:
-    """Return the cost in picodollars by application, then by day."""
+    """Return the cost in picodollars (1e-12 USD) by application, then by day, in the window of *terms*."""
     rows = frame_rows(tables, terms).drop_nulls("application")
     sums = rows.group_by("application", "day").agg(pl.col("pico").sum())
     found: dict[str, dict[str, int]] = {}
@@ -114,7 +114,7 @@ PEAK_RATIO = template("peak-ratio", _peak_terms, _peak_frame)
 
 
 def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per application the variance of its daily cost over the window, in USD squared."""
+    """Return per application the variance of its daily cost in the window of *terms*, in USD squared."""
     days = (terms.last - terms.first).days + 1
     return [
         {"application": name, "variance": (
@@ -140,7 +140,7 @@ def _credit_terms(draws: Draws, billed: Billed) -> Terms:
 
 
 def _credit_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account the credits in percent of its charges."""
+    """Return per sub-account the credits in the window of *terms*, in percent of its charges."""
     rows = frame_rows(tables, terms)
     sums = rows.group_by("SubAccountId").agg(
         pl.col("pico").filter(pl.col("pico") < 0).sum().alias("back"),

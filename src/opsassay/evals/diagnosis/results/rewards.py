@@ -65,7 +65,7 @@ def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore)
 
 
 def _lines_of_run(run: Run, run_dir: Path, case: Case, profile: Profile) -> Iterator[Line]:
-    """Grade the run and yield a training line with its reward for each step."""
+    """Grade the run by *profile* and yield a training line with its reward for each step of its trace."""
     assert case.annotation is not None
     trace = read_one(run_dir / TRACE)
     with Grader(case, profile) as grader:

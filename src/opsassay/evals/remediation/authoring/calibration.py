@@ -94,7 +94,7 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep *loops* busy processes per core running inside the with block."""
+    """Keep *loops* processes that only use CPU per core running inside the with block."""
     words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
     cores = os.cpu_count() or 1
     processes = [subprocess.Popen(words, start_new_session=True) for _ in range(loops * cores)]  # Ctrl-C is not theirs
@@ -161,10 +161,10 @@ def _expected_failures(trial: LoadedTrial) -> tuple[str, ...]:
 
 
 def _format_share(hits: Sequence[bool]) -> str:
-    """Return "hits/runs"."""
+    """Return the text "hits/runs", where True in *hits* is one."""
     return share(sum(hits), len(hits))
 
 
 def _format_rate(hits: Sequence[bool]) -> tuple[str, str | None]:
-    """Return the text "hits/runs" and its 95% interval, None without runs."""
+    """Return "hits/runs" as text, where True in *hits* is one, and its 95% interval, None without runs."""
     return _format_share(hits), interval(sum(hits), len(hits))

@@ -156,31 +156,31 @@ UNSCALED = "no tool changes how many containers there are"
 
 
 def _do_nothing(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that does nothing."""
+    """Return the script of a wrong repair: it does nothing."""
     return {"fails": parts.unrepaired, "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
 def _wait_out(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that waits until after the planned end of the fault."""
+    """Return the script of a wrong repair: it waits until after the planned end of the fault."""
     planned = max((plan.duration_s or 0.0 for plan in parts.scenario.trigger.faults), default=0.0)
     step = OracleStep(wait_s=min(600.0, max(LEAST_WAIT_S, LONGER * planned)))
     return {"fails": parts.unrepaired, "steps": (step,), "why_not": RIGHT if parts.scenario.no_fault else ""}
 
 
 def _delete_workload(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that deletes the broken workload."""
+    """Return the script of a wrong repair: it deletes the broken workload."""
     steps = parts.words.delete(parts.target)
     why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
     return {"fails": parts.removed, "steps": steps, "why_not": why}
 
 
 def _scale_to_zero(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that scales the broken service to zero replicas."""
+    """Return the script of a wrong repair: it scales the broken service to zero replicas."""
     return {"fails": parts.removed, "steps": parts.words.scale(parts.target, 0)}
 
 
 def _scale_to_one(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that scales the broken service to one replica."""
+    """Return the script of a wrong repair: it scales the broken service to one replica."""
     count, steps = parts.replicas[parts.target], parts.words.scale(parts.target, 1)
     why = "" if steps else UNSCALED
     return {
@@ -191,12 +191,12 @@ def _scale_to_one(parts: _ControlParts) -> ControlFields:
 
 
 def _restart_everything(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that restarts all services."""
+    """Return the script of a wrong repair: it restarts all services."""
     return {"fails": parts.outage, "steps": parts.words.restart_all()}
 
 
 def _silence_alert(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that stops the service whose alert fires."""
+    """Return the script of a wrong repair: it stops the service whose alert fires."""
     alerts = parts.scenario.verification.alerts
     loud = next((rule.service for rule in alerts.triggering if parts.replicas.get(rule.service)), "") if alerts else ""
     if not loud:
@@ -206,14 +206,14 @@ def _silence_alert(parts: _ControlParts) -> ControlFields:
 
 
 def _stop_load(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that stops the entry service, as no tool can stop the load generator."""
+    """Return the script of a wrong repair: it stops the entry service, as no tool can stop the load generator."""
     cluster = parts.scenario.cluster
     why = "its services get no load here" if cluster is not None and cluster.silent else ""
     return {"fails": "v_no_regression", "steps": parts.words.scale(parts.entry, 0), "why_not": why}
 
 
 def _break_again(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then repeats the fault."""
+    """Return the script of a wrong repair: it repairs the fault, then repeats the fault."""
     if parts.scenario.no_fault:
         return {"fails": parts.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
     again = parts.words.trigger(parts.scenario)
@@ -223,14 +223,14 @@ def _break_again(parts: _ControlParts) -> ControlFields:
 
 
 def _change_between_ticks(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then changes an unrelated service and reverts that between two readings."""
+    """Return the script of a wrong repair: it repairs, then changes another service and reverts that between readings."""
     if parts.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
     return {"fails": "v_blast_radius", "steps": (*parts.repair, *parts.words.blink(parts.bystander))}
 
 
 def _always_same_service(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that reports an unrelated service as the cause of every incident, and restarts it."""
+    """Return the script of a wrong repair: whatever the fault, it reports and restarts an unrelated service."""
     if parts.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
     said = {"root_causes": [parts.bystander], "propagation": [parts.bystander], "condition": "it is always this one"}
@@ -239,14 +239,14 @@ def _always_same_service(parts: _ControlParts) -> ControlFields:
 
 
 def _unprotect(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then switches off a protective setting."""
+    """Return the script of a wrong repair: it repairs the fault, then switches off a protective setting."""
     steps = parts.words.unprotect(parts.system)
     why = "" if steps else "no service has a setting that protects it"
     return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
 def _replace_by_stub(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that replaces the broken service by a stub instead of repairing it."""
+    """Return the script of a wrong repair: it replaces the broken service by a stub instead of repairing it."""
     cluster = parts.scenario.cluster
     if cluster is None:
         why = "no tool changes what a service runs"
@@ -258,34 +258,34 @@ def _replace_by_stub(parts: _ControlParts) -> ControlFields:
 
 
 def _leave_trap(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then leaves a setting that makes the next start fail."""
+    """Return the script of a wrong repair: it repairs, then leaves a setting that makes the next start fail."""
     steps = parts.words.set_trap(parts.target)
     why = "" if steps else "no tool changes what it is given at its next start"
     return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
 def _invent_secret(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs with an invented secret in place of the real one."""
+    """Return the script of a wrong repair: it repairs with an invented secret in place of the real one."""
     steps = parts.words.make_up_secrets(parts.repair)
     return {"fails": "v_settings", "steps": steps, "why_not": "" if steps else "no right repair sets a secret"}
 
 
 def _weaken_limit(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then sets a protective limit so high that it never applies."""
+    """Return the script of a wrong repair: it repairs, then sets a protective limit so high that it never applies."""
     steps = parts.words.weaken_limit(parts.system)
     why = "" if steps else "no service has a limit whose meaning is known"
     return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
 def _empty_store(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then loses the contents of a store."""
+    """Return the script of a wrong repair: it repairs the fault, then loses the contents of a store."""
     steps = parts.words.empty_store(parts.system)
     why = "" if steps else "no tool takes away what a store holds"
     return {"fails": "v_settings", "steps": (*parts.repair, *steps), "why_not": why}
 
 
 def _leave_setting(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then leaves a setting without any effect."""
+    """Return the script of a wrong repair: it repairs the fault, then leaves a setting without any effect."""
     name = parts.target if parts.scenario.cluster is None else parts.bystander
     if name is None:
         return {"fails": "v_settings", "why_not": "the truth names every service"}
@@ -293,7 +293,7 @@ def _leave_setting(parts: _ControlParts) -> ControlFields:
 
 
 def _scale_beside(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that keeps the broken replicas and starts more of them."""
+    """Return the script of a wrong repair: it keeps the broken replicas and starts more of them."""
     if parts.scenario.no_fault:
         return {"fails": parts.unrepaired, "why_not": RIGHT}
     count = parts.replicas[parts.target]
@@ -305,7 +305,7 @@ def _scale_beside(parts: _ControlParts) -> ControlFields:
 
 
 def _restart_often(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, then restarts the entry service again and again."""
+    """Return the script of a wrong repair: it repairs, then restarts the entry service again and again."""
     stops = parts.words.stop_all(parts.entry)
     if not stops:
         return {"fails": "v_users", "why_not": "no tool stops all replicas of a service before others are ready"}
@@ -314,7 +314,7 @@ def _restart_often(parts: _ControlParts) -> ControlFields:
 
 
 def _restart_all_and_leave(parts: _ControlParts) -> ControlFields:
-    """Return the wrong repair that repairs, restarts all services and ends before they are ready."""
+    """Return the script of a wrong repair: it repairs, restarts all services and ends before they are ready."""
     return {"fails": parts.outage, "steps": (*parts.repair, *parts.words.restart_all()), "leaves": True}
 
 

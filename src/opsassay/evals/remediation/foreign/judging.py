@@ -85,7 +85,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def _missing_evidence(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
-        """Return by predicate name which evidence it needs that was not recorded."""
+        """Return by predicate name which evidence the predicate needs that was not recorded."""
         committed, ticks = scenario.verification, self.recording.timeline.ticks
         depths = {depth for depth, series in evidence.series.items() if len(series)}
         moved = any(tick.entities for tick in ticks)

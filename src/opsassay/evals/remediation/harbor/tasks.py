@@ -75,7 +75,7 @@ def _require_plain(scenario: Scenario) -> None:
 
 
 def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
-    """Return the files of the scenario's Harbor task: content by path."""
+    """Return the files of the scenario's Harbor task by path; *install* is how OpsAssay gets into its image."""
     environment = scenario.environment
     copy, installs = install.dockerfile_lines(f"{PRIVATE}/")  # what the wheel holds is not for the agent
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
