@@ -90,7 +90,7 @@ class Executions:
 
 
 def is_nothing(rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether all cells of *rows* are zero, empty, null or a period's name."""
+    """Return whether all cells of *rows* are zero, empty, null or the name of a period (normal, abnormal)."""
     return all(value is None or value == 0 or value in {"", "normal", "abnormal"} for row in rows for value in row)
 
 

@@ -118,7 +118,7 @@ class Statement:
         return frozenset()
 
     def _reads_named(self, node: Node, values: Iterable[Node], matches: Matches) -> frozenset[int]:
-        """Return the reads whose name column is *node*, if all of *values* fit *matches*; else none."""
+        """Return the numbers of table reads whose name column is *node*, if all of *values* fit *matches*; or none."""
         given = list(values)
         if not given or not self._is_name(node) or not all(_names_service(other, matches) for other in given):
             return frozenset()

@@ -195,7 +195,7 @@ class ComplianceTask(GeneratedTask):
         return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
-        """Return what the agent's tools can query, by name: *examples* worlds per label, and one unlabelled."""
+        """Return the clusters or hosts, by name, that tools can query: *examples* per label, one unlabelled."""
         return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:

@@ -62,7 +62,7 @@ class ScoredAnswer:
 
     @classmethod
     def from_run(cls, method: str, run: Run, verdict: Verdict, answer: str | None) -> ScoredAnswer:
-        """Return a run's scored answer, labelled *answer*; parameters become its protocol, cut from name *method*."""
+        """Return a run's scored answer with label *answer*; parameters go from the name *method* into `protocol`."""
         configuration = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
         name = method.replace(run.solver.label, run.solver.name, 1)
         return cls(name, verdict, configuration, answer)

@@ -84,7 +84,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
 
 
 def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
-    """Judge the losses of users from the agent's start on; return also (user-minutes, failed requests) or None."""
+    """Judge what users lost from the agent's start on; return also user-minutes and failed requests (None: unknown)."""
     name = "v_impact"
     loss = loss_between(
         evidence.counts,

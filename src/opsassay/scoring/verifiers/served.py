@@ -87,7 +87,7 @@ class _Baseline:
 
 
 def _baseline_before(counts: Counts, triggered_ns: int) -> _Baseline:
-    """Return by kind of request the worst `SERVED_S` seconds before the fault at *triggered_ns*."""
+    """Return the worst failed share and mean time by kind in any `SERVED_S` s before the fault at *triggered_ns*."""
     first = int(counts.times[0]) if len(counts.times) else triggered_ns
     begin = first + (triggered_ns - first) // 3
     return _worst_between(counts, begin, triggered_ns - 1)

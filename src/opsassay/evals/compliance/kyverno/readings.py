@@ -29,7 +29,7 @@ class Courses:
         self._tried = 0
 
     def either(self, question: str) -> bool:
-        """Return the result (True: passed) that this try of the policy assumes for the check of field *question*."""
+        """Return the result (True: passed) assumed, in this evaluation, for the check of *question*; record that."""
         if len(self.read) == len(self._outcomes):
             self._outcomes.append(True)
         self.read.append(question)
@@ -60,7 +60,7 @@ class ElsewhereError(Exception):
         super().__init__(self.path)
 
     def either(self) -> bool:
-        """Return the result (True: passed) that this try of the policy assumes for the check that read the field."""
+        """Return the result (True: passed) assumed, in this evaluation of the policy, for the check of the field."""
         return self._courses.either(self.path)
 
 

@@ -94,7 +94,7 @@ def _format_month(day: date) -> str:
 
 
 def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    """Return per sub-account its cost in USD in the window of *terms*, and its excess over budget in percent of that."""
+    """Return per sub-account its cost in USD in the window of *terms*, and its excess over budget in percent of it."""
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
     granted = tables[BUDGETS].filter(pl.col("Month") == _format_month(terms.first)).with_columns(
         (pl.col("BudgetUsd").to_physical().cast(pl.Int64) * MICRO).alias("pico")

@@ -207,7 +207,7 @@ class Counterfactual:
     effects: tuple[Effect, ...]
 
     def table(self) -> ResultTable:
-        """Return a table with a row per action: its effect on predicates and metrics; the note has the noise."""
+        """Return a table with a row per action: its effect on predicates and metrics, and a note on replays' noise."""
         rows = tuple(
             (
                 one.left_out,

@@ -223,7 +223,7 @@ def _break_again(parts: _ControlParts) -> ControlFields:
 
 
 def _change_between_ticks(parts: _ControlParts) -> ControlFields:
-    """Return the script of a wrong repair: it repairs, then changes another service and reverts that between readings."""
+    """Return the script of a wrong repair: it repairs, then changes another service and reverts it between readings."""
     if parts.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
     return {"fails": "v_blast_radius", "steps": (*parts.repair, *parts.words.blink(parts.bystander))}
