@@ -61,7 +61,7 @@ def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool
 
 
 def _require_one_failure(value: Mapping[str, Any], anchored: list[tuple[tuple[str, str], Any]]) -> None:
-    """Raise UnsupportedError if besides a condition one of *anchored* fails: Kyverno's result depends on their order."""
+    """Raise UnsupportedError if besides a condition one of *anchored* fails: Kyverno's result depends on the order."""
     for (sign, key), expected in anchored:
         if sign in ("=", "^", "X") and not _read_entry(value, sign, key, expected):
             raise UnsupportedError(f"{sign}({key}) fails beside a condition that does not hold; which counts is open.")
