@@ -158,7 +158,7 @@ class Statement:
         return free
 
     def _parameters_compared(self) -> bool:
-        """Return whether $service and $period occur only in equalities with a name column, a period's literal."""
+        """Return whether $service and $period only occur in equalities with a name column or a period's literal."""
         compared = set()
         for node in tree_nodes(self.tree):
             if node.get("type") == "COMPARE_EQUAL":

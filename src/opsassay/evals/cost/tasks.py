@@ -144,7 +144,7 @@ def own_tasks(folder: Path) -> list[CostTask]:
 
 
 def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
-    """Return *count* tasks per question on *data* (*seed* on) and one on anomalies; then why by each name left out."""
+    """Return (*count* tasks per question on *data*, seeds from *seed* on, one on anomalies; why by name left out)."""
     tasks: list[CostTask] = []
     left_out: dict[str, str] = {}
     for one in own_questions(data, seed, count):

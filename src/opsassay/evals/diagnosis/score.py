@@ -178,7 +178,7 @@ class Grader:
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
-        """Return the verdict on *diagnosis*, None without an answer; SQL may run for ANSWER_SECONDS in all."""
+        """Return the verdict on *diagnosis* (None: no answer); its SQL may run for ANSWER_SECONDS in all."""
         case = self.case
         assert case.truth is not None
         sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None

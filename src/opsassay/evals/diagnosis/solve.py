@@ -106,7 +106,7 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result, until *given_up* is True; return how it ended."""
+        """Run the solver, unless *store* has the result, until *given_up* is True; return how it ended or failed."""
         del say
         settings = self.settings
         try:

@@ -19,7 +19,7 @@ ECHO_NS = 12 * 10**9
 
 
 def without_noise(recording: RunRecording) -> RunRecording:
-    """Return *recording* without what its background noise (harmless restarts) does to replicas (D1) and alerts."""
+    """Return *recording* without what its background noise (harmless changes) does to replicas (D1) and alerts."""
     if not any(one.touched for one in recording.noise):
         return recording
     ticks = tuple(_ticks_without(recording))

@@ -129,7 +129,7 @@ def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Pa
 def violating(resource: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
     """Return *resource* wrapped: reading fields but apiVersion, kind and *parts* raises ElsewhereError.
 
-    *courses* holds the results that the tries of a policy assume for checks of such fields.
+    *courses* holds the results that evaluations of a policy assume for checks of such fields.
     """
     return _Violating(resource, courses, (("apiVersion",), ("kind",), *parts), ())
 

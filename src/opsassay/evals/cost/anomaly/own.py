@@ -114,7 +114,7 @@ class OwnAnomalies(AnomalyTask):
         ).agg(pl.col("BilledCost").sum())
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return time, slice, cost_usd (own currency) per day and slice, of all charges if *credits_too*."""
+        """Return time, slice, cost_usd (own currency) per day, of all charges if *credits_too*; *convert* is unused."""
         del convert
         first, last = (datetime(one.year, one.month, one.day, tzinfo=UTC) for one in self._days)
         days = pl.datetime_range(first, last, "1d", time_unit="us", eager=True).alias("time").to_frame()

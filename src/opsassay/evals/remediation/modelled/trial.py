@@ -210,7 +210,7 @@ class ModelledTrial:
         return {target}
 
     def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
-        """Restart a store, a service or "all" (*rolling*: one by one), or one *replica*; return the touched names."""
+        """Restart *target* (store, service, "all") or one *replica*, *rolling* one by one; return touched names."""
         if target in self.state.stores:
             self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
             for _ in range(RESTART_S):
