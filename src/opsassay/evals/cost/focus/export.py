@@ -212,7 +212,7 @@ def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
 
 
 def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> Iterator[str]:
-    """Yield the SQL of each column: '' becomes NULL, NULL its FOCUS 1.3 successor; *names*: the file's, by FOCUS ones."""
+    """Yield the SQL of each column: '' becomes NULL, NULL its FOCUS 1.3 successor; *names*: by FOCUS column."""
     newer = _newer_columns(source_columns, names)
     for name, kind in source_columns.items():
         quoted = _quote_identifier(name)
