@@ -66,7 +66,7 @@ def annotate_path(path: Path) -> Annotated:
 
 
 def run_job(job: AnnotateJob) -> list[Annotated]:
-    """Annotate the case of *job* and store the result: one, or for a placebo fault one per type and service tried."""
+    """Annotate the case of *job* and store the result; with *sham* one per type and service, which are not stored."""
     began = time.perf_counter()
     try:
         (case,) = resolve(job.path)

@@ -66,7 +66,7 @@ def verify(
     *,
     as_json: bool,
 ) -> None:
-    """Recompute every printed figure of PRINTED from SCORES, or from PRINTED itself; list both and the difference."""
+    """Recompute each figure of PRINTED from SCORES, else from PRINTED; exit 1 if one differs by over --tolerance."""
     from opsassay.analysis.audit.export import finite
     from opsassay.analysis.audit.settings import read_settings
 
@@ -194,7 +194,7 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
 
 
 def _read_figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
-    """Return the figures of *source*, a ledger or scores, by (figure, first method, second method, system)."""
+    """Return the figures printed in *source*, or made from its scores, by (figure, method, second method, system)."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
 

@@ -49,7 +49,11 @@ def command(
     allow_unsealed: bool,
     as_json: bool,
 ) -> None:
-    """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse."""
+    """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse.
+
+    It also exits with 1 unless B is shown to lose less than --margin points, and when one side lacks more than
+    --missing percent of the cases.
+    """
     from opsassay.analysis.audit import compare, compare_report
     from opsassay.analysis.audit.settings import read_settings
     from opsassay.cli.score_input import scores_of

@@ -53,7 +53,7 @@ def command(
     context: click.Context, output: Path | None, seed: int, system: str, fault_name: str | None, normal_s: float,
     abnormal_s: float, rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Break a system, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
+    """Break --system by --fault (else drawn by --seed), record it, run and grade every method, write a report."""
     from opsassay.core.schema.incident import FaultPlan
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import Schedule
@@ -121,7 +121,7 @@ def record_incident(
     isolation: IsolationLevel | None,
     stages: Stages,
 ) -> str:
-    """Start *app*, break it by *plan*, record into the tree *root*; return the incident's id; raises NotNormalError."""
+    """Record *app*, broken by *plan*, into *root* by *schedule* (windows); return the id; raises NotNormalError."""
     from opsassay.annotation.evidence.baseline import drift_objection
     from opsassay.core.draws import derived_seed, new_secret
     from opsassay.telemetry.tree import Tree

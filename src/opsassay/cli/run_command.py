@@ -60,8 +60,8 @@ def command(
 ) -> None:  # fmt: skip
     """Run agents on the incidents of SUITE, or all runs of the file PLAN, of any domain; runs with a result are kept.
 
-    SUITE is a suite or any folder of incidents. With --otlp every step of an agent goes to a receiver as a gen_ai span,
-    with its grades the events of the evaluation, and of live systems all telemetry.
+    SUITE is a suite or any folder of incidents; --sweep: parameter values to try, --change: a setting. With --otlp a
+    receiver gets each step of an agent as a gen_ai span, grades as evaluation events, and a live system's telemetry.
     """
     if suite.suffix in (".yaml", ".yml"):
         given = {"-a": agents, "--model": model, "--sweep": sweeps, "-c": changes, "--repeats": repeats > 1}
@@ -121,7 +121,7 @@ def command(
 def _run_plan(
     path: Path, output: Path | None, workers: int, extra_options: list[str], otlp: str | None, *, as_json: bool
 ) -> int:
-    """Run the plan *path* on *workers* processes into the store *output*; exit code; UserError for *extra_options*."""
+    """Run the plan *path* into the store *output*; return the exit code. Raises UserError for any *extra_options*."""
     from opsassay.cli.live_table import run_table
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.plan import load_plan
@@ -158,7 +158,7 @@ def _next_step(items: list[dict[str, Any]], suite: Path, output: Path | None) ->
 def _grade_runs(
     store: Any, cases: list[Case], ends: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
-    """Grade the runs of *ends* with a known truth; return (a summary of each solver, verdicts). Failures are printed."""
+    """Grade the runs of *ends* by the truth in *cases*, print failures; return (summaries of solvers, verdicts)."""
     from opsassay.evals.diagnosis.results.repeats import summarise_runs
     from opsassay.evals.diagnosis.score import grade_all
     from opsassay.evals.runner.ranking import run_id

@@ -50,7 +50,10 @@ def command(
     context: click.Context, path: Path, methods: tuple[str, ...], agents: tuple[str, ...], model: str | None,
     output: Path | None, timeout_s: float | None, sweeps: tuple[str, ...], changes: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
+    """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own.
+
+    --sweep runs a method once for each of several values of a parameter; --change sets a parameter or a run setting.
+    """
     import os
 
     from opsassay.evals.diagnosis.plan import estimate, plan, require_apart_from

@@ -41,7 +41,8 @@ def command(
     """Report what the agent changed in the trial RUN, and each judgement; --counterfactual: the effect of each change.
 
     RUN is the folder of an attempt, as in STORE/runs/CELL/1. A replay repeats seed, fault, load and changes, and leaves
-    out one change; two replays with all changes show what differs by chance.
+    out one change, or with --by tool all changes by one tool; --repeats: replays of each. Two replays with all changes
+    show what differs by chance.
     """
     from opsassay.core.schema.progress import ProgressLines
     from opsassay.evals.remediation.authoring.counterfactual import RecordedTrial, replay

@@ -44,7 +44,8 @@ def command(
 ) -> None:
     """Run every trial of PLAN without a result: agents x scenarios x prompt arms x probe arms x repeats.
 
-    Exits with 1 when a trial ends without a result.
+    A probe arm is with or without probe requests. --table NUMBER then prints that table of the paper; --dry-run only
+    lists the trials. Exits with 1 when a trial ends without a result.
     """
     from opsassay.core.schema.progress import ProgressLines
     from opsassay.evals.remediation.plan import load_trial_plan, require_sound

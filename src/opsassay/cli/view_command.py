@@ -37,7 +37,7 @@ def command(
     *,
     allow_run: bool,
 ) -> None:
-    """Show the runs of STORES in the browser, also while they are made: results, leaderboards, comparisons; read-only."""
+    """Show the runs of STORES in the browser, read-only unless --allow-run; with --export write pages as files."""
     from opsassay.core.errors import UserError
     from opsassay.ui.browsing.exporting import export, require_new_folder
     from opsassay.ui.browsing.site import StorePages

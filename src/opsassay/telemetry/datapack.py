@@ -105,7 +105,7 @@ class Datapack:
         return list(self._service_names)
 
     def candidates(self) -> list[str]:
-        """Return all names in service_name of any table (services, hosts, caches), sorted, no load generators."""
+        """Return all possible root causes: names in service_name of any table, sorted, without load generators."""
         return list(self._candidate_names)
 
     def load_generators(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ class Mask(Written):
 
     @property
     def words(self) -> str:
-        """This mask as text, for labels of arms: ``traces``, ``traces+logs``, ``traces@0.1`` (a share), ``none``."""
+        """The mask as text, for names of experiment arms: ``traces``, ``traces+logs``, ``traces@0.1``, ``none``."""
         share = f"traces@{self.trace_fraction:g}" + (f"s{self.seed}" if self.seed else "")
         return "+".join((*self.drop, *((share,) if self.trace_fraction < 1 else ()))) or "none"
 
@@ -82,7 +82,7 @@ def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
 
 
 def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident) -> pl.DataFrame:
-    """Return those of *rows*, of *period*, that lie in the window of the *shortened* incident.
+    """Return those of *rows*, of *period*, that lie in the window of *shortened*, the incident *full* with less time.
 
     Public data has tables whose times lie wholly apart from those of the traces; such a table is cut by its own range.
     """

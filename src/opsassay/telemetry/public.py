@@ -61,7 +61,7 @@ def export_public(
     """Write incidents with their truth in the public form, one folder ``<system>-<fault>-<service>-<id>`` each.
 
     *ids* None stands for all. Folders that are already in *out* are kept as they are. Returns all folders. Raises
-    NotFoundError for an id without truth and DatapackError.
+    NotFoundError for an id without truth and DatapackError. *on_case* gets each id and the name of its folder.
     """
     folders = []
     for id_ in tree.ids() if ids is None else ids:

@@ -346,7 +346,7 @@ def _find_table(name: Any, tables: frozenset[str]) -> str | None:
 
 
 def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
-    """Make the schemas VIEWS for *subject*: *names*, *columns* in which a row may have one of them, and *factor*."""
+    """Make the schemas VIEWS for *subject*: *names*, *columns* that may hold one, *factor* that scales numbers."""
     names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
     known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
     for name in () if known else VIEWS:

@@ -133,13 +133,13 @@ def _is_published(folder: Path) -> bool:
 
 
 def write_noun(path: Path, noun: Artefact) -> None:
-    """Write *noun* as JSON to *path*, atomically."""
+    """Write *noun*, a data object such as a Truth or an Annotation, as JSON to *path*, atomically."""
     with whole_file(path) as partial:
         partial.write_text(noun.pretty_json(), encoding="utf-8")
 
 
 def read_noun(kind: type[_Noun], path: Path) -> _Noun:
-    """Read the JSON file *path* as an object of *kind*; raises DatapackError that names the wrong field."""
+    """Read the JSON file *path* as an object of the class *kind* (Truth, ...); DatapackError names the wrong field."""
     try:
         return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:

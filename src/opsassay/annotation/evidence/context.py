@@ -31,7 +31,7 @@ class Sources:
 
     @staticmethod
     def merged(parts: Iterable[Sources]) -> Sources:
-        """Return the sum of *parts*: added times of one place are summed, failed calls united."""
+        """Return the sum of *parts*, of separate faults or effects: added times of one node or link are summed."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         entries: frozenset[int] = frozenset()
@@ -44,7 +44,7 @@ class Sources:
 
     @staticmethod
     def united(parts: Iterable[Sources]) -> Sources:
-        """Return the union of *parts*, what several places of one fault saw: of two added times of one place the larger."""
+        """Return the union of *parts*, one fault as each place saw it: of two times added to a node, the larger."""
         own: dict[str, float] = {}
         link: dict[tuple[str, str], float] = {}
         every = list(parts)
@@ -103,8 +103,8 @@ class EvidenceContext:
 def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
     """Return the rows of `added_time` whose time clearly rose: significantly, by enough ms and by enough percent.
 
-    z > limits.z (z_backed when *backed*: other evidence shows the fault already), added_ms > limits.added_ms, and
-    added_ms > (limits.ratio - 1) * before_ms.
+    With limits = thresholds.signature: z > limits.z (z_backed when *backed*: other evidence shows the fault already),
+    added_ms > limits.added_ms, and added_ms > (limits.ratio - 1) * before_ms.
     """
     limits = thresholds.signature
     much = (pl.col("added_ms") > limits.added_ms) & (pl.col("added_ms") > (limits.ratio - 1) * pl.col("before_ms"))

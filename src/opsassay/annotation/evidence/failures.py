@@ -14,7 +14,7 @@ from opsassay.annotation.reading.circuit_breaking import disturbed
 
 
 def absence(context: EvidenceContext) -> SignatureCheck:
-    """Check whether calls to the root fail without being served; one is enough if metrics show a restart."""
+    """Check whether calls to the root fail unserved, or metrics show that the root restarted or was not ready."""
     restarted = raised(context.metrics, context.root, "restart", context.thresholds.resources)
     unready = raised(context.metrics, context.root, "unready", context.thresholds.resources)
     backed = restarted.passed or unready.passed
@@ -34,7 +34,7 @@ def absence(context: EvidenceContext) -> SignatureCheck:
 
 
 def killed(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root was gone, by `absence` or `unconsumed`; fails when metrics show that it did not restart."""
+    """Check whether the root was gone, by `absence` or `unconsumed`; not passed if metrics count no restart."""
     if (
         kept_running(context.metrics, context.root)
         and not raised(context.metrics, context.root, "unready", context.thresholds.resources).passed
@@ -65,7 +65,7 @@ def unconsumed(context: EvidenceContext) -> SignatureCheck:
 
 
 def own_errors(context: EvidenceContext) -> SignatureCheck:
-    """Check whether failures begin at the root: requests that fail with no failed call below, or good answers spoilt."""
+    """Check whether failures begin at the root: requests with no failed call below, or calls that it served well."""
     below = pl.Series(disturbed(context.calls)[context.own.get_column("entry").to_numpy()])
     own = context.own.with_columns(hit=pl.col("own_error") & ~below)
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))

@@ -136,7 +136,7 @@ def _judge_level(
     growth: float = 1.0,
     used_up: bool = False,
 ) -> Raised:
-    """Return whether the one row *level_rows* rose beyond noise, by enough, and about as much as the top of *levels*.
+    """Return whether the row *level_rows*, of *name*, rose beyond noise, enough, and about as much as the top *levels*.
 
     *growth*: factor of traffic, by which use may grow; *used_up*: the resource's limit was reached, which is enough.
     """

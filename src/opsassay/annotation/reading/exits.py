@@ -97,7 +97,7 @@ def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
 
 
 def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
-    """Return the calls *exits* with caller, callee (else the usual one), and the times between their spans (ms)."""
+    """Return *exits* with caller and callee, rows of *entries* (null: the usual callee), and ms between their spans."""
     nodes = entries.get_column("node")
     reached = entries.select(
         callee_node="node",

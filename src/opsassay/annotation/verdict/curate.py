@@ -72,7 +72,7 @@ def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
 
 
 def unfit(candidate: SuiteCandidate) -> str | None:
-    """Return in words why *candidate* cannot be in a suite, None when it can."""
+    """Return in words why *candidate*, an annotated case, cannot be in a suite; None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
     if candidate.calm:
         return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None

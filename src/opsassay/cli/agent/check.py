@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Try AGENT (a name or an agent.yaml) on a practice task; report tools it saw, and rules of the contract it kept."""
+    """Try AGENT (name or agent.yaml), with --model, on a practice incident or --task; report tools, rules it kept."""
     from opsassay.evals.diagnosis.setups.agents import read_settings
 
     settings = read_settings(changes)

@@ -51,7 +51,11 @@ def command(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """Find the causal graph of every incident in PATHS (trees or public-form datapacks) and store it with its truth."""
+    """Find the causal graph of every incident in PATHS (trees or public-form datapacks) and store it with its truth.
+
+    Nothing is stored with --root (as if the fault were on that service), --sham (as if a fault of that type were where
+    nothing was broken) and --compare (with published graphs). Unchanged results are only made again with --again.
+    """
     from opsassay.annotation.job import EVERY_TYPE, Annotated, AnnotateJob, run_job
     from opsassay.annotation.verdict.settings import load_settings
     from opsassay.core.parallel import map_processes
@@ -117,7 +121,7 @@ def _print_agreement(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_
 
 
 def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
-    """Print *items*, the JSON of *done*, as a table, then label counts and the notes, or by *explain* the reasons."""
+    """Print *items*, the JSON of *done*, as a table, then label counts and notes, or with *explain* the reasons."""
     pretended = any(item["pretended"] for item in items)
     columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
     rows = [

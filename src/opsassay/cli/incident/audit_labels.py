@@ -24,7 +24,7 @@ from opsassay.evals.runner.tables import percent
 )
 @json_option
 def command(suite: Path, annotator: str | None, sample: int | None, seed: int, port: int, *, as_json: bool) -> None:
-    """Let two annotators judge the cascades of SUITE in the browser, blind; without -a, report how far they agree."""
+    """Serve the causal graphs of SUITE to annotator -a, to be judged blind; without -a, report how far two agree."""
     if annotator:
         _serve_labels(suite, annotator, sample, seed, port)
         return

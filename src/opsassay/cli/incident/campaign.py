@@ -20,7 +20,7 @@ from opsassay.core.text import plural
 @json_option
 @click.pass_context
 def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: str | None, *, as_json: bool) -> None:
-    """Record every incident of the YAML file PLAN, each on a new system; annotate them; count labels by fault type.
+    """Record every incident of the YAML file PLAN, each on a new system, --jobs at a time; annotate them; count labels.
 
     Run the command again to go on after an interruption: an incident that is recorded is not recorded again.
     """

@@ -34,7 +34,7 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make a stratified suite, with checksums and a datasheet, of the annotated incidents in PATHS."""
+    """Make a suite of annotated incidents in PATHS: --per-stratum for each system, chaos family and root service."""
     from opsassay.annotation.suites.curate import select, write_suite
     from opsassay.telemetry.tree import resolve
 

@@ -46,7 +46,7 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 )
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
-    """Write tasks for the Harbor framework: one for every incident of TREE with a truth, or for each live scenario."""
+    """Write Harbor tasks for each incident of TREE with a truth, or live --scenario; --install: their OpsAssay."""
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.harbor import container_install
 

@@ -18,7 +18,8 @@ from opsassay.core.text import plural
 def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> None:
     """Download or copy a published suite: SOURCE is a folder, a tar, a URL of either, or OWNER/NAME on the Hub.
 
-    No file appears before its checksum is verified; an interrupted fetch goes on where it was.
+    No file appears before its checksum is verified; an interrupted fetch goes on where it was. More than --most-gib is
+    refused.
     """
     from opsassay.annotation.suites.fetch import fetch
 

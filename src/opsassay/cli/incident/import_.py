@@ -32,8 +32,8 @@ def command(
 ) -> None:  # fmt: skip
     """Import the data at PATH, in a public FORMAT, into a tree of datapacks, with the truth in a folder of its own.
 
-    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1). Options
-    for otlp go before the incident.yaml of the case.
+    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1). For
+    otlp, --root, --alerts and --boundary win over the incident.yaml of the case.
     """
     from opsassay.telemetry.importers import IMPORTERS
 
@@ -82,8 +82,8 @@ def backends(
 ) -> None:
     """Import a past incident from your observability backends as a datapack; FILE is an incident.yaml with settings.
 
-    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut off
-    goes on when the same command is run again.
+    Other options win over -c KEY=VALUE, and both over FILE. Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN,
+    OPSASSAY_LOKI_TOKEN, and so on. An import that was cut off goes on when the same command is run again.
     """
     from opsassay.telemetry.importers.backends.importing import import_backends
 

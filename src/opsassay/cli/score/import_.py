@@ -31,8 +31,8 @@ def command(
 ) -> None:  # fmt: skip
     """Import the answers of other tools in SOURCE, a file or folder in a public form, and grade them.
 
-    Each becomes a run of the store, with a note on all that was not exactly convertible. Runs are graded and not
-    ranked.
+    Each becomes a run of the store, with a note on all that was not exactly convertible. Runs are graded by --profile
+    and not ranked. --form: their format (else detected), --cases: the incidents, --solver: the name of the solver.
     """
     from opsassay.analysis.answers import PREDICTIONS
     from opsassay.analysis.answers.importing import find_form, import_answers

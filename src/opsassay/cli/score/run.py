@@ -43,7 +43,9 @@ def command(
 ) -> None:  # fmt: skip
     """Grade finished runs of any domain against the truth: RUN is a store of runs, or the folder of a single one.
 
-    Every grade is a value, or the reason why there is none.
+    Every grade is a value, or the reason why there is none. --scores: CSV file for --metric of each run; --tables:
+    Markdown file for result tables; --judge: model that says whether a statement supports its claim; --truth published:
+    paths are graded against the published causal graph, if there is one.
     """
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.grading import GradeSettings, choose_stores, grade_stores, problem_lines

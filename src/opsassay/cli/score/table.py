@@ -20,7 +20,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_tables, say
 @json_option
 @click.pass_context
 def command(context: click.Context, store: Path, cases: Path | None, profile: str, *, as_json: bool) -> None:
-    """Print the result tables of the runs in STORE, for each domain that has some."""
+    """Grade the runs in STORE, whose incidents are in --cases (else STORE), by --profile; print tables by domain."""
     from opsassay.evals.runner.grading import GradeSettings, choose_stores, grade_stores, problem_lines
     from opsassay.scoring.profiles import profile_named
 

@@ -45,7 +45,11 @@ def command(
     scenario_name: str, watches: tuple[Path, ...], ranges: tuple[Path, ...], records: Path | None, actions: Path | None,
     fault: int | None, agent_start: int | None, agent_end: int | None, profile: Any, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Judge a run made without OpsAssay by the checks of SCENARIO; a check without evidence does not apply."""
+    """Judge a run made without OpsAssay by the checks of SCENARIO; a check without evidence does not apply.
+
+    Evidence is --watch (logs of kubectl get -w) and --prometheus (range queries), or --records, and --actions.
+    --fault, --agent-start and --agent-end are times; --profile replaces the scenario's grading profile.
+    """
     from opsassay.core.errors import UserError
     from opsassay.evals.remediation.foreign.judging import ForeignRun
     from opsassay.testbed.scenarios import load_scenario

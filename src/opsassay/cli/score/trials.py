@@ -20,7 +20,11 @@ from opsassay.cli.output import json_option, print_json, print_table, say
 def command(
     context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool
 ) -> None:
-    """Grade the trials of STORE again, by the checks that each scenario committed to before its run."""
+    """Grade the trials of STORE again, by the checks that each scenario committed to before its run; store verdicts.
+
+    --scenario selects the trials of one scenario; with --what-if its file may differ from the committed one, and such a
+    verdict is never ranked. --profile replaces the committed grading profile.
+    """
     from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
     from opsassay.evals.remediation.score import grade_trial, recorded_trials, require_trials
     from opsassay.evals.remediation.tasks import kept_scenario

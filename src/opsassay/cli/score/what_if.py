@@ -25,7 +25,8 @@ def command(
 ) -> None:
     """Grade the runs of STORE again under changed grading conventions, and list the grades that change.
 
-    The new verdicts are stored under a name of their own, are never ranked, and change nothing that was graded.
+    --change alters a convention of --profile. The new verdicts are stored under a name of their own, are never ranked,
+    and change nothing that was graded.
     """
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.report import changed_grades, changed_profile

@@ -70,7 +70,7 @@ def register(
     *,
     as_json: bool,
 ) -> None:
-    """Register the agent NAME with a platform: a folder, a built-in one, or, with neither, one that you run yourself."""
+    """Register the agent NAME at --server: a folder (--bundle), a --built-in one, else one that you run yourself."""
     if bundle is not None and built_in is not None:
         raise UserError("--bundle and --built-in: an agent is one of both; leave one out.")
     content = None if bundle is None else _pack_agent(bundle)

@@ -17,7 +17,7 @@ from opsassay.core.text import plural
 @json_option
 @click.pass_context
 def command(context: click.Context, events: Path, key: str, end: str | None, *, as_json: bool) -> None:
-    """Verify the hash chain of EVENTS, a platform's index.jsonl or copy of /api/events: none changed, lost or forged."""
+    """Verify that the hash chain EVENTS (index.jsonl, or copy of /api/events) is signed by --key and holds --end."""
     from opsassay.server.events import read_chain, verify_file
 
     report = verify_file(read_chain(events), key, end)

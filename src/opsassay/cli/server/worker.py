@@ -34,7 +34,7 @@ def command(
     *,
     until_empty: bool,
 ) -> None:
-    """Run benchmark tasks of a platform until stopped; another worker takes over those that were not finished."""
+    """Run benchmark tasks of the platform's --database until stopped; another worker takes over unfinished ones."""
     from opsassay.core.parallel import map_processes
     from opsassay.server.serving import WorkSettings, work
 

@@ -28,8 +28,8 @@ def command(
 ) -> None:  # fmt: skip
     """Measure how often right repairs are rejected and wrong ones certified while this machine is busy.
 
-    Right and wrong repairs of SCENARIO run while 0 to 3 busy loops a core run too. Trials that got too little processor
-    time are counted apart.
+    Right and wrong repairs (-n of both) of SCENARIO run while 0 to 3 busy loops a core run too. Trials that got too
+    little processor time are counted apart. --seed draws the scenario, repair and load of each trial.
     """
     from opsassay.core.errors import UserError
     from opsassay.core.schema.progress import ProgressLines

@@ -65,7 +65,9 @@ def command(
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator believes repaired while the check that SCENARIO commits to still fails.
 
-    With --over repairs: search for repairs that are certified and do harm.
+    With --over repairs: search for repairs that are certified and do harm. The -n candidates (faults or repairs to
+    try) are drawn at random, or with --search evolve rewritten by --model, which --prompt informs more or less.
+    --target: the workload to fault; --audit: invalid candidates are tried first.
     """
     from opsassay.analysis.fault_search.evolve import evolve, require_evolution
     from opsassay.analysis.fault_search.hunt import SUMMARY, repair_summary, summary
@@ -140,6 +142,7 @@ def _search_faults(
 ) -> _Search:  # fmt: skip
     """Return the search for faults of the service *target* that the checks miss; *audit* adds invalid candidates.
 
+    *target* None is the first root cause, *cluster* a YAML file, *prompt* how much a model gets to know.
     *commitment* (seed, kind of search and the like) may not change when the search goes on in *output*.
     """
     from opsassay.analysis.fault_search.hunt import Hunt

@@ -60,7 +60,8 @@ def command(
 ) -> None:  # fmt: skip
     """Generate tasks from your own data: cost tasks from a FOCUS export, or remediation scenarios from a namespace.
 
-    The folder gets the tasks and a plan of their runs. It holds the truth: keep it away from agents.
+    The folder gets the tasks, --count of each question or scenario class, and a plan of their runs. It holds the truth:
+    keep it away from agents. --currency and --tag select cost rows; --kubeconfig and --context the cluster.
     """
     from opsassay.core.errors import UserError
 

@@ -57,7 +57,11 @@ def command(
     rerun: str | None, upstream: str | None, judge: str | None, runs: int, cases: Path | None, config: Path | None,
     *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Name the agent and the step that caused the failure in each of TRACES."""
+    """Name the agent and the step that caused the failure in each of TRACES, by --technique, which may ask --model.
+
+    Some techniques run the system again: by the command --rerun, with model calls sent to --upstream, -n runs from each
+    prefix, and --judge to tell whether a run succeeded. --without hides a part of the trace from the technique.
+    """
     from opsassay.analysis.blame.attribute import attribute
     from opsassay.analysis.blame.inevitability import Continuing, judge_named
     from opsassay.core.errors import OpsAssayError
@@ -109,7 +113,10 @@ def view(
     path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, answers: Path | None,
     cases: Path | None,
 ) -> None:  # fmt: skip
-    """Write an HTML page on the trace at PATH: steps, flow, the blamed step, and the run's events on one time axis."""
+    """Write an HTML page on the trace at PATH: steps, flow, the blamed step, and the --run's events on one time axis.
+
+    The blamed step is that of --technique, or of imported --answers; --cases holds the incident and truth of the run.
+    """
     from opsassay.analysis.blame.answers import imported_answer
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.solvers.agents.models import model_named
@@ -171,7 +178,7 @@ def agree(
     context: click.Context, files: tuple[Path, ...], resolve: Path | None, output: Path | None, traces: Path | None,
     *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure how far annotators agree, list the traces they disagree on, and settle those with a resolution."""
+    """Measure how far annotators agree in FILES, list the traces they dispute, settle those by the file --resolve."""
     from opsassay.analysis.blame.annotations import (
         SETTLED,
         agreement,
@@ -209,7 +216,7 @@ def agree(
 
 
 def _join_to_truth(trace: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
-    """Return *trace*, the events of the run *folder* and the truth in *cases* on one time axis; None without either."""
+    """Return *trace*, the events of the run *folder* and the truth in *cases* on one time axis; None without any."""
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import resolve
@@ -232,7 +239,7 @@ def _name_of_trace(path: Path, number: int, *, twice: bool) -> str:
 
 
 def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
-    """Write each trace of *settled*, read from *traces*, with its label into *output*; raises UserError."""
+    """Write each settled trace, read from *traces*, with its label into *output*; raises UserError without *traces*."""
     from opsassay.analysis.blame.annotations import SETTLED
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.formats import read_one

@@ -43,7 +43,8 @@ def command(
 ) -> int:  # fmt: skip
     """Record the model calls of an agent: run AGENT (after --) behind a proxy, or serve the proxy until interrupted.
 
-    The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
+    The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL. With --replay a
+    recorded session answers instead of --upstream, by request hash or position (--by), with the edit in --intervene.
     """
     from opsassay.core.errors import UserError
     from opsassay.solvers.agents.models.scripted import running_upstream

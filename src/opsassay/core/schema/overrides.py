@@ -15,7 +15,7 @@ W = TypeVar("W", bound=Written)
 
 
 def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested *layers* of settings, later values win; raises ConfigError where a value meets a mapping."""
+    """Merge nested *layers* of settings, later values win; ConfigError where one has a mapping and another a value."""
     found: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():

@@ -97,7 +97,7 @@ class Oracle(Written):
         return self.expect is not None
 
     def is_met(self, failures: Collection[str], *, probes: bool = True) -> bool:
-        """Return whether *failures*, failed predicates, are the expected ones; v_probe is expected only with *probes*."""
+        """Return whether *failures*, names of failed checks, are those expected; v_probe counts only with *probes*."""
         expected = set(self.fails) - (set() if probes else {"v_probe"})
         besides = set(failures) - {"certificate"} - expected
         return expected <= set(failures) and besides <= (CONSEQUENCES if expected else frozenset())
@@ -293,7 +293,7 @@ class Verification(Written):
         return self
 
     def predicates(self) -> tuple[Predicate, ...]:
-        """Return the names of the predicates that judge a run: the four that always do, then those committed here."""
+        """Return the checks that judge a run: v_outcome, v_temporal, v_depth and v_probe, then those set here."""
         further = {
             "alerts_cleared": self.alerts,
             "v_placement": self.placement,

@@ -105,7 +105,7 @@ def fingerprint(labels: Labels) -> str:
 def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[str, Any]]:
     """Return *alerts* as Alertmanager's JSON, merged by labels, sorted by fingerprint.
 
-    *now_ns* is the present, ns of UTC.
+    *now_ns* is the present, ns of UTC. *receiver* is the name of the receiver that every alert is routed to.
     """
     found: dict[str, dict[str, Any]] = {}
     for alert in sorted(alerts, key=lambda one: one.time_ns):

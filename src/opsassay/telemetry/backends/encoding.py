@@ -55,7 +55,7 @@ def point(ms: int, number: float) -> str:
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return an instant query's result at *ms* as JSON; *order* is a sort key of values. Raises PromqlError if too long."""
+    """Return an instant query's result at *ms* as JSON, sorted by *order* of the value if given; raises PromqlError."""
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
     values, at = vectors.values[:, 0].tolist(), seconds_text(ms)
     if order is not None:

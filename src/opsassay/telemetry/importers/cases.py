@@ -77,9 +77,9 @@ def import_sources(
     """Import each of *sources* into the tree *out*, truth before telemetry; return what was imported, skipped, failed.
 
     A case that *out* already has is skipped without being read, so that an interrupted import can go on, and fails as a
-    conflict if its truth has other notes. If its id is *by_content* it is read, and fails as a conflict if its truth
-    differs; with *update_truth* the new truth replaces the old one and its annotation is deleted. A case that cannot be
-    read is reported as failed, and the rest goes on; *on_case* gets each name and outcome.
+    conflict if its truth has other notes. If its id is a hash of its content it is read, and fails as a conflict if its
+    truth differs; with *update_truth* the new truth replaces the old one and its annotation is deleted. A case that
+    cannot be read is reported as failed, and the rest goes on; *on_case* gets each name and outcome.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}

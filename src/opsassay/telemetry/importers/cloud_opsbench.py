@@ -53,7 +53,7 @@ def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None
     The normal period ends with the first alert of the case. The root cause is the faulted object, without a fault
     record, since no case states when its fault began. A case without metrics becomes a truth without telemetry. Cached
     answers of tools, the cluster's objects and the source code are not imported. Raises UserError when *source* holds
-    no such case.
+    no such case. *on_case* gets each case's name and outcome.
     """
     expected = f"expected benchmark/SYSTEM/CATEGORY/N with {METADATA}."
     folders = folders_below(source, lambda f: (f / METADATA).exists(), expected)

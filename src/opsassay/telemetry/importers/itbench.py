@@ -45,7 +45,7 @@ def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     For each case truth.json, causal_graph.json, annotation.json (its propagations) and entities.json are written. Wrong
     parts of a file are left out and noted in the report: unknown ids, filters that are no regular expression,
     propagations without both ends, groups without an id; cycles are kept and noted. A file that is not YAML, or has
-    neither groups nor entities, fails. Raises UserError when *source* holds no ground truth.
+    neither groups nor entities, fails. *on_case* gets each name and outcome. Raises UserError without any.
     """
     expected = f"expected folders with {V1} or {V2}."
     folders = folders_below(source, lambda f: (f / V1).exists() or (f / V2).exists(), expected)

@@ -64,7 +64,7 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
     The normal period ends when the first alert of the application became active, since no file states when the fault
     began. A root cause is named by the services that its group's filters match, or those of the nearest groups along
     the propagations. Missing parts are in the notes of the report; a scenario without usable telemetry becomes a truth
-    alone. Raises UserError when *source* holds no such scenario.
+    alone. Raises UserError when *source* holds no such scenario. *on_case* gets each case's name and outcome.
     """
     folders = folders_below(source, lambda f: (f / TRUTH).exists(), f"expected folders Scenario-N with {TRUTH}.")
     return import_sources(map(_source_of_folder, folders), out, on_case)

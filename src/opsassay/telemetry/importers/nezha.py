@@ -80,7 +80,7 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
     one begins at ``inject_time``, which is UTC (``inject_timestamp`` is about eight hours off on some mornings and is
     not used), and is MINUTES files long. Normal metrics are those of the normal period and of the QUIET_MINUTES before
     the fault, without minutes of other faults. A fault whose files are missing is reported as failed. Raises UserError
-    when *source* holds no list of faults, DatapackError for one that cannot be read.
+    when *source* holds no list of faults, DatapackError for one that cannot be read. *on_case* gets name and outcome.
     """
     expected = (
         "expected rca_data/DATE with DATE-fault_list.json, or a folder above, and construct_data beside rca_data."

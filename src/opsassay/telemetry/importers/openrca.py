@@ -59,8 +59,8 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     """Import every failure of record.csv in the systems of *source* into the tree *out*.
 
     Two failures within the abnormal period of one are one incident with two root causes. Missing files, and files with
-    unknown columns, are in the notes of the report; a failure without any telemetry is reported as failed. Raises
-    UserError when *source* holds no record.csv, DatapackError for one that lacks a column.
+    unknown columns, are in the notes of the report; a failure without any telemetry is reported as failed.
+    *on_case* gets each name and outcome. Raises UserError without a record.csv, DatapackError if it lacks a column.
     """
     expected = "expected a system's folder with record.csv and telemetry/YYYY_MM_DD."
     systems = list(folders_below(source, lambda f: (f / "record.csv").exists(), expected))

@@ -86,7 +86,7 @@ def import_otlp(
     logs or metrics in one of its periods fails. The system has the name of the folder, unless incident.yaml gives
     another. *stated* holds keys of incident.yaml that win over those in the file of the only case in *source*. With
     *update_truth* the truth of a case that is already imported is replaced, and its annotation deleted. Raises
-    UserError when *source* holds no such folder, or several and *stated*.
+    UserError when *source* holds no such folder, or several and *stated*. *on_case* gets name and outcome.
     """
     expected = (
         f"expected a folder with normal/ and abnormal/ of OTLP files, or files and {STATED_FILE}, or a folder of those."

@@ -44,7 +44,7 @@ def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     All no-issue rows are the normal period and all rows of the issue the abnormal one, also if it was recorded first. A
     microservice has its whole node string as its name; an empty cell is a row without a value. Without its no-issue
     file a system has no normal period, and its issues are reported as failed. Raises UserError when *source* holds no
-    such system.
+    such system. *on_case* gets each case's name and outcome.
     """
     expected = "expected a system's folder with noissue/metrics.csv and test/issue_N, or a folder of those."
     systems = list(folders_below(source, _is_system, expected))

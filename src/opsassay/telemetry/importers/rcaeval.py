@@ -42,7 +42,7 @@ def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
     Columns whose name has no service, and missing files, are in the notes of the report. For faults without a type in
     the catalogue (disk, socket, the code-level ones of RE3) only the service is recorded as the root cause. Raises
-    UserError when *source* holds no such run.
+    UserError when *source* holds no such run. *on_case* gets each case's name and outcome.
     """
     expected = f"expected folders SERVICE_FAULT/N with {_INJECTED} and {' or '.join(_METRICS)}."
     return import_sources(

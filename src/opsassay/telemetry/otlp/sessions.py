@@ -83,7 +83,7 @@ class SessionRecorder:
         self._started_ns = time.time_ns()
 
     async def record(self, signal: str, kind: Kind, payload: bytes, items: int) -> None:
-        """Write a request of *items* to every open session and count it; raises OverloadError when one cannot take it."""
+        """Write *payload*, a request of *items* spans or such, to each open session; OverloadError if one cannot."""
         sessions = list(self._sessions.values())
         if not sessions:
             self.tallies[signal].pass_by(items)

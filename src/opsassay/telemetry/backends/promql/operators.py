@@ -111,7 +111,7 @@ Operand = Vectors | Values
 
 
 def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: Operand) -> Operand:
-    """Return *left* *op* *right* at all steps; numbers have the shape (steps,). Raises PromqlError for a bad match."""
+    """Return *left* *op* *right* at all steps, by *modifier* (on, group_left, bool, ...); raises PromqlError."""
     as_bool = modifier is not None and modifier.return_bool
     if isinstance(left, Vectors) and isinstance(right, Vectors):
         return _between_vectors(op, modifier, left, right, as_bool=as_bool)
