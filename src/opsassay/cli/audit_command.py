@@ -37,7 +37,8 @@ def command(
 ) -> None:
     """Audit SCORES, a table or a store of graded runs, and write report.html, report.md, tables and figures.
 
-    The table is CSV or parquet with the columns family, system, case, method and score (0 to 1).
+    The table is CSV or parquet with the columns family, system, case, method and score (0 to 1). --metric: the score of
+    a store, else one that all its runs have. -c sets one setting over the file --settings.
     """
     from opsassay.analysis.audit.settings import read_settings
 

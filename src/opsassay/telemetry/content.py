@@ -53,7 +53,8 @@ def write_datapack(
     """Write a datapack to *path*, which must not exist, and return *incident* with its content hash.
 
     *frames* is keyed by (period, modality); both traces are required, other missing tables are written without rows.
-    Rows are sorted by time and then by all other columns. The folder appears whole or not at all. Raises DatapackError.
+    Rows are sorted by time and then by all other columns; *env* becomes env.json. The folder appears whole or not at
+    all. Raises DatapackError.
     """
     for period in PERIODS:
         if (period, "traces") not in frames:

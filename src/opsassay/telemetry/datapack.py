@@ -285,7 +285,7 @@ def _read_incident(path: Path) -> Incident:
 
 
 def _make_incident(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
-    """Return an Incident for a recording without incident.json: id from *digest*, windows from its tables."""
+    """Return an Incident for a recording without incident.json: id from *digest*, system from *env*, windows."""
     windows = {period: found.get("traces") or _hull_of_windows(found) for period, found in ranges.items()}
     return Incident(
         id=opaque_id(digest),

@@ -104,7 +104,7 @@ def _listen_for_requests(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 
 def _send_reply(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
-    """Write *reply* as one JSON line."""
+    """Write *reply* to the stream *replies* as one JSON line."""
     replies.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
     replies.flush()
 

@@ -135,7 +135,7 @@ def best_hypothesis(
     only_direction: str | None = None,
     added_ms: float | None = None,
 ) -> Hypothesis | None:
-    """Return the network fault that the calls on the links of *place* support best; None when they support none.
+    """Return the network fault that *question*'s calls on links of *place* support best; None when they support none.
 
     A group of links (such as inbound ones) is supported when at least *link_share* of its conclusive links are slow, at
     least as many outside of it are not, and its hits are significant. *only_direction* limits the search to one group,
@@ -201,7 +201,7 @@ def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
 
 
 def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question: _Question) -> Iterator[Hypothesis]:
-    """Yield the best network fault at the other end of each slow link; load generators are no candidates."""
+    """Yield the best network fault at the other end of each slow link of *hypothesis*, never at a load generator."""
     ends = {end for link in hypothesis.slow for end in link} - {hypothesis.place}
     for other in sorted(ends & set(context.calls.services)):
         theirs = best_hypothesis(other, question, added_ms=hypothesis.added_ms)

@@ -212,7 +212,7 @@ def _restarted_pods(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
-    """Return whether *pod*'s use as a share of its limit is above *limit* now (P75) and was not before (median)."""
+    """Return whether *pod*'s metric like *pattern*, a share, is above *limit* now (P75) and was not before (median)."""
     rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
     now, before = (rows.filter(_PERIODS[period]).get_column("value") for period in ("abnormal", "normal"))
     return bool(now.len() and before.len() and now.quantile(0.75) > limit >= before.median())  # type: ignore[operator]

@@ -95,7 +95,7 @@ def _sum_share(part: str, total: str) -> pl.Expr:
 
 
 def _lacking_operations(calls: Calls) -> pl.DataFrame:
-    """Return operations with few bare spans before: n0, k0 (spans, bare ones), n, k now, usual_ms, bare_ms (medians)."""
+    """Return operations that rarely lacked calls before: n0, k0 (spans, lacking ones), n, k now, usual_ms, bare_ms."""
     bare, ms = pl.col("bare"), (pl.col("end_ns") - pl.col("time_ns")) / 1e6
     return (
         calls.bare.group_by("service", "operation")

@@ -45,8 +45,8 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
 
     They are the requests at the entrance of the system and the messages that are consumed. A request that was never
     served (the load generator's span has no child) is a failure of the operation that should have served it. Where
-    spans have no status, the operations called directly by the entrance are included, since the entrance does not show
-    failures.
+    spans have no status, operations called directly by the entrance are included, since it does not show failures. With
+    *surface*, the names of services, they are the requests of these services instead.
     """
     entries = calls.entries
     entrance = pl.col("surface") | (pl.col("kind") == "consumer")
@@ -120,7 +120,7 @@ def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
 
 
 def _silent_consumers(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
-    """Return the consumers whose rate of messages fell below missing_share of that in the baseline, sorted."""
+    """Return the consumers in *felt* whose message rate fell below *slo*'s missing_share of the baseline's, sorted."""
     rates = (
         felt.filter(pl.col("kind") == "consumer")
         .group_by("node")

@@ -71,7 +71,7 @@ def _with_calls(spans: Spans) -> Flags:
 
 
 def _usual_flags(flags: Flags, code: Index, normal: Flags, rows: Index) -> Flags:
-    """Return for each span whether over OFTEN of its operation's baseline spans among *rows* have *flags* set."""
+    """Return for each span whether over OFTEN of the *normal* spans among *rows* with its *code* have *flags* set."""
     before = rows[normal.take(rows)]
     size = int(code.max(initial=-1)) + 1
     all_ = np.bincount(code.take(before), minlength=size)

@@ -52,7 +52,7 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, caller: Index) -> tuple[Index, Index]:
-    """Return (start, end) of each exit in ns after its entry began, clipped to the entry."""
+    """Return (start, end) of *exits* at *rows* in ns after their entry (row *caller*) began, clipped to that entry."""
     from_, to = (entries.get_column(c).to_numpy()[caller] for c in ("time_ns", "end_ns"))
     begin, finish = (exits.get_column(c).to_numpy()[rows] - from_ for c in ("time_ns", "end_ns"))
     lasted = np.maximum(to - from_, 0)

@@ -160,7 +160,7 @@ def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]
 
 
 def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Return *frame* with error and own_error by span status or, unless *status_known*, by what logs say of the span."""
+    """Return *frame* with error and own_error by span status or, unless *status_known*, by *logged*, errors in logs."""
     words = ["logged_error", "new_words", "own_words"]
     if logged.height:
         frame = frame.join(logged, on="key", how="left", maintain_order="left").with_columns(

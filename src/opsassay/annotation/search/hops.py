@@ -74,7 +74,7 @@ class Terrain:
 
 
 def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
-    """Yield every hop (one step of propagation) from *place*, and for each refused one the first check it failed."""
+    """Yield every step of propagation from *place* in *terrain*, and for each refused one the first failed check."""
     kind, _, name = place[0].partition("|")
     if kind == "node":
         yield from _steps_from_host(terrain, place)
@@ -99,7 +99,7 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
-    """Yield the failures that pass through a healthy caller of *name*; all possible ones if that check is off."""
+    """Yield the failures that passed a healthy caller of span *name*; every possible one if that check is off."""
     if "carried" not in terrain.gates_off:
         yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
         return
@@ -218,7 +218,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
-    """Return the rules for a source of *kind* in the state of *place*; *forward*: those from caller to callee only."""
+    """Return *terrain*'s rules for a source of *kind* in the state of *place*; *forward*: only caller to callee."""
     return [
         r
         for r in terrain.rules

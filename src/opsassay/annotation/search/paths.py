@@ -60,7 +60,7 @@ class _Explored:
 
 
 def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> Found:
-    """Return the hops on accepted paths from the root to *alarms* (spans in a state), these paths, and refused ones."""
+    """Return hops and paths accepted in *terrain* from the root to *alarms* (spans in a state), and refused paths."""
     seen = _explore(terrain, limits)
     kept = _hops_towards(seen.hops, {p for p in seen.depth if p in alarms}, seen.depth, limits)
     paths = tuple(_enumerate_paths(terrain.root, kept, alarms, limits))

@@ -100,7 +100,7 @@ class Flows:
 
 
 def find_flows(calls: Calls, limits: PropagationLimits) -> Flows:
-    """Return rates of calls per request, and callers' shares of missing calls, both the same for any root."""
+    """Return call rates per request and callers' shares of missing calls; they do not depend on the suspected root."""
     return Flows(calls_per_entry(calls), _missing_call_shares(calls, limits))
 
 
@@ -109,7 +109,7 @@ def carry(
 ) -> Carriage:
     """Return how much of each node's slowness and failures the fault, as *sources* at the services *roots*, explains.
 
-    *slower*: the added time of each node, with columns node, added_ms and before_ms.
+    *slower*: the added time of each node, with columns node, added_ms and before_ms; *flows*: from `find_flows`.
     """
     latency = carry_latency(calls, slower, flows.per_call, sources, roots, limits.least_added_ms)
     slow = frozenset(n for n, share in latency.shares.items() if share >= limits.node_share)

@@ -21,7 +21,7 @@ SUITE, CHECKSUMS = "suite.json", "SHA256SUMS"
 
 
 def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = None) -> Selection:
-    """Choose *cases* as `curate` does, *size* in all (None: no limit); raises UserError when none is annotated."""
+    """Choose *cases* by `curate` with *per_stratum* and *size* (None: no limit); UserError if none is annotated."""
     annotated = _require_annotated(cases)
     candidates = [
         SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _disturbance_of(c))

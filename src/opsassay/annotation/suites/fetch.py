@@ -92,7 +92,7 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
 
 @contextmanager
 def _open_source(source: str, allowance: Allowance) -> Iterator[Open]:
-    """Yield a function that opens a file of *source* (a folder, tar or URL) by its name."""
+    """Yield a function that opens a file of *source* (a folder, tar or URL) by name; a tar is within *allowance*."""
     path = Path(source)
     if path.is_dir():
         yield lambda name: open_plain(_path_inside(path, name))
@@ -173,7 +173,7 @@ def _read_checksums(open_: Open, source: str) -> str:
 
 
 def _parse_checksums(text: str, source: str) -> Mapping[str, str]:
-    """Return file name to SHA-256; raises DatapackError for a line that is none or a name outside the folder."""
+    """Return file name to SHA-256; DatapackError, naming *source*, for another line or a name outside the folder."""
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = _LINE.fullmatch(line)
@@ -196,7 +196,7 @@ def _is_plain_relative_path(name: str) -> bool:
 
 
 def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:
-    """Fetch the files of *sums* (name to SHA-256) into *partial*, delete others there; return how many were fetched."""
+    """Fetch *sums* (file to SHA-256) into *partial* within *allowance*, delete others; return how many were fetched."""
     fetched = 0
     for name, digest in sums.items():
         file = partial / name

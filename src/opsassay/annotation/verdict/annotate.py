@@ -143,7 +143,7 @@ def annotate(
 def annotate_opened(
     opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings | None = None
 ) -> Annotation:
-    """Return the result of `annotate` for a datapack that is already read."""
+    """Return the result of `annotate` for *opened*, a datapack that is already read; other parameters as there."""
     settings = settings or AnnotateSettings()
     seen = opened.since(min((f.start_ns for f in faults if f.kind is not None), default=None), settings)
     return annotate_seen(opened, seen, faults, root=root, settings=settings)

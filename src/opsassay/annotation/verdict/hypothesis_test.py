@@ -76,7 +76,7 @@ def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) 
 
 
 def try_root(placed: Placed, observed: ObservedPack, settings: AnnotateSettings) -> Trial:
-    """Test a fault as the root cause: its signature, and the paths from it to the alarms of users."""
+    """Test the fault *placed* as the root cause in *observed*: its signature, and the paths to alarms of users."""
     fault, roots = placed.fault, frozenset(placed.services)
     signature = _move_to_pods(_check_signature(placed, observed, settings), observed.graph)
     if not signature.seen and "signature" not in settings.gates_off:

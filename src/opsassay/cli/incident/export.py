@@ -85,7 +85,7 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
 @click.option("--without-truth", is_flag=True, help="Leave the truth here; others then cannot grade.")
 @json_option
 def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
-    """Write SUITE, or any tree of incidents, as a data set for the Hugging Face Hub: a card, parquet, checksums."""
+    """Write SUITE, or any tree of incidents, as a data set for the Hugging Face Hub, --without-truth or with it."""
     from opsassay.annotation.suites.publish import write_data_set
     from opsassay.evals.diagnosis.tasks import open_suite
 

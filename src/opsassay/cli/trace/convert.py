@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--hashes", is_flag=True, help="Write hashes instead of all inputs and outputs.")
 @json_option
 def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: bool) -> None:
-    """Convert PATH into a trace.
+    """Convert PATH into a trace in the form --to (json, otel, atif); --hashes replaces inputs and outputs.
 
     It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, AutoGen, SWE-agent,
     Who&When or TraceElephant.

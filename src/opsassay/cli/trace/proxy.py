@@ -81,7 +81,7 @@ def command(
 @click.argument("session")
 @click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
 def token(session: str, directory: Path) -> None:
-    """Print a new token; the model calls of a client that uses it are recorded as SESSION."""
+    """Print a new token; the model calls of a client that uses it are recorded as SESSION in the folder --output."""
     from opsassay.solvers.proxy.tokens import issue_token
 
     echo(issue_token(directory, session))

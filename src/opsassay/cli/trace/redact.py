@@ -19,7 +19,7 @@ from opsassay.cli.output import FILE, json_option, print_json, print_table
 )
 @json_option
 def command(path: Path, output: Path, config: Path | None, *, as_json: bool) -> None:
-    """Write a redacted copy of the trace at PATH, and report what was removed from which steps."""
+    """Write a copy of the trace at PATH, redacted by --config or the defaults; report what each step lost."""
     from opsassay.core.schema.files import load_yaml
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.solvers.proxy.formats.export import write_trace

@@ -26,7 +26,7 @@ class ToolSession(Protocol):
         """Return the descriptions of the agent's tools; the last is the one that submits the answer."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Run *tool* for the agent's step *step_id*.
+        """Run *tool* with *arguments* at the agent's step *step_id*.
 
         Return the call with its output, which holds any error: none is raised.
         """

@@ -148,5 +148,5 @@ def _matches_labels(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> b
 
 
 def _json_reply(content: Any, status: int = 200) -> ApiReply:
-    """Return the HTTP reply with *content* as JSON."""
+    """Return the HTTP reply of *status* with *content* as JSON."""
     return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

@@ -55,7 +55,7 @@ def point(ms: int, number: float) -> str:
 
 
 def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
-    """Return an instant query's result at *ms* as JSON, sorted by *order* of the value if given; raises PromqlError."""
+    """Return the instant *vectors* at *ms* (epoch) as JSON, sorted by *order*(value) if given; raises PromqlError."""
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
     values, at = vectors.values[:, 0].tolist(), seconds_text(ms)
     if order is not None:
@@ -67,7 +67,7 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
 
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
-    """Return a range query's result as JSON, series sorted by labels, without empty ones; *steps_ms* are since 1970."""
+    """Return *vectors* of a range query as JSON, sorted by labels, without empty series; *steps_ms* are since 1970."""
     times = pl.Series([f"],[{text}," for text in _times(steps_ms)])
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))

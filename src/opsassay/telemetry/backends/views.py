@@ -54,7 +54,7 @@ def live(
     alerts: Sequence[Alert],
     rules: Mapping[str, AlertingRule],
 ) -> View:
-    """Return the view of a running system: *tables* by modality (missing: empty), *rules* by alert signal; in UTC."""
+    """Return the view of a live system, *began_ns* to *now_ns* (UTC): *tables* by modality, *rules* by signal."""
     return View(
         lambda modality: tables[modality].lazy() if modality in tables else empty(modality).lazy(),
         lambda frame, _modality: frame.collect(),

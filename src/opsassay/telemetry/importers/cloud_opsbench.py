@@ -99,7 +99,7 @@ def _read_case(folder: Path, id_: str, system: str) -> ReadCase:
 
 
 def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str]) -> tuple[Incident, Frames] | None:
-    """Return the incident and its tables; None, and a note, without metrics on both sides of the first alert."""
+    """Return (incident described by *query*, tables); None, and a note, without metrics around the first alert."""
     raw = folder / "raw_data"
     if not (raw / _METRICS).exists():
         notes.append(f"there is no {_METRICS}: the truth is imported alone")

@@ -199,7 +199,7 @@ def _name_system(service: str) -> str:
 
 
 def _read_inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return {"function" or "metric": (name,)}, the faulted place within *service*; {} if no file states one."""
+    """Return {"function" or "metric": (name,)}, the place in *service* with a fault of *kind*; {} if no file says."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
         if found:

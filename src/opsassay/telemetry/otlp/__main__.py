@@ -22,7 +22,7 @@ from opsassay.telemetry.otlp.receiver import run
 )
 @click.option("--die-with-stdin", is_flag=True, help="End when standard input does.")
 def main(state: Path, host: str, port: int, die_with_stdin: bool) -> None:
-    """Run the receiver, which takes OTLP/HTTP on *host* and *port* and keeps its own files in *state*, until SIGTERM."""
+    """Run the receiver of OTLP/HTTP on *host* and *port*, its files in *state*, until SIGTERM (or the end of stdin)."""
     configure("receiver")
     try:
         run(state, host, port, die_with_stdin=die_with_stdin)

@@ -71,7 +71,7 @@ class ReceiverControl:
 def start_receiver(
     state_dir: Path, host: str = "127.0.0.1", port: int = 0, *, die_with_stdin: bool = True, timeout_s: float = 20.0
 ) -> subprocess.Popen[bytes]:
-    """Start a receiver process, ready within *timeout_s*, else StartError; *die_with_stdin*: it ends with its stdin."""
+    """Start a receiver with its files in *state_dir*, else StartError; *die_with_stdin*: it ends with its stdin."""
     options = ["--state", str(state_dir), "--host", host, "--port", str(port)]
     command = [sys.executable, "-m", "opsassay.telemetry.otlp", *options]
     state_dir.mkdir(parents=True, exist_ok=True)

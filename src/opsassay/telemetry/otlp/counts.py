@@ -74,7 +74,7 @@ class Tally:
     invalid_requests: int = 0
 
     def keep(self, items: int, size_bytes: int) -> None:
-        """Count a request of *items* spans, log records or points that was written to the spool."""
+        """Count a request, *items* spans, log records or points of *size_bytes*, that was written to the spool."""
         self._count_received(items)
         self.kept_requests += 1
         self.kept_items += items

@@ -37,7 +37,7 @@ class _Points:
         self._attributes = Attributes(dict.fromkeys(self._keys, text))
 
     def add_metric(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
-        """Add the points of *metric*, of the OTLP type *form*; one without a time gets *received_ns* (ns of UTC)."""
+        """Add the points of *metric*, OTLP type *form*, of *resource* and *scope*; *received_ns* for untimed ones."""
         data = getattr(metric, form)
         points = [point for point in data.data_points if not point.flags & NO_RECORDED_VALUE]
         number = self._resources.number(resource)

@@ -96,7 +96,7 @@ def _read_batches(
 
 
 def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
-    """Yield (receive time, message) of each distinct request; one that a client sent again unanswered counts once."""
+    """Yield (receive time, message) of each distinct request of *signal* in *directory*; repeated ones count once."""
     seen = set[bytes]()
     for frame in read_frames(spool_path(directory, signal)):
         if frame.kind == Kind.OPENED:
@@ -109,7 +109,7 @@ def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
 
 
 def _first_received_ns(directory: Path, signal: str) -> int:
-    """Return when the first request of *signal* arrived, ns of UTC, 0 without one."""
+    """Return when the first request of *signal* in the spool *directory* arrived, ns of UTC; 0 without one."""
     first: Frame | None = next(read_frames(spool_path(directory, signal)), None)
     return first.received_ns if first else 0
 

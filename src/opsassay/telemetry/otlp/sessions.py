@@ -169,6 +169,6 @@ class SessionRecorder:
 
 
 def _append_to_all(sessions: list[SpoolSession], signal: str, kind: Kind, payload: bytes) -> list[OSError | None]:
-    """Write one frame of *signal* to every session; return the error of each, None where there is none."""
+    """Write *payload*, of *kind*, as a frame of *signal* to all *sessions*; return the error or None of each."""
     header = frame_header(time.time_ns(), kind, payload)
     return [session.append(signal, header, payload) for session in sessions]

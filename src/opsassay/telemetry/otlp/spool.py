@@ -86,7 +86,7 @@ def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
 
 
 def frames_in(stream: BinaryIO, offset: int) -> Iterator[tuple[int, Frame]]:
-    """Yield (end, frame) as `frames_after` from the open *stream*, whose file may be deleted; raises DatapackError."""
+    """Yield (end, frame) after *offset* of the open *stream*, as `frames_after`; the file may be deleted meanwhile."""
     size = os.fstat(stream.fileno()).st_size
     stream.seek(offset)
     while offset + HEADER.size <= size:
@@ -115,7 +115,7 @@ class SpoolFile:
         os.ftruncate(self._fd, self._length)
 
     def append(self, header: bytes, payload: bytes) -> None:
-        """Write one frame to the file; raises OSError (full disk, file limit) and then removes the partial frame."""
+        """Write *header* and *payload* as one frame; on OSError (full disk, ...) remove the partial frame and raise."""
         size = len(header) + len(payload)
         try:
             written = os.writev(self._fd, (header, payload))

@@ -39,7 +39,7 @@ class Signatures(NamedTuple):
 
     @classmethod
     def of(cls, left: Vectors, right: Vectors, names: set[str], *, on: bool) -> Signatures:
-        """Return the signatures by which both sides match: the labels *names* (*on*), else all others but the name."""
+        """Return the signatures that match *left* and *right*: labels *names* if *on*, else all others but the name."""
         both = [*left.labels, *right.labels]
         keys, numbers = group_labels(both, names if on else names_of(both) - names - {NAME})
         return cls(keys, numbers[: len(left.labels)], numbers[len(left.labels) :])
@@ -90,7 +90,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
 
 
 def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
-    """Return, as (groups, steps), whether any series of the group is present; *owners* is the group of each series."""
+    """Return, as (*count* groups, steps), whether any of the group's *vectors* is present; *owners*: group of each."""
     found: Present = count_present(vectors.present, owners, count) > 0
     return found
 
