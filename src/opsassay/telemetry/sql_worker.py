@@ -64,15 +64,19 @@ class _Utc(dt.tzinfo):
     """UTC with the method of pytz that duckdb calls for each timestamp with a zone; pytz itself is not needed."""
 
     def utcoffset(self, _moment: dt.datetime | None) -> dt.timedelta:
+        """Return zero: UTC has no offset from itself."""
         return dt.timedelta(0)
 
     def dst(self, _moment: dt.datetime | None) -> dt.timedelta:
+        """Return zero: UTC has no daylight saving time."""
         return dt.timedelta(0)
 
     def tzname(self, _moment: dt.datetime | None) -> str:
+        """Return the name of this zone, "UTC"."""
         return "UTC"
 
     def localize(self, moment: dt.datetime) -> dt.datetime:
+        """Return *moment*, a time without a zone, as a time in UTC."""
         return moment.replace(tzinfo=self)
 
 

@@ -188,7 +188,7 @@ def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str
 
 
 def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries:
-    """Return a test whether *node* is slow since the root uses up its pod or host; *evidence* is added to the result."""
+    """Return a test whether *node* is slow because the root uses up its pod or host; it returns *evidence* too."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:

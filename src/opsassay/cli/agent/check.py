@@ -97,7 +97,7 @@ def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task
 def _plan_part(
     domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a part of a run plan, in the form that *domain* has, with one *agent*, one *task* and *limits*."""
+    """Return a part of a run plan in the form of *domain*: *agent* with *model*, *task*, *limits* and *settings*."""
     further = settings.model_dump(mode="json", include={"price", "sealing", "temperature"})
     if domain != "sre":
         return {"tasks": [task], "agents": [{"name": agent, "model": model}], "settings": {**further, "limits": limits}}

@@ -163,7 +163,8 @@ def _yes_or_no(cell: dict[str, Any]) -> str | None:
 def renew(user: str, state: Path | None, database: str | None, server: str) -> None:
     """Replace the platform token of USER (default: admin); the old one becomes invalid.
 
-    An admin asks the platform; the owner of its folder needs no token, as when that of the admin is lost.
+    An admin asks the platform at --server. With --state, the platform's folder on its own machine, no token is needed,
+    as when that of the admin is lost; --database is that of the platform, if you gave it one.
     """
     if state is None:
         with _connect(server) as platform:

@@ -14,9 +14,9 @@ from opsassay.cli.output import echo, json_option, print_json
 @json_option
 @click.pass_context
 def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
-    """Validate scenarios in FILES or by name, all that there are when none is given, and propose depths (Table 6).
+    """Validate the scenarios FILES (paths or names; all if none) and propose how deep each is to be verified (Table 6).
 
-    A depth is proposed from the layer of the fault. Exits with 1 when a scenario has an error.
+    The depth (D1, D2, ...) is proposed from the layer of the fault. Exits with 1 when a scenario has an error.
     """
     from opsassay.testbed.scenarios import generated_names, names
 

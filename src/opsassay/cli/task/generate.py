@@ -123,7 +123,7 @@ def _generate_from_costs(
     *,
     as_json: bool,
 ) -> None:
-    """Make *count* tasks of each question from the FOCUS cost exports *files*; write them and a plan to *output*."""
+    """Write *count* tasks of each question on the FOCUS exports *files*, with *currency* and *tag*, to *output*."""
     from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export

@@ -123,7 +123,7 @@ class Service(Written):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Self:
-        """Raise ValueError for a program with settings of OpsAssay's services, too little memory, or a useless sidecar."""
+        """Raise ValueError for a program with settings of built-in services, too little memory, a needless sidecar."""
         described = ("operations", "consumes", "periodic", "releases", "required", "gateway", "pool", "start_s")
         defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
         if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):

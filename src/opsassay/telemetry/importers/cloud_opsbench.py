@@ -203,7 +203,7 @@ def _find_first_alert_ns(path: Path, offset: str) -> int | None:
 
 
 def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Return {file name: text} of the case's milestones, {} without; from process-label or *folder*; adds to *notes*."""
+    """Return {file name: text} of milestones in process-label/ or *folder*; without any {}, and a note in *notes*."""
     parts = folder.absolute().parts
     beside = Path(*parts[:-4], "process-label", *parts[-3:], MILESTONES) if len(parts) > 4 else folder / MILESTONES
     path = next((path for path in (beside, folder / MILESTONES) if path.exists()), None)
