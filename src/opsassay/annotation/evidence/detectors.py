@@ -80,7 +80,8 @@ def adaptive_multiplier(
 ) -> Array:
     """Return how many times its baseline mean (*mean_s*, seconds) a latency must be to count as slow; at least *floor*.
 
-    tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta, *cv* being sd / mean.
+    tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta, *cv* being sd / mean, l_base = *mean_s*;
+    l_ref is reference_s, and the other names are those of *constants*.
     """
     constants = constants or AdaptiveLatency()
     base = np.maximum(np.asarray(mean_s, dtype=np.float64), EPSILON)

@@ -63,7 +63,7 @@ def _least_rise(family: str, limits: ResourceThresholds) -> tuple[float, float]:
 
 
 def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
-    """Return before, now, rise and deviation of each metric of each *owner* and service, the largest rise first.
+    """Return before, now, rise and deviation of each metric of *family* by *owner* and service, the largest rise first.
 
     *before* is the median, *now* the upper quartile, *deviation* the sd by the median absolute deviation.
     """

@@ -28,7 +28,7 @@ def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple
 def crowded_spans(
     graph: SystemGraph, root: str, calls: Calls, states: Mapping[str, NodeState]
 ) -> dict[str, tuple[str, ...]]:
-    """Return host to the spans of other services on it, for hosts of the root whose CPU is overloaded."""
+    """Return host to the spans of other services on it, for the root's hosts whose CPU is overloaded by *states*."""
     strained = [h for h in graph.hosts_of(root) if "cpu" in states.get(f"node|{h}", NodeState()).reasons]
     nodes = calls.entries.select("service", "node").unique()
 

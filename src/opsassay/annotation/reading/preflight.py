@@ -41,7 +41,7 @@ class SampledTraces(Datapack):
 def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapack, tuple[str, ...]]:
     """Return (*pack*, notes); when its spans need too much memory, a sample of its traces, and a note that says so.
 
-    *memory_mb* is the cap, without what the program takes before it reads (about 200 MB); else what the machine has
+    *memory_mb* is the limit, without what the program takes before it reads (about 200 MB); else what the machine has
     free now. Raises DatapackError when a window holds no spans, and when no sample is possible: of fewer than
     FEWEST_SPANS spans, or of messages between traces.
     """

@@ -71,7 +71,7 @@ def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> 
 
 
 def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
-    """Take every hop from every reached (component, state), breadth first from the root, within *limits*."""
+    """Take every hop in *terrain* from each (component, state) reached, breadth first from the root, up to *limits*."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refusals: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}

@@ -42,7 +42,7 @@ def routes(trial: Trial) -> tuple[tuple[str, ...], ...]:
 
 
 def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
-    """Return every rejected path of all trials, with the first gate that it failed."""
+    """Return every rejected path of all *trials* (tested faults), each with the first check (gate) that it failed."""
     rows: dict[tuple[str, ...], RejectedPath] = {}
     for trial in trials:
         if not trial.signature.seen:

@@ -30,7 +30,7 @@ class SuiteCandidate:
 
     @property
     def stratum(self) -> tuple[str, str, str]:
-        """(system, chaos families, root services); the disturbance takes the last place in a fault-free case."""
+        """(system, chaos families, root services); in a fault-free case the last is its disturbance."""
         if self.calm:
             return self.system, NOTHING_BROKEN, self.calm
         graph = self.annotation.graph

@@ -112,7 +112,7 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
 )
 @json_option
 def inspect(store: Path, output: Path, *, as_json: bool) -> None:
-    """Write the graded runs of STORE, of any domain, as logs of inspect_ai: one for each solver and arm."""
+    """Write the graded runs of STORE, of any domain, as inspect_ai logs: one per solver and arm (variant of tasks)."""
     from inspect_ai.log import write_eval_log
 
     from opsassay.core.errors import UserError

@@ -81,7 +81,7 @@ class Arm(Noun):
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any]) -> Arm:
-        """Return the arm of an experiment with *knobs* (setting to value), in the given order."""
+        """Return the arm (variant of an experiment) with *knobs*, setting to value, in the given order."""
         return cls(knobs=tuple((name, str(value)) for name, value in knobs.items()))
 
     @classmethod
@@ -98,9 +98,9 @@ class Arm(Noun):
         return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
 
     def without(self, name: str) -> Arm:
-        """Return a copy of this arm without the knob *name*."""
+        """Return a copy of this arm without the knob (setting) *name*."""
         return Arm(knobs=tuple(knob for knob in self.knobs if knob[0] != name))
 
     def knob(self, name: str) -> str | None:
-        """Return the value of the knob *name*, None where it is not set."""
+        """Return the value of this arm's knob (setting) *name*, None where it is not set."""
         return dict(self.knobs).get(name)
