@@ -61,7 +61,7 @@ def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, call
 
 
 def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
-    """Return for each exit the ns in which its caller waits for it and for nothing that ends later."""
+    """Return for each exit (*begin* to *finish*) the ns in which *caller* waits for it and for none that ends later."""
     if not caller.size:
         return np.zeros(0)
     order = _order_latest_first(caller, begin, finish)

@@ -47,7 +47,7 @@ def _first_spans(trial: Trial) -> set[str]:
 
 
 def _metrics_of_root(trial: Trial) -> tuple[str, ...]:
-    """Return the names of the metrics that show the root, else the kind of telemetry that shows its kind (Table 6)."""
+    """Return (metric that shows the root,), else (telemetry that shows its kind of fault (Table 6),), else ()."""
     kind = trial.fault.kind
     shown = _METRIC_OF.get(trial.signature.reason)
     return (shown,) if shown else (OBSERVATION[kind],) if kind else ()

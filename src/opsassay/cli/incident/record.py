@@ -39,7 +39,7 @@ def command(
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
     Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID. --on: a running system to use instead of a
-    fresh one. --like: a truth.json; pod names, load and window lengths are drawn with the secret in it. With --otlp all
+    fresh one. --like: a truth.json; pod names, load and windows' ends are drawn with the secret in it. With --otlp all
     telemetry goes to a receiver too, while it is recorded.
     """
     from opsassay.core.draws import derived_seed, new_secret

@@ -216,7 +216,10 @@ def agree(
 
 
 def _join_to_truth(trace: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
-    """Return *trace*, the events of the run *folder* and the truth in *cases* on one time axis; None without any."""
+    """Return *trace*, the events of the run *folder* and the truth in *cases* on one time axis; None with neither.
+
+    *is_run*: *folder* is a run, also without the usual files. Raises UserError when *cases* holds several incidents.
+    """
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import resolve

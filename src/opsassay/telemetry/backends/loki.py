@@ -167,7 +167,7 @@ class LokiApi:
 
 
 def _time(call: ApiCall, name: str, default_ns: int) -> int:
-    """Return the query parameter *name* (s, or ns by its digits, RFC 3339) in ns since 1970, else *default_ns*."""
+    """Return the query parameter *name* (RFC 3339, s, or ns if it is long) in ns since 1970, else *default_ns*."""
     text = call.first(name)
     if text is None:
         return default_ns
