@@ -65,7 +65,7 @@ def unconsumed(context: EvidenceContext) -> SignatureCheck:
 
 
 def own_errors(context: EvidenceContext) -> SignatureCheck:
-    """Check whether failures begin at the root: requests with no failed call below, or calls that it served well."""
+    """Check whether failures begin at the root: requests fail with no failed call below, or though served well."""
     below = pl.Series(disturbed(context.calls)[context.own.get_column("entry").to_numpy()])
     own = context.own.with_columns(hit=pl.col("own_error") & ~below)
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
