@@ -148,8 +148,8 @@ class LeaderboardCache:
         query = query.where(CELLS.c.benchmark_id.in_(changed)).group_by(CELLS.c.benchmark_id)
         said = {benchmark: sorted(zip(*of, strict=True)) for benchmark, *of in connection.execute(query)}
         known = {key: run for one in said if one in before for key, run in before[one].contents.items()}
-        wanted = {(run, content) for of in said.values() for _, run, content in of if run is not None}
-        known |= self._read_runs(connection, task_set, list(said), [run for run, _ in wanted - known.keys()])
+        asked = {(run, content) for of in said.values() for _, run, content in of if run is not None}
+        known |= self._read_runs(connection, task_set, list(said), [run for run, _ in asked - known.keys()])
         fresh = {
             benchmark: BenchmarkRuns(
                 changed[benchmark],

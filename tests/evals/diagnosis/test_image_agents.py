@@ -15,11 +15,11 @@ import pytest
 from evals.commands import GOOD
 from opsassay.core.errors import ConfigError, OpsAssayError, RefusedError, UserError
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.diagnosis.plan import PlannedTools, tool_servers
 from opsassay.evals.diagnosis.setups.agents import setup_of
 from opsassay.evals.diagnosis.solve import run_agent
 from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.evals.runner.tool_servers import PlannedTools, tool_servers
 from opsassay.solvers.agents import images
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.sandbox import sealing_refusal

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evals.remediation.test_trials import MADE, TESTS, write_scenario
 from opsassay.cli import run
-from opsassay.evals.runner.store import read_run
+from opsassay.evals.cost.tasks import published
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.sandbox import sealing_refusal
 from telemetry.packs import make_tree
 
@@ -44,7 +48,7 @@ for line in sys.stdin:
         say(id=asked["id"], result={"protocolVersion": "2025-06-18", "capabilities": {}, **about})
     elif asked.get("method") == "tools/list":
         say(id=99, method="ping")
-        name = "a tool" if mode == "misnames" else "look"
+        name = {"misnames": "a tool", "clashes": "tables"}.get(mode, "look")
         say(id=asked["id"], result={"tools": [{"name": name, "inputSchema": {"type": "object"}}]})
     elif asked.get("method") == "tools/call" and mode == "dies":
         os._exit(3)
@@ -176,22 +180,141 @@ def test_a_sealed_server_sees_the_incident_and_its_files_and_no_truth(exam):
 
 def test_tools_are_for_agents_that_have_any_by_mcp(exam, capsys):
     odd(exam, "looks")
-    model = f"scripted:{EXAMPLES / 'scripted.yaml'}"
-    for name, said in (
-        ("rca", "rca has no tools by MCP"),
-        (str(EXAMPLES / "by_model" / "agent.yaml"), "by-model has no"),
-    ):
-        agent = {"name": name, "model": model}
-        (exam.folder / "server" / "server.yaml").write_text("agent: odd\ncommand: [x]\n")
-        part = {
-            "domain": "diagnosis",
-            "incidents": ["incidents"],
-            "agents": [agent],
-            "tools": [{"mcp": "server/server.yaml"}],
-        }
-        (exam.folder / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
+    (exam.folder / "server" / "server.yaml").write_text("agent: odd\ncommand: [x]\n")
+    agent = {"name": str(EXAMPLES / "by_model" / "agent.yaml"), "model": f"scripted:{EXAMPLES / 'scripted.yaml'}"}
+    tools = [{"mcp": "server/server.yaml"}]
+    for part in ({"domain": "diagnosis", "incidents": ["incidents"]}, {"domain": "finops", "tasks": ["insight"]}):
+        planned = {"parts": [{**part, "agents": [agent], "tools": tools}]}
+        (exam.folder / "plan.yaml").write_text(yaml.safe_dump(planned))
         assert run(["run", str(exam.folder / "plan.yaml"), "-o", str(exam.folder / "store")]) == 2
-        assert said in capsys.readouterr().err
+        assert "by-model has no tools by MCP" in capsys.readouterr().err
+
+
+SCRIPT = """
+rules:
+  - when: "Noted|here|exit code|Error"
+    reply: '{"root_causes": [], "propagation": []}'
+  - tool: {tool: odd_look, arguments: {}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sealing", ["off", "auto"])
+def test_the_built_in_agent_calls_tools_of_servers_too(exam, capsys, sealing):
+    described = {"agent": "odd", **odd(exam, "works")}
+    (exam.folder / "server" / "server.yaml").write_text(yaml.safe_dump(described))
+    (exam.folder / "model.yaml").write_text(SCRIPT)
+    agent = {"name": "rca", "model": f"scripted:{exam.folder / 'model.yaml'}"}
+    part = {"domain": "diagnosis", "incidents": ["incidents"], "agents": [agent, "constant"]}
+    part |= {"tools": [{"mcp": "server/server.yaml"}], "settings": {"sealing": sealing}}
+    (exam.folder / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
+    code = run(["run", str(exam.folder / "plan.yaml"), "-o", str(exam.folder / "store")])
+    (folder,) = (one for one in exam.folder.glob("store/runs/*/1") if read_run(one).solver.kind == "agent")
+    found = read_run(folder)
+    assert (code, found.status, found.solver.name) == (0, "done", "rca + odd (scripted:model.yaml)"), (
+        capsys.readouterr()
+    )
+    assert found.isolation == ("in_process" if sealing == "auto" and sealing_refusal() is None else "unsealed")
+    done = [json.loads(line) for line in (folder / "actions.jsonl").read_text().splitlines()]
+    assert [(call["tool"], call["output"]) for call in done] == [("odd_look", "here")]
+    assert found.spent["tool_calls"] == 1
+
+
+@pytest.mark.slow
+def test_in_every_domain_tools_of_servers_are_counted_and_recorded(exam, capsys):
+    calls = [("odd_look", {}), ("submit", {"rows": []})]
+    exam(odd(exam, "works"), [])
+    words = ["{python}", "{agent}/asks.py", "{mcp}", json.dumps(calls * 2).replace("{", "{{").replace("}", "}}")]
+    agent = {"agent": "asks", "command": words, "files": ["main.py", "asks.py"], "needs": ["mcp"]}
+    (exam.folder / "asks" / "agent.yaml").write_text(yaml.safe_dump({**agent, "limits": {"tool_calls": 1}}))
+    task = next(iter(published())).name
+    part = {"domain": "finops", "tasks": [task], "agents": ["asks/agent.yaml", "constant"]}
+    part |= {"tools": [{"mcp": "server/server.yaml"}], "settings": {"sealing": "off"}}
+    (exam.folder / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
+    code = run(["run", str(exam.folder / "plan.yaml"), "-o", str(exam.folder / "costs")])
+    runs = {read_run(one).solver.name: one for one in exam.folder.glob("costs/runs/*/1")}
+    assert (code, sorted(runs)) == (0, ["asks + odd", "constant"]), capsys.readouterr()
+    found = read_run(runs["asks + odd"])
+    assert (found.status, found.spent["tool_calls"], found.limits_hit) == ("done", 1, ("tool_calls",))
+    done = [json.loads(line) for line in (runs["asks + odd"] / "actions.jsonl").read_text().splitlines()]
+    assert [(call["tool"], call["status"]) for call in done][:3] == [
+        ("odd_look", "ok"), ("submit", "ok"), ("odd_look", "error"),
+    ]  # fmt: skip
+
+
+TRIAL_SCRIPT = """
+rules:
+  - when: "here"
+    tool: {tool: report_diagnosis, arguments: {root_causes: [cart], propagation: [], condition: slow}}
+  - tool: {tool: odd_look, arguments: {}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "outcome"), [("works", ""), ("dies", "tools_gone")])
+def test_in_a_trial_tools_of_servers_are_recorded_and_change_nothing(exam, monkeypatch, mode, outcome):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    write_scenario(exam.folder / "made.yaml", committed_depth="D3")
+    described = {"agent": "odd", **odd(exam, mode, str(exam.folder))}
+    (exam.folder / "server" / "server.yaml").write_text(yaml.safe_dump(described))
+    (exam.folder / "model.yaml").write_text(TRIAL_SCRIPT)
+    words = ["{python}", "{agent}/asks.py", "{mcp}", '[["odd_look", {{}}]]']
+    (exam.folder / "asks").mkdir(exist_ok=True)
+    (exam.folder / "asks" / "asks.py").write_text(ASKS)
+    described = {"agent": "asks", "command": words, "files": ["main.py", "asks.py"], "needs": ["mcp"]}
+    (exam.folder / "asks" / "agent.yaml").write_text(yaml.safe_dump(described))
+    agents = [
+        {"name": str(exam.folder / "asks" / "agent.yaml"), "settings": {"sealing": "off"}},
+        {"name": "sre", "model": f"scripted:{exam.folder / 'model.yaml'}"},
+        "oracle:gentle",
+    ]
+    plan = TrialPlan.model_validate(
+        {"scenarios": ["made.yaml"], "agents": agents, "tools": [{"mcp": "server/server.yaml"}], "retries": 0}
+    )
+    jobs = cells_of(plan, exam.folder)
+    assert [job.agent.solver_name for job in jobs] == ["asks + odd", "sre + odd", "oracle:gentle"]
+    folders = run_trials(RunStore(exam.folder / "trials"), jobs[:2], performer=MADE + "operating")
+    for folder in folders:
+        calls = [json.loads(line) for line in (folder / "actions.jsonl").read_text().splitlines()]
+        asked = [call for call in calls if call["tool"] == "odd_look"]
+        assert asked[0]["mutating"] is False
+        assert asked[0]["output"] == ("here" if mode == "works" else f"Error: {GONE}.")
+        outcomes = folder / "outcomes.jsonl"
+        assert outcome in (outcomes.read_text() if outcomes.exists() else "")
+        assert read_run(folder).notes == ((f"tools_gone: {GONE}",) if outcome else ())
+    if sealing_refusal() is None:
+        assert [read_run(folder).isolation for folder in folders] == ["unsealed", "in_process"]
+
+
+GONE = "the MCP server odd has ended; its tools are gone"
+
+
+@pytest.mark.skipif(sealing_refusal() is not None, reason="this machine gives no seal")
+@pytest.mark.slow
+def test_in_a_trial_a_server_sees_nothing_of_the_run(exam, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    write_scenario(exam.folder / "made.yaml", committed_depth="D3")
+    described = {"agent": "odd", **odd(exam, "looks", str(exam.folder))}
+    (exam.folder / "server" / "server.yaml").write_text(yaml.safe_dump(described))
+    (exam.folder / "model.yaml").write_text(TRIAL_SCRIPT)
+    agent = {"name": "sre", "model": f"scripted:{exam.folder / 'model.yaml'}"}
+    tools = [{"mcp": "server/server.yaml"}]
+    plan = TrialPlan.model_validate({"scenarios": ["made.yaml"], "agents": [agent], "tools": tools, "retries": 0})
+    jobs = cells_of(plan, exam.folder)
+    (folder,) = run_trials(RunStore(exam.folder / "trials"), jobs, performer=MADE + "operating")
+    calls = [json.loads(line) for line in (folder / "actions.jsonl").read_text().splitlines()]
+    seen = json.loads(next(call for call in calls if call["tool"] == "odd_look")["output"])
+    assert seen == {
+        "/view": [], "/work": ["opsassay_host.py"], "/opt/opsassay-agent": ["odd.py"], str(exam.folder): None,
+    }  # fmt: skip
+
+
+def test_a_tool_of_a_server_hides_none_of_ours(exam):
+    code, found, _, printed = exam(
+        {**odd(exam, "think"), "command": ["{python}", "{agent}/odd.py", "clashes"]}, [], "list"
+    )
+    assert (code, found.status) == (1, "aborted")
+    assert "has a tool list_tables, which would hide ours" in " ".join(printed.replace("\\n", " ").split())
 
 
 def test_two_servers_of_one_name_are_refused(exam, capsys):

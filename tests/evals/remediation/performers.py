@@ -147,13 +147,14 @@ def kept_apart(scenario, agent, arm, *, probes, seed, run_dir):
 
 
 def operating(scenario, agent, arm, *, probes, seed, run_dir):
-    """Run the command of the agent for real, with tools at which there is nothing to do."""
+    """Run the agent for real, with tools at which there is nothing to do; its calls are recorded."""
     from evals.remediation.test_diagnosing import NoTools
-    from opsassay.evals.remediation.trial.external import operate
-    from opsassay.evals.remediation.trial.operators import Assignment
+    from opsassay.evals.remediation.trial.operators import Assignment, run_operator
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
-    operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())
+    session = NoTools()
+    session.record = lambda action: append_line(run_dir / ACTIONS, action)
+    run_operator(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), session)
 
 
 def seeing(scenario, agent, arm, *, probes, seed, run_dir):

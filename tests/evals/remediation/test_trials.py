@@ -116,7 +116,7 @@ def test_a_command_is_its_files_too(tmp_path):
         ({"name": "sre", "model": "m", "settings": {"seconds": 5}}, "is the scenario's agent_timeout_s"),
         ({"name": "mine", "command": ["x"], "settings": {"sealed": True}}, "settings.sealed: there is no such key"),
         ({"name": "mine", "command": ["x"], "settings": {"sealing": "of"}}, "settings.sealing: expected 'auto'"),
-        ({"name": "oracle:gentle", "model": "m"}, "takes no command, model or settings"),
+        ({"name": "oracle:gentle", "model": "m"}, "takes no command, model, settings or tools"),
     ],
 )
 def test_an_agent_that_cannot_be_let_in_is_refused_with_its_line(tmp_path, agent, message):

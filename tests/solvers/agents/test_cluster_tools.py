@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from opsassay.solvers.agents.cluster_tools import ClusterToolbox, toolbox_of
-from opsassay.solvers.agents.mcp_tools import JoinedToolbox
+from opsassay.solvers.agents.cluster_tools import ClusterToolbox, further_specs, toolbox_of
 from opsassay.solvers.agents.tools import TOOLS, TelemetryToolbox
 from opsassay.telemetry.importers import IMPORTERS
 from opsassay.telemetry.sql import LockedSql
@@ -99,10 +98,10 @@ def test_the_context_has_calls_of_both_periods_and_pages_of_what_is_depended_on(
 
 def test_an_agent_is_told_of_the_tools_where_the_incident_has_them_alone(tools, tmp_path):
     assert isinstance(tools, ClusterToolbox)
-    assert [spec.name for spec in JoinedToolbox(tools, []).further_specs()] == ["spec_changes", "object_context"]
+    assert [spec.name for spec in further_specs(tools)] == ["spec_changes", "object_context"]
     tree = make_tree(tmp_path, count=1, traces=5)
     pack = tree.datapack(tree.ids()[0])
     with LockedSql(pack, timeout_s=30, max_rows=200) as sql:
         plain = toolbox_of(sql, pack.incident)
-        assert (type(plain), plain.tools, JoinedToolbox(plain, []).further_specs()) == (TelemetryToolbox, TOOLS, ())
+        assert (type(plain), plain.tools, further_specs(plain)) == (TelemetryToolbox, TOOLS, ())
         assert "unknown tool" in plain.call("spec_changes", {}).output

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import Field
 
+from opsassay.core.errors import StartError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.trajectory import ToolCall
 
@@ -30,6 +31,24 @@ class ToolSession(Protocol):
 
         Return the call with its output, which holds any error: none is raised.
         """
+
+
+class FurtherTools(Protocol):
+    """Tools that join those of a session, as of an MCP server."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """Return the descriptions of the tools."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Call *tool* and return the call with its output; an error is in the result, never raised."""
+
+
+def joined_tools(servers: Iterable[FurtherTools], own: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, FurtherTools]]:
+    """Return every tool of *servers* by name; raises StartError for one that is called as one of the tools *own*."""
+    joined = {spec.name: (spec, server) for server in servers for spec in server.specs()}
+    if taken := next((spec.name for spec in own if spec.name in joined), None):
+        raise StartError(f"An MCP server has a tool {taken}, which would hide ours; give the server another name.")
+    return joined
 
 
 class TracedToolSession(ToolSession, Protocol):

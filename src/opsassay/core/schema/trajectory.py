@@ -244,11 +244,11 @@ class Phase(Noun):
 
 OutcomeName = Literal[
     "alert_not_fired", "agent_idle", "agent_timeout", "acted_after_end", "left_running", "tool_flood", "fault_ended",
-    "not_settled",
+    "not_settled", "tools_gone",
 ]  # fmt: skip
 """What can come of a trial beside its verdict: an alert that never fires; an agent that calls no tool, does not end, calls
 tools when its time is over, ends while a change is under way, or calls too many; a fault that ends by itself before the
-agent changes anything; a system that does not settle."""
+agent changes anything; a system that does not settle; an MCP server that loses its tools."""
 
 
 class TrialOutcome(Noun):

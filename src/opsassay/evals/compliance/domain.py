@@ -18,6 +18,7 @@ from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
+from opsassay.evals.runner.tool_servers import tool_servers
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
@@ -50,11 +51,12 @@ class ComplianceDomain:
         """Return the runs of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
+        servers = tool_servers(plan.tools, folder)
         cases = [
             ((task, Arm.of(shown)), task.task_info.oracles) for task in plan.chosen(folder) for shown in plan.knobs()
         ]
         jobs = [
-            ComplianceRun(task, agent, seed, plan.settings, arm)
+            ComplianceRun(task, agent, seed, plan.settings, arm, servers=servers)
             for (task, arm), agent, seed in plan.each(cases, folder)
         ]
         require_apart_from_secret(jobs, plan, folder)

@@ -241,7 +241,7 @@ class ComplianceToolSession(CountedToolSession):
         self._task, self._toolbox = task, toolbox
         self.is_submitted = False
 
-    def specs(self) -> tuple[ToolSpec, ...]:
+    def own_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tool specifications that the agent sees, submit last."""
         return session_specs(self._task)
 

@@ -14,12 +14,13 @@ from opsassay.evals.cost.plan import CostPlan
 from opsassay.evals.cost.score import definitions, grade_answer
 from opsassay.evals.cost.solve import CostRun
 from opsassay.evals.cost.tasks import DOMAIN, kept_task, published
-from opsassay.evals.remediation.plan import require_sound
+from opsassay.evals.remediation.plan import require_sound, with_tools
 from opsassay.evals.remediation.tasks import kept_scenario
 from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
+from opsassay.evals.runner.tool_servers import tool_servers
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
@@ -49,11 +50,16 @@ class FinopsDomain:
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of the plan section *part*, on cost data first; errors name the section by *where*."""
         plan = part_as(CostPlan, part, where)
+        servers = tool_servers(plan.tools, folder)
         cases = [((task, Arm.of(asked)), task.body.oracles) for task in plan.chosen(folder) for asked in plan.knobs()]
-        jobs = [CostRun(task, agent, seed, plan.settings, arm) for (task, arm), agent, seed in plan.each(cases, folder)]
+        jobs = [
+            CostRun(task, agent, seed, plan.settings, arm, servers=servers)
+            for (task, arm), agent, seed in plan.each(cases, folder)
+        ]
+        files = [str(folder / one.mcp) for one in plan.tools]
         scenarios = [(name, tuple(live_task(name).scenario.oracles)) for name in plan.live()]
         live = [
-            LiveCostRun.for_task(name, operator, seed, plan.cluster)
+            LiveCostRun.for_task(name, with_tools(operator, files), seed, plan.cluster)
             for name, agent, seed in plan.each(scenarios, folder)
             if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]

@@ -158,7 +158,7 @@ class CostToolSession(JsonToolSession):
         super().__init__(tools, meter, recorder)
         self._task, self.tools = task, tools
 
-    def specs(self) -> tuple[ToolSpec, ...]:
+    def own_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tool specifications that the agent sees, submit last."""
         return (*looking_specs(), submit_spec(self._task))
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.diagnosis.plan import IncidentPlan, plan, tool_servers, with_servers
+from opsassay.evals.diagnosis.plan import IncidentPlan, plan, with_servers
 from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem, open_suite
 from opsassay.evals.runner.plan import part_as
+from opsassay.evals.runner.tool_servers import tool_servers
 from opsassay.scoring import metrics as known
 from opsassay.telemetry.tree import resolve
 

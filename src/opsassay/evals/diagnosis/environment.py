@@ -19,11 +19,11 @@ from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import open_plain
 from opsassay.evals.diagnosis.workers.template import INCIDENT_FOLDER
 from opsassay.evals.runner.tool_servers import started_servers
-from opsassay.solvers.agents.cluster_tools import toolbox_of
+from opsassay.solvers.agents.cluster_tools import further_specs, toolbox_of
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
-from opsassay.solvers.agents.mcp_tools import JoinedToolbox, ToolServer
+from opsassay.solvers.agents.mcp_tools import ToolServer
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import MAX_ROWS
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
@@ -160,8 +160,9 @@ class IncidentEnvironment:
                 sealed=self._seal_servers,
             )
         )  # fmt: skip
-        tools = JoinedToolbox(own, self.servers)
-        return DiagnosisToolSession(tools, self._meter, self._recorder, self.services, tools.further_specs())
+        session = DiagnosisToolSession(own, self._meter, self._recorder, self.services, further_specs(own))
+        session.join(self.servers)
+        return session
 
     def apis(self) -> ApiServer:
         """Return a server of Prometheus, Loki and trace APIs over the copied telemetry; raises DatapackError."""

@@ -18,14 +18,14 @@ from opsassay.evals.diagnosis.setups.methods import MethodSetup
 from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, is_asked_method, methods_of, solvers_named
 from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem
-from opsassay.evals.runner.mounts import kept_of, mounts_of, require_apart
+from opsassay.evals.runner.mounts import kept_of, require_apart
 from opsassay.evals.runner.oracles import oracles_asked
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.evals.runner.tool_servers import PlannedTools, no_mcp
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Price
-from opsassay.solvers.agents.ready import external_agent
 from opsassay.telemetry.tree import Case
 
 
@@ -48,12 +48,6 @@ class PlannedSolver(PlannedAgent):
         return solvers_named([name], self.model, settings, [])
 
 
-class PlannedTools(Written):
-    """Tools that join the exam."""
-
-    mcp: str = Field(description="file of an MCP server, in the folder of the plan, with the keys of an agent.yaml")
-
-
 class IncidentPlan(Written):
     """Which solvers are run on which incidents."""
 
@@ -64,27 +58,12 @@ class IncidentPlan(Written):
     settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
 
 
-def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
-    """Return the MCP servers that *tools* declare; raises ConfigError for duplicate names, and as `external_agent`."""
-    servers = [external_agent(folder / one.mcp) for one in tools]
-    names = [one.name for one in servers]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"tools: two MCP servers are called {twice}; give each a name of its own.")
-    for one in servers:
-        mounts_of(one)
-        if one.file.image:
-            raise ConfigError(
-                f"tools: the MCP server {one.name} names an image, and servers run without; leave it out."
-            )
-    return servers
-
-
 def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
-    """Return *solver* with the MCP *servers*, a method or oracle as it is; raises ConfigError for other agents."""
+    """Return *solver* with the tools of *servers*, a method or oracle as it is; raises ConfigError for one without MCP."""
     if not servers or not isinstance(solver, Setup):
         return solver
-    if not isinstance(solver.agent, CommandAgent) or "mcp" not in solver.agent.file.needs:
-        raise ConfigError(f"tools: {solver.agent.name} has no tools by MCP; name an agent.yaml that needs mcp.")
+    if isinstance(solver.agent, CommandAgent) and "mcp" not in solver.agent.file.needs:
+        raise no_mcp(solver.agent.name)
     return replace(solver, servers=tuple(servers))
 
 

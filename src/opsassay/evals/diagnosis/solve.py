@@ -22,7 +22,7 @@ from opsassay.evals.diagnosis.tasks import IncidentItem, oracle_of
 from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
 from opsassay.evals.diagnosis.workers.pool import shared_workers
 from opsassay.evals.diagnosis.workers.template import ANSWER, INCIDENT_FOLDER
-from opsassay.evals.runner.commands import WORK_INSIDE, refusal_to_seal
+from opsassay.evals.runner.commands import WORK_INSIDE
 from opsassay.evals.runner.external_agents import APIS, ExternalAgent, ExternalTask, output_of, run_outside
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError
 from opsassay.evals.runner.mounts import kept_of, require_apart
@@ -267,6 +267,8 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
         "limits": limits.model_dump(mode="json"),
         "price": setup.price.model_dump(mode="json"),
         "temperature": setup.temperature,
+        "servers": [str(server.path.absolute()) for server in setup.servers],
+        "sealed": setup.seals_servers,
         "modules": ["openai"] if setup.paid else [],
     }
     keys = {name: os.environ[name] for name in KEYS if name in os.environ} if setup.paid else {}
@@ -296,8 +298,10 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
         RunStatus.DONE if diagnosis is not None else RunStatus.ABORTED if payload.get("world") else RunStatus.FAILED
     )
     return AttemptOutcome(
-        status, error, diagnosis, tuple(payload.get("limits_hit") or ()), payload.get("spent") or {}, flags
-    )
+        status, error, diagnosis, tuple(payload.get("limits_hit") or ()), payload.get("spent") or {}, flags,
+        notes=tuple(payload.get("notes") or ()),
+        isolation="unsealed" if setup.servers and not setup.seals_servers else None,
+    )  # fmt: skip
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
@@ -321,7 +325,7 @@ def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> At
     assert isinstance(agent, CommandAgent)
     environment = IncidentEnvironment(
         incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs, servers=setup.servers,
-        seal_servers=refusal_to_seal(setup.sealing) is None,
+        seal_servers=setup.seals_servers,
     )  # fmt: skip
     with open_session(environment) as session:
         task = ExternalTask(

@@ -19,6 +19,7 @@ from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.external_agents import APIS
 from opsassay.evals.runner.oracles import oracles_asked
 from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.tool_servers import PlannedTools
 from opsassay.solvers.agents.models.named import model_named, require_endpoint
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.noise import require_bystanders
@@ -46,6 +47,7 @@ class TrialPlan(Written):
     agents: tuple[TrialAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, oracle:control-*, built-in or external agents"
     )
+    tools: tuple[PlannedTools, ...] = Field(default=(), description="MCP servers whose tools agents have besides ours")
     arms: tuple[PromptArm, ...] = Field(default=("baseline",), min_length=1, description="prompt arms")
     probes: tuple[bool, ...] = Field(default=(True,), min_length=1, description="probe arms: on, off")
     masks: tuple[Mask, ...] = Field(
@@ -129,7 +131,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         )
         for repeat in range(plan.repeats)
         for scenario in scenarios
-        for agent in _list_agents(plan, scenario)
+        for agent in _list_agents(plan, scenario, folder)
         for arm in _list_arms(plan, scenario)
         for probes in _list_probe_choices(plan, scenario)
         for mask in _list_masks(plan, scenario)
@@ -198,7 +200,7 @@ def _list_masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
     return (Mask(),) if silent else plan.masks
 
 
-def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
+def _list_agents(plan: TrialPlan, scenario: Scenario, folder: Path) -> list[TrialAgent]:
     """Return the agents of *plan*, each once; ``oracle:*`` becomes the scenario's oracles, the same for controls."""
     found: list[TrialAgent] = []
     for agent in plan.agents:
@@ -209,7 +211,10 @@ def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
             asked = [agent.oracle]
         else:
             asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
-        found += [TrialAgent(name=ORACLE + name) for name in asked] or [_with_settings(agent, plan.settings)]
+        tools = [str(folder / one.mcp) for one in plan.tools]
+        found += [TrialAgent(name=ORACLE + name) for name in asked] or [
+            with_tools(_with_settings(agent, plan.settings), tools)
+        ]
     return list({agent.model_dump_json(): agent for agent in found}.values())
 
 
@@ -218,6 +223,15 @@ def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent
     if not settings or not agent.is_outside:
         return agent
     return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})
+
+
+def with_tools(agent: TrialAgent, files: Sequence[str]) -> TrialAgent:
+    """Return *agent* with the tools of the MCP servers in *files* too, an oracle unchanged; raises ConfigError."""
+    if not files or agent.oracle is not None:
+        return agent
+    joined = agent.model_copy(update={"tools": (*agent.tools, *files)})
+    _ = joined.servers  # what is wrong with a file is said before anything runs
+    return TrialAgent.model_validate(joined.model_dump())
 
 
 PERFORMED_ON = ("local", "kubernetes")

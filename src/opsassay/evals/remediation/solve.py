@@ -115,11 +115,13 @@ class TrialRun:
         """The digest of the agent's content: an oracle's steps, or a command and its files."""
         if self.agent.oracle is not None:
             return script_of(self.scenario, self.agent.oracle).digest()
-        if not (files := self.agent.files()):
+        if not (files := self.agent.files()) and not self.agent.servers:
             return self.agent.digest()
         total = hashlib.sha256(self.agent.digest().encode())
         for name, file in files:
             total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        for server in self.agent.servers:
+            total.update(server.source_hash.encode())
         return total.hexdigest()
 
     @cached_property

@@ -31,6 +31,7 @@ from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.rehearsal import Rehearsal, check_end, check_usage, isolated, traced
 from opsassay.evals.runner.run import AttemptOutcome, Isolation, RunEnd, RunSpec, attempt, open_session
 from opsassay.evals.runner.store import LOG, RunStore, read_run
+from opsassay.evals.runner.tool_servers import joined_name, no_mcp, started_servers
 from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.conversing import SubmittingAgent
@@ -103,6 +104,8 @@ class GeneratedRun(ABC, Generic[G, S]):
     seed: int
     settings: AnswerSettings
     arm: Arm = field(default_factory=Arm)
+    servers: Sequence[CommandAgent] = field(default=(), kw_only=True)
+    """MCP servers whose tools it has besides those of the task."""
     live = False
 
     def __post_init__(self) -> None:
@@ -114,6 +117,8 @@ class GeneratedRun(ABC, Generic[G, S]):
         known = [*self.baselines, self.built_in]
         if self.oracle is None and not self.agent.is_file and name not in known:
             raise NotFoundError(f"agent of {self.kind_of_task}s", name, [*known, f"{ORACLE}right"])
+        if self.joining and self.command is not None and "mcp" not in self.command.file.needs:
+            raise no_mcp(self.command.name)
 
     @property
     def oracle(self) -> str | None:
@@ -140,9 +145,19 @@ class GeneratedRun(ABC, Generic[G, S]):
     def solver_name(self) -> str:
         """The solver's name for display."""
         if self.command is not None:
-            return self.command.name
-        name = self.agent.name
-        return f"{name} ({_label_of_model(self.agent.model)})" if name == self.built_in else name
+            return joined_name(self.command.name, self.joining)
+        name = joined_name(self.agent.name, self.joining)
+        return f"{name} ({_label_of_model(self.agent.model)})" if self.agent.name == self.built_in else name
+
+    @property
+    def joining(self) -> Sequence[CommandAgent]:
+        """The servers that join: none for scripts, which use no tools."""
+        return self.servers if self.command is not None or self.agent.name == self.built_in else ()
+
+    @property
+    def commands(self) -> list[CommandAgent]:
+        """All that is run of others: the external agent, and the servers."""
+        return [*([] if self.command is None else [self.command]), *self.joining]
 
     @cached_property
     def cell(self) -> RunSpec:
@@ -152,8 +167,8 @@ class GeneratedRun(ABC, Generic[G, S]):
             configuration |= {"model": _label_of_model(self.agent.model), "temperature": self.settings.temperature}
         solver = Solver(name=self.solver_name, kind="agent", configuration=configuration, version=__version__)
         total = hashlib.sha256(solver.digest().encode())
-        if self.command is not None:
-            total.update(self.command.source_hash.encode())
+        for one in self.commands:
+            total.update(one.source_hash.encode())
         kind, _, rest = (self.agent.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
@@ -162,8 +177,9 @@ class GeneratedRun(ABC, Generic[G, S]):
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Run the solver, unless *store* has the result, until *given_up* is True; return the end. Raises UserError."""
         del say
+        for one in self.commands:
+            require_apart(one, [store.root])
         if self.command is not None:
-            require_apart(self.command, [store.root])
             require_image(self.command, self.settings.sealing)
         self.task.keep(store.root)
         sealed = (
@@ -172,6 +188,8 @@ class GeneratedRun(ABC, Generic[G, S]):
         isolation: Isolation = "in_process"
         if self.command is not None:
             isolation = "sealed" if sealed else "unsealed"
+        elif self.joining and not self._seals_servers:
+            isolation = "unsealed"
         known = store.finished(self.cell.hash)
         run_dir = attempt(
             store, self.cell, lambda folder, _: self.solve(folder, sealed=sealed), isolation=isolation,
@@ -186,14 +204,25 @@ class GeneratedRun(ABC, Generic[G, S]):
         meter = Meter(self.limits, self.settings.price)
         environment = self.environment(run_dir, meter)
         with open_session(environment) as session:
-            error = self._run_solver(environment, session, sealed=sealed)
+            joining = started_servers(
+                self.joining, environment.view, environment.folder, self.limits.seconds, sealed=self._seals_servers
+            )
+            with joining as servers:
+                session.join(servers)
+                error = self._run_solver(environment, session, sealed=sealed)
+            gone = tuple(server.gone for server in servers if server.gone)
             reason = self.collect(environment, session)
             spent = {**meter.spent(), **self.further_usage(session)}
             if reason is None:
-                return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=spent)
+                return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=spent, notes=gone)
             status = RunStatus.TIMEOUT if "seconds" in meter.hit else RunStatus.FAILED
             why = f"no answer: {error or reason}"
-            return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent)
+            return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent, notes=gone)
+
+    @property
+    def _seals_servers(self) -> bool:
+        """Whether MCP servers are sealed here."""
+        return refusal_to_seal(self.settings.sealing) is None
 
     def _run_solver(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
         """Run the agent (*sealed*: in a sandbox), oracle or baseline; return why it gave no answer, else None."""
@@ -303,9 +332,8 @@ def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: Gene
     """Raise UserError if an external agent of *runs* could read the secret file of *plan* in *folder*."""
     if plan.held_out is None:
         return
-    for command in {run.agent.name: run.command for run in runs}.values():
-        if command is not None:
-            require_apart(command, [folder / plan.held_out.secret])
+    for command in {one.path: one for run in runs for one in run.commands}.values():
+        require_apart(command, [folder / plan.held_out.secret])
 
 
 def _label_of_model(model: str | None) -> str:

@@ -22,6 +22,7 @@ from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.tool_servers import PlannedTools
 from opsassay.solvers.agents.limits import Limits, Price
 from opsassay.telemetry.content import whole_file
 
@@ -155,6 +156,7 @@ class PlanOfAgents(Written):
     agents: tuple[PlannedAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, a baseline or the agent of the domain, or an agent.yaml"
     )
+    tools: tuple[PlannedTools, ...] = Field(default=(), description="MCP servers whose tools agents have besides ours")
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     settings: AnswerSettings = Field(default=AnswerSettings())

@@ -1,4 +1,7 @@
-"""MCP servers whose tools join an exam: processes of one run, sealed as an agent is, with its view and nothing more."""
+"""MCP servers whose tools join an exam: processes of one run, sealed as an agent is, with its view and nothing more.
+
+A plan of every domain names them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,51 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from opsassay.core.errors import StartError
+from pydantic import Field
+
+from opsassay.core.errors import ConfigError, StartError
+from opsassay.core.schema.base import Written
 from opsassay.core.untrusted import require_socket_path
 from opsassay.evals.runner.commands import AGENT_INSIDE, SOCKETS_INSIDE, places_of, run_command
 from opsassay.evals.runner.mounts import mounts_of
 from opsassay.solvers.agents import mcp_host
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.mcp_tools import STARTING_S, ServerGoneError, ToolServer
+from opsassay.solvers.agents.ready import external_agent
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
 
 _HOST, _SOCKET = "opsassay_host.py", "server"
+
+
+class PlannedTools(Written):
+    """Tools that join the exam."""
+
+    mcp: str = Field(description="file of an MCP server, in the folder of the plan, with the keys of an agent.yaml")
+
+
+def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
+    """Return the MCP servers of a plan in *folder*; raises ConfigError for duplicate names, and as `external_agent`."""
+    servers = [external_agent(folder / one.mcp) for one in tools]
+    names = [one.name for one in servers]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"tools: two MCP servers are called {twice}; give each a name of its own.")
+    for one in servers:
+        mounts_of(one)
+        if one.file.image:
+            raise ConfigError(
+                f"tools: the MCP server {one.name} names an image, and servers run without; leave it out."
+            )
+    return servers
+
+
+def joined_name(name: str, servers: Sequence[CommandAgent]) -> str:
+    """Return what results call the solver *name* with the tools of *servers*."""
+    return " + ".join([name, *(one.name for one in servers)])
+
+
+def no_mcp(agent: str) -> ConfigError:
+    """Return the error for *agent*, which does not take tools by MCP where servers are to join."""
+    return ConfigError(f"tools: {agent} has no tools by MCP; write mcp among the needs of its agent.yaml.")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from opsassay.core.schema.task import MetricDefinition, Task
 from opsassay.evals.runner.mounts import kept_of, require_apart
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.store import RunStore
+from opsassay.evals.runner.tool_servers import tool_servers
 from opsassay.evals.triage.plan import NOISE, TriagePlan
 from opsassay.evals.triage.score import definitions, grade_answer
 from opsassay.evals.triage.solve import StormRun
@@ -49,15 +50,15 @@ class TriageDomain:
         """Return the runs of one section *part* of a plan file in *folder*; errors name the section by *where*."""
         require(_JUDGE)
         plan = part_as(TriagePlan, part, where)
+        servers = tool_servers(plan.tools, folder)
         cases = [((storm, pack), ORACLES) for storm, pack in plan.chosen(folder)]
         jobs = [
-            StormRun(storm, agent, seed, plan.settings, pack=pack)
+            StormRun(storm, agent, seed, plan.settings, pack=pack, servers=servers)
             for (storm, pack), agent, seed in plan.each(cases, folder)
         ]
         kept = kept_of([folder / name for name in plan.incidents])
-        for command in {job.agent.name: job.command for job in jobs}.values():
-            if command is not None:
-                require_apart(command, kept)
+        for command in {one.path: one for job in jobs for one in job.commands}.values():
+            require_apart(command, kept)
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:

@@ -52,7 +52,7 @@ class StormToolSession(JsonToolSession):
         super().__init__(tools, meter, recorder)
         self._storm, self._offered = storm, session_specs(with_telemetry=isinstance(tools, TelemetryToolbox))
 
-    def specs(self) -> tuple[ToolSpec, ...]:
+    def own_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tool specifications that the agent sees, submit last."""
         return self._offered
 

@@ -15,8 +15,9 @@ from pydantic import Field
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.incident import Incident
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.text import plural
-from opsassay.solvers.agents.tools import TOOLS, Status, TelemetryToolbox, shown_rows
+from opsassay.solvers.agents.tools import TOOLS, Status, TelemetryToolbox, shown_rows, tool_specs
 from opsassay.telemetry.sql import LockedSql
 
 SYSTEM = "itbench-lite"
@@ -156,6 +157,11 @@ class ClusterToolbox(TelemetryToolbox):
 def toolbox_of(sql: LockedSql, incident: Incident) -> TelemetryToolbox:
     """Return the tools over the tables *sql*, with those on Kubernetes objects if *incident* has recorded objects."""
     return ClusterToolbox(sql, incident) if incident.system == SYSTEM else TelemetryToolbox(sql)
+
+
+def further_specs(toolbox: TelemetryToolbox) -> tuple[ToolSpec, ...]:
+    """Return the specifications of the tools of *toolbox* that not every incident has."""
+    return tool_specs({name: asked for name, asked in toolbox.tools.items() if name not in TOOLS})
 
 
 def _is_about(named: str) -> str:

@@ -33,7 +33,7 @@ def incident_specs(extra_specs: Sequence[ToolSpec] = ()) -> tuple[ToolSpec, ...]
 
 
 class DiagnosisToolSession(CountedToolSession):
-    """The tools over one incident, with those of servers as *further*; the last *answer* by the contract counts."""
+    """The tools over one incident, *further* ones among them; the last *answer* by the contract counts."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DiagnosisToolSession(CountedToolSession):
         self._services, self._further = services, further
         self.answer: Answer | None = None
 
-    def specs(self) -> tuple[ToolSpec, ...]:
+    def own_specs(self) -> tuple[ToolSpec, ...]:
         """Return the specifications of the tools, submit last."""
         return incident_specs(self._further)
 

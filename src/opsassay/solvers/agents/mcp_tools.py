@@ -6,14 +6,14 @@ import json
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from opsassay.core.errors import StartError
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.mcp_server import MAX_LINE_BYTES
-from opsassay.solvers.agents.tools import MAX_CHARACTERS, TOOLS, TelemetryToolbox, tool_specs
+from opsassay.solvers.agents.tools import MAX_CHARACTERS
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_PAGES = 20
@@ -131,20 +131,3 @@ class ToolServer:
 
 
 _NOT_OFFERED = {"error": {"code": -32601, "message": "not offered"}}
-
-
-class JoinedToolbox:
-    """The tools over an incident, and those of *servers*."""
-
-    def __init__(self, own: TelemetryToolbox, servers: Sequence[ToolServer]) -> None:
-        self._own, self._servers = own, servers
-        self._of = {spec.name: server for server in servers for spec in server.specs()}
-
-    def further_specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the incident's additional tools, then of all tools of MCP servers."""
-        own = {name: asked for name, asked in self._own.tools.items() if name not in TOOLS}
-        return (*tool_specs(own), *(spec for server in self._servers for spec in server.specs()))
-
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call *tool*, of the incident or of an MCP server; return the call; a failure has the status "error"."""
-        return self._of[tool].call(tool, arguments) if tool in self._of else self._own.call(tool, arguments)

@@ -20,7 +20,6 @@ from opsassay.solvers.agents.prompts import (
     synthesis_prompt,
     synthesis_request,
 )
-from opsassay.solvers.agents.tools import tool_specs
 
 INVESTIGATOR, SYNTHESISER = "investigator", "synthesiser"
 
@@ -55,7 +54,7 @@ def _investigate(exam: Exam) -> list[Message]:
 
     while exam.meter.exhausted(SYNTHESIS_SHARE) is None:
         try:
-            reply = exam.asker.ask(INVESTIGATOR, list(messages), tool_specs(exam.tools.tools), act)
+            reply = exam.asker.ask(INVESTIGATOR, list(messages), exam.tools.specs(), act)
         except LimitError:
             break
         except ModelError as error:

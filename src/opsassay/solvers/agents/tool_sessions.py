@@ -6,10 +6,10 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.tool_session import FurtherTools, ToolSpec, joined_tools
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.record import AgentRecorder
@@ -34,11 +34,21 @@ class CountedToolSession(ABC):
     def __init__(self, tools: CanCall, meter: Meter, recorder: AgentRecorder) -> None:
         self._tools, self._meter, self._recorder = tools, meter, recorder
         self._lock = threading.Lock()
+        self._joined: dict[str, tuple[ToolSpec, FurtherTools]] = {}
         self.calls: list[ToolCall] = []
 
     @abstractmethod
+    def own_specs(self) -> tuple[ToolSpec, ...]:
+        """Return the specifications of the tools of the task, submit last."""
+
+    def join(self, servers: Sequence[FurtherTools]) -> None:
+        """Offer the tools of *servers* too, counted and recorded as the others; raises StartError."""
+        self._joined = joined_tools(servers, self.own_specs())
+
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, submit last."""
+        """Return the specifications of the tools, those that joined after those of the task, submit last."""
+        *own, submit = self.own_specs()
+        return (*own, *(spec for spec, _ in self._joined.values()), submit)
 
     @abstractmethod
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
@@ -72,7 +82,7 @@ class CountedToolSession(ABC):
             output = f"Error: the hard cap of {limit} tool calls is reached; submit your answer."
             return ToolCall(tool=tool, arguments=given, output=output, status="error")
         self._meter.tool_calls += 1
-        return self._tools.call(tool, given)
+        return (self._joined[tool][1] if tool in self._joined else self._tools).call(tool, given)
 
 
 def _recorded_arguments(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
-from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.tool_session import FurtherTools, ToolSpec, joined_tools
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import json_text
@@ -66,10 +66,21 @@ class Toolbox(ABC):
     """Tools by their arguments: a call is checked and carried out by `_run_tool`; what is wrong with it is its output."""
 
     tools: Mapping[str, type[Written]] = {}
+    _joined: Mapping[str, tuple[ToolSpec, FurtherTools]] = {}
+
+    def join(self, servers: Sequence[FurtherTools]) -> None:
+        """Offer the tools of *servers* too; raises StartError."""
+        self._joined = joined_tools(servers, tool_specs(self.tools))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the specifications of the tools, those that joined last."""
+        return (*tool_specs(self.tools), *(spec for spec, _ in self._joined.values()))
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
         """Validate *arguments* and call *tool*; return the call; a failure is a call with status "error"."""
         given = dict(arguments)
+        if tool in self._joined:
+            return self._joined[tool][1].call(tool, given)
         if tool not in self.tools:
             return _make_tool_call(
                 tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error"

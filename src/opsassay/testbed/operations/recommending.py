@@ -55,7 +55,7 @@ class RecommendToolSession(OperatorToolSession):
         del tool, arguments
         return False
 
-    def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
+    def own_specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
         """Return the descriptions of the tools; with *changing*, `submit_plan` lists the calls that a step may be."""
         looking = {name: tool for name, tool in self.tools.items() if name != SUBMIT}
         return (*specs_of(looking), *([self._describe_plan()] if changing else []))

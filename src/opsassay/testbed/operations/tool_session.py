@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import OpsAssayError, RefusedError
 from opsassay.core.schema.base import Written
-from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.tool_session import FurtherTools, ToolSpec, joined_tools
 from opsassay.core.schema.trajectory import Action, ToolCall
 from opsassay.core.schema.validation_errors import problem
 from opsassay.testbed.operations import telemetry_queries
@@ -78,6 +78,7 @@ class OperatorToolSession(ABC):
         self._calls = self._late = 0
         self._under_way: str | None = None
         self._closed = threading.Event()
+        self._joined: dict[str, tuple[ToolSpec, FurtherTools]] = {}
 
     def allow_undo(self) -> None:
         """Add the tool that undoes the agent's last change; raises RefusedError if changes are not journalled."""
@@ -98,8 +99,16 @@ class OperatorToolSession(ABC):
         del arguments
         return tool.mutating
 
+    def join(self, servers: Sequence[FurtherTools]) -> None:
+        """Offer the tools of *servers* too, which change nothing of the system; raises StartError."""
+        self._joined = joined_tools(servers, self.own_specs())
+
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
         """Return the descriptions of the tools for a model; without *changing*, only of tools that change nothing."""
+        return (*self.own_specs(changing=changing), *(spec for spec, _ in self._joined.values()))
+
+    def own_specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
+        """Return the descriptions of the tools that work on the system, as `specs`."""
         return specs_of(self.tools, changing=changing)
 
     def close(self) -> None:
@@ -159,8 +168,13 @@ class OperatorToolSession(ABC):
         tool = self.tools.get(name)
         if self._closed.is_set():
             return _error_result("the time for repairs is over.")
+        if name in self._joined:
+            called = self._joined[name][1].call(name, arguments)
+            return Done(called.output, status="ok" if called.status == "ok" else "error")
         if tool is None:
-            return _error_result(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
+            return _error_result(
+                f"there is no tool {name[:40]!r}; there are {', '.join((*self.tools, *self._joined))}."
+            )
         try:
             return self.carry_out(tool, tool.arguments.model_validate(dict(arguments), strict=True))
         except ValidationError as error:

@@ -19,6 +19,7 @@ from opsassay.evals.diagnosis.workers.sources import sources_of
 from opsassay.evals.runner.commands import Sealing, refusal_to_seal
 from opsassay.evals.runner.external_agents import APIS
 from opsassay.evals.runner.mounts import mounts_of, require_image
+from opsassay.evals.runner.tool_servers import joined_name
 from opsassay.solvers import agents
 from opsassay.solvers.agents.base import AGENTS, Agent, agent_named
 from opsassay.solvers.agents.command import CommandAgent
@@ -83,6 +84,11 @@ class Setup:
         return refusal_to_seal(self.sealing, remote=self.agent.file.remote)
 
     @property
+    def seals_servers(self) -> bool:
+        """Whether its MCP servers are sealed here."""
+        return refusal_to_seal(self.sealing) is None
+
+    @property
     def asks_model(self) -> bool:
         """Whether the agent calls a language model through OpsAssay."""
         return not isinstance(self.agent, CommandAgent) or "model" in self.agent.file.needs
@@ -105,15 +111,15 @@ class Setup:
             configuration |= dict(self.agent.configuration)
         if self.servers:
             configuration["tools"] = [one.name for one in self.servers]
-        name = " + ".join([self.agent.name, *(one.name for one in self.servers)])
+        name = joined_name(self.agent.name, self.servers)
         label = f"{name} ({_label_of_model(self.model)})" if self.asks_model and self.model else name
         return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
     def solver_hash(self) -> str:
         """Return the SHA-256 over the solver's description, its source code and any scripted model's file."""
         total = hashlib.sha256(self.solver().digest().encode())
-        if isinstance(self.agent, CommandAgent):
-            for one in (self.agent, *self.servers):
+        for one in (self.agent, *self.servers):
+            if isinstance(one, CommandAgent):
                 total.update(one.source_hash.encode())
         own = [] if isinstance(self.agent, CommandAgent) else sources_of(self.agent)
         for file in sorted({*Path(agents.__file__).parent.rglob("*.py"), *own}):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opsassay.core.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError, StartError
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.evals.diagnosis.workers.answers import read_worker_answer
+from opsassay.evals.runner.tool_servers import started_servers
 from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.base import Exam, agent_named
 from opsassay.solvers.agents.cluster_tools import toolbox_of
@@ -18,6 +19,7 @@ from opsassay.solvers.agents.contract import AnswerError
 from opsassay.solvers.agents.limits import Limits, Meter, Price
 from opsassay.solvers.agents.models.base import ModelError
 from opsassay.solvers.agents.models.named import model_named
+from opsassay.solvers.agents.ready import external_agent
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import MAX_ROWS
 from opsassay.telemetry.datapack import Datapack
@@ -55,7 +57,7 @@ def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
 def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
     """Run the Python agent of *job* on *incident*; return "diagnosis" or "error", "spent" and "limits_hit".
 
-    With an error, "world" is True when the model's endpoint failed, False when the agent did.
+    With an error, "world" is True when the model's endpoint or an MCP server failed, False when the agent did.
     """
     limits = Limits.model_validate(job["limits"])
     meter = Meter(limits, Price.model_validate(job["price"]))
@@ -63,15 +65,17 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
     try:
         agent = agent_named(job["name"])
         model = model_named(job["model"], retries=0, timeout_s=min(limits.seconds, 300.0))
-        with LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS) as sql:
+        planned = [external_agent(Path(file)) for file in job["servers"]]
+        joining = started_servers(planned, incident.path.absolute(), Path.cwd(), limits.seconds, sealed=job["sealed"])
+        with LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS) as sql, joining as servers:
             asker = Asker(model, meter, AgentRecorder(Path.cwd()), temperature=job["temperature"])
-            exam = Exam(
-                incident.incident, tuple(incident.candidates()), toolbox_of(sql, incident.incident), asker, meter
-            )
-            answer = agent.solve(exam)
+            tools = toolbox_of(sql, incident.incident)
+            tools.join(servers)
+            answer = agent.solve(Exam(incident.incident, tuple(incident.candidates()), tools, asker, meter))
+        payload["notes"] = [server.gone for server in servers if server.gone]
         payload["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
-    except ModelError as error:
-        payload |= {"error": str(error), "world": error.passing}
+    except (ModelError, StartError) as error:
+        payload |= {"error": str(error), "world": isinstance(error, StartError) or error.passing}
     except (AnswerError, LimitError) as error:
         payload["error"] = f"no answer by the contract: {error}"
     except OpsAssayError as error:

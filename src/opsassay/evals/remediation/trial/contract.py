@@ -39,6 +39,7 @@ from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.external_agents import ExternalAgent
 from opsassay.evals.runner.mounts import require_apart, require_image
 from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.tool_servers import PlannedTools, joined_name, tool_servers
 from opsassay.solvers.agents.command import PLACES, CommandAgent
 from opsassay.solvers.agents.limits import Limits, Price
 from opsassay.solvers.agents.ready import external_agent, or_a_name, resolve_ready_agent
@@ -89,6 +90,9 @@ class TrialAgent(Written):
     command: tuple[str, ...] = Field(default=(), description="an external agent and its arguments")
     model: str | None = Field(default=None, description="model of the agent, if it asks one")
     settings: dict[str, Any] = Field(default_factory=dict)
+    tools: tuple[str, ...] = Field(
+        default=(), description="files of MCP servers whose tools it has too", exclude_if=lambda files: not files
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -105,8 +109,8 @@ class TrialAgent(Written):
             raise ValueError(str(known).rstrip("."))
         if self.name == SRE and not self.command and self.model is None:
             raise ValueError("the agent sre needs a model: give `model: NAME`, or `scripted:FILE` for a script")
-        if self.oracle is not None and (self.settings or self.command or self.model):
-            raise ValueError(f"{self.name} is a script of its scenario and takes no command, model or settings")
+        if self.oracle is not None and (self.settings or self.command or self.model or self.tools):
+            raise ValueError(f"{self.name} is a script of its scenario and takes no command, model, settings or tools")
         if not self.is_outside and "seconds" in self.settings:
             raise ValueError("settings.seconds: how long an agent may work is the scenario's agent_timeout_s")
         try:
@@ -127,8 +131,9 @@ class TrialAgent(Written):
 
     @property
     def solver_name(self) -> str:
-        """The agent's name for display in results."""
-        return self.name if self._external_agent is None else self._external_agent.name
+        """The display name of the agent in results."""
+        name = self.name if self._external_agent is None else self._external_agent.name
+        return joined_name(name, self.servers)
 
     @property
     def own_settings(self) -> CommandSettings:
@@ -137,8 +142,8 @@ class TrialAgent(Written):
 
     @property
     def sealing(self) -> Literal["auto", "required", "off"]:
-        """Whether an external agent is sandboxed: if possible (auto), required, or off."""
-        return self.own_settings.sealing
+        """Whether an external agent is sandboxed, and the servers of *tools*."""
+        return self.own_settings.sealing if self.is_outside else "auto"
 
     @property
     def remote(self) -> bool:
@@ -150,8 +155,15 @@ class TrialAgent(Written):
         """The agent that an agent.yaml file describes; None for plain commands and built-in agents."""
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
+    @cached_property
+    def servers(self) -> tuple[CommandAgent, ...]:
+        """The MCP servers of *tools*; raises as `tool_servers`."""
+        return tuple(tool_servers([PlannedTools(mcp=file) for file in self.tools], Path()))
+
     def require_apart(self, store: Path) -> None:
-        """Raise UserError if the external agent could read the *store*, or if its container image is missing."""
+        """Raise UserError, before a run, when the agent or a server could see the *store*, or an image is missing."""
+        for server in self.servers:
+            require_apart(server, [store])
         if self._external_agent is not None:
             require_apart(self._external_agent, [store])
             require_image(self._external_agent, self.sealing)

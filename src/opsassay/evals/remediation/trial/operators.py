@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from opsassay.core.errors import OperationError
@@ -19,7 +20,9 @@ from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import OperatorDiagnosis, Propagation, ToolCall, TraceStep
 from opsassay.evals.remediation.controls.scripts import REPORT as REPORT_VERB
 from opsassay.evals.remediation.controls.scripts import ControlScript, Script, script_of
-from opsassay.evals.remediation.trial.contract import REPORT, TrialAgent
+from opsassay.evals.remediation.trial.contract import REPORT, TrialAgent, note_outcome
+from opsassay.evals.runner.commands import refusal_to_seal
+from opsassay.evals.runner.tool_servers import started_servers
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.named import model_named
@@ -99,15 +102,27 @@ BEGUN_S = 0.2
 
 
 def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run *agent* on *task*; its own failure is recorded as a result. Raises OpsAssayError for any other failure."""
+    """Run *agent* on *task* in *session*; its failure is a result; raises OpsAssayError for what is not its doing.
+
+    The MCP servers whose tools it has see an empty folder, and are sealed where anything can be.
+    """
     if (name := agent.oracle) is not None:
         play(script_of(task.scenario, name), name, task, session)
-    elif agent.is_outside:
-        from opsassay.evals.remediation.trial.external import operate
+        return
+    sealed = refusal_to_seal(agent.sealing) is None
+    with TemporaryDirectory(prefix="opsassay-op-", ignore_cleanup_errors=True) as made:
+        (view := Path(made) / "view").mkdir()
+        with started_servers(agent.servers, view, Path(made), task.timeout_s, sealed=sealed) as servers:
+            session.join(servers)
+            if agent.is_outside:
+                from opsassay.evals.remediation.trial.external import operate
 
-        operate(agent, task, session)
-    else:
-        run_sre(agent, task, session)
+                operate(agent, task, session)
+            else:
+                run_sre(agent, task, session, sealed=sealed if servers else None)
+    for server in servers:
+        if server.gone:
+            note_outcome(task.run_dir, "tools_gone", server.gone)
 
 
 def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
@@ -161,8 +176,11 @@ def _start_call(step: OracleStep, task: Assignment, number: int, session: Operat
     return ToolCall(tool=tool, arguments=session.fill(step.arguments), output="", status="unanswered")
 
 
-def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run the built-in SRE agent on *task*; its report goes to the run folder. Raises UserError for unknown models."""
+def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession, *, sealed: bool | None = None) -> None:
+    """Run the SRE agent, whose reports go to the run folder. Raises UserError for an unknown model.
+
+    *sealed* tells of the MCP servers whose tools it has: it is an unsealed run where they are not.
+    """
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))
@@ -175,5 +193,6 @@ def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
         "notes": report.notes,
         "spent": asker.meter.spent(),
         "limits_hit": asker.meter.hit,
+        **({"sealed": False} if sealed is False else {}),
     }
     (task.run_dir / REPORT).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
