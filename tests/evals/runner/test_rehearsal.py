@@ -88,7 +88,7 @@ def test_one_agent_yaml_rehearses_tasks_of_every_domain(check, agent, task, tool
 def test_what_a_desk_refuses_is_said_and_an_agent_that_does_nothing_is_no_operator(check, agent, tmp_path):
     path = agent([("ps", {"everything": True})])
     _, checks = check(path, "--task", "bad-release", code=1)
-    assert "1 of 1 calls were refused: Error: invalid arguments of ps: everything" in checks["tools"]["said"]
+    assert "1 of 1 call refused: Error: invalid arguments of ps: everything" in checks["tools"]["said"]
     (tmp_path / "any" / "main.py").write_text("raise SystemExit(3)")
     _, checks = check(path, "--task", "bad-release", code=1)
     assert "exit code 3" in checks["ended"]["said"]

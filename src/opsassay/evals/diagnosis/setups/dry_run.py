@@ -11,6 +11,7 @@ import polars as pl
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.incident import Alert, Incident, Window
 from opsassay.core.schema.run import Run
+from opsassay.core.text import plural
 from opsassay.evals.diagnosis.setups.agents import Setup
 from opsassay.evals.diagnosis.solve import run_agent
 from opsassay.evals.diagnosis.tasks import IncidentItem
@@ -109,5 +110,9 @@ def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> 
     statements = [evidence.sql for several in given for evidence in several if evidence.expectation is None]
     with LockedSql(incident) as sql:
         wrong = [(s, r) for s in statements if (r := sql.query(s)).status not in ("ok", "empty")]
-    said = f"{len(statements)} statements run" if not wrong else f"{wrong[0][1].status}: {wrong[0][1].message[:200]}"
+    said = (
+        f"{plural(len(statements), 'statement')} run"
+        if not wrong
+        else f"{wrong[0][1].status}: {wrong[0][1].message[:200]}"
+    )
     return [*found, Check("evidence", not wrong, said)]

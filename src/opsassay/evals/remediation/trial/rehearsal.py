@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import Action
+from opsassay.core.text import plural
 from opsassay.evals.remediation.trial.contract import REPORT, PromptArm, TrialAgent
 from opsassay.evals.remediation.trial.operators import REPORT_DIAGNOSIS, Assignment, run_operator
 from opsassay.evals.runner.rehearsal import SECONDS, Check, Rehearsal, isolated, traced
@@ -69,7 +70,7 @@ def _check_tool_use(session: RehearsalToolSession) -> Check:
     refused = [action for action in session.actions if action.status != "ok"]
     if not session.actions:
         return Check("tools", passed=False, said="none was called; in a trial it would be noted as idle")
-    said = f"{len(session.actions)} calls, all sound"
+    said = f"{plural(len(session.actions), 'call')}, all sound"
     if refused:
-        said = f"{len(refused)} of {len(session.actions)} calls were refused: {refused[0].output[:200]}"
+        said = f"{len(refused)} of {plural(len(session.actions), 'call')} refused: {refused[0].output[:200]}"
     return Check("tools", not refused, said)
