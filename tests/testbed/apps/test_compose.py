@@ -9,6 +9,7 @@ import yaml
 
 from opsassay.cli import run
 from opsassay.core.errors import ConfigError, RefusedError
+from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.authoring.checks import _complain_about_call, findings
@@ -411,9 +412,65 @@ def test_faults_inside_our_runtime_and_look_ups_are_refused_on_containers(tmp_pa
         level_for(system, "plain")
     from opsassay.testbed.injection.preconditions import require
 
-    plan = FaultPlan.model_validate({"fault": "HTTPResponseAbort", "target": {"service": "a"}})
-    with pytest.raises(RefusedError, match="inside OpsAssay's own runtime"):
-        require(system, plan, REPERTOIRES["compose"].refusal)
     on_host = FaultPlan.model_validate({"fault": "CPUStress", "target": {"host": "host-a"}})
     with pytest.raises(RefusedError, match="containers"):
         require(system, on_host, REPERTOIRES["compose"].refusal)
+
+
+def with_sidecar(folder, **services):
+    """Return the system of the compose file in *folder* whose *services* have a sidecar, as its system file says."""
+    (folder / "system.yaml").write_text(yaml.safe_dump({"system": "shop", "compose": "c.yaml", "services": services}))
+    return load_system(str(folder / "system.yaml"))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """Return a folder with a compose file, and with an Envoy of its own."""
+    (tmp_path / "envoy").write_bytes(b"\x7fELF")
+    (tmp_path / "envoy").chmod(0o755)
+    tmp_path.chmod(0o755)
+    services = {"api": {"image": "a", "ports": ["80"]}, "db": {"image": "postgres"}, "worker": {"image": "w"}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"services": services}))
+    return tmp_path
+
+
+def test_a_sidecar_in_front_of_a_container_needs_a_port_that_takes_http(shop):
+    envoy = str(shop / "envoy")
+    system = with_sidecar(shop, api={"sidecar": envoy})
+    assert {name: one.sidecar for name, one in system.services.items()} == {"api": envoy, "db": None, "worker": None}
+    assert [kind.request for kind in system.load.mix] == ["api GET /"], "a system file may leave out the load"
+    for service, words in {
+        "db": "services.db.sidecar: port 5432 takes no HTTP", "worker": "services.worker.sidecar: it has no port",
+    }.items():  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            with_sidecar(shop, **{service: {"sidecar": envoy}})
+
+
+def faults_of_the_page(first_cell):
+    """Yield fault types and what the page says of them, from its table that begins with *first_cell*."""
+    _, _, after = (ROOT / "docs" / "own-system.md").read_text().partition(f"| faults | {first_cell} |\n")
+    for line in after.partition("\n\n")[0].splitlines()[1:]:
+        named, says = (cell.strip() for cell in line.strip("|").split("|")[:2])
+        for name in named.split(", "):
+            yield from ((one, says) for one in CATALOGUE if one == name or ("…" in name and one[:3] == name[:3]))
+
+
+@pytest.mark.parametrize(("cell", "level"), [("act on a program", "namespaced"), ("act on a container", "compose")])
+def test_the_table_of_the_page_says_what_the_code_does(shop, cell, level):
+    from opsassay.testbed.injection.preconditions import require
+
+    def possible(fault, sidecar):
+        system = with_sidecar(shop, api={"calls": ["db"], "sidecar": sidecar})
+        if level == "namespaced":
+            system = system.model_copy(update={"compose": None})
+        plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "api"}})
+        with contextlib.suppress(RefusedError):
+            require(system, plan, REPERTOIRES[level].refusal)
+            return True
+        return False
+
+    said = dict(faults_of_the_page(cell))
+    assert set(said) == set(CATALOGUE)
+    for fault, says in said.items():
+        expected = (False, True) if says.startswith("with a") else (says.startswith("yes"),) * 2
+        assert (possible(fault, None), possible(fault, str(shop / "envoy"))) == expected, fault

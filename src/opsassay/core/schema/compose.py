@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from opsassay.core.schema.base import Written
-from opsassay.core.schema.program import Ready
+from opsassay.core.schema.program import Ready, Sidecar
 
 
 class ComposeProject(Written):
@@ -32,3 +32,4 @@ class ComposeService(Written):
     calls: tuple[str, ...] | None = Field(
         default=None, description="the services that it calls; all others when left out"
     )
+    sidecar: Sidecar = None

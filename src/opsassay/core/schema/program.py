@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from opsassay.core.schema.base import Written
 
 Runtime = Literal["node", "python"]
+ENVOY = "envoy"
+"""The only sidecar that there is."""
+
+
+def _require_known_sidecar(value: str | None) -> str | None:
+    """Return *value* unless it is neither "envoy" nor an absolute path: raises ValueError then."""
+    if value is not None and value != ENVOY and not value.startswith("/"):
+        raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
+    return value
+
+
+Sidecar = Annotated[
+    str | None,
+    AfterValidator(_require_known_sidecar),
+    Field(default=None, description="'envoy', or the path of one: it stands in front of the program's first port"),
+]
 
 
 class Ready(Written):
@@ -85,3 +101,8 @@ class Program(Command):
     def port(self) -> int:
         """The port that users and other services call; 0 for a program that only calls others."""
         return next(iter(self.ports.values()), 0)
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is a container that calls no other, as those of known stores are."""
+        return self.container is not None and self.calls == ()

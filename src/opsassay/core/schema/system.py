@@ -10,15 +10,13 @@ from pydantic import Field, field_validator, model_validator
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.namespace import ExistingNamespace
-from opsassay.core.schema.program import Command, Program
+from opsassay.core.schema.program import Command, Program, Sidecar
 
 Engine = Literal["postgresql", "valkey", "nats"]
 IN_MEMORY: frozenset[Engine] = frozenset({"valkey", "nats"})
 """Stores that write nothing to disk: what one holds is lost with its process."""
 IsolationLevel = Literal["namespaced", "plain", "compose"]
 """How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
-ENVOY = "envoy"
-"""The only sidecar that there is."""
 DRAWN = re.compile(r"\{int:(\d+)\}")
 """In a request to a program: a number that is drawn from 1 to this one."""
 _PASSWORD = re.compile(r"\{password:([^}]*)\}")
@@ -103,9 +101,7 @@ class Service(Written):
     memory_limit_mb: int = Field(default=256, ge=6, description="memory that a replica may use, MiB")
     pool: int = Field(default=8, ge=1, description="connections that a replica keeps to each callee and store")
     program: Program | None = Field(default=None, description="a program of your own that the service runs")
-    sidecar: str | None = Field(
-        default=None, description="'envoy', or the path of one: it stands in front of the program's first port"
-    )
+    sidecar: Sidecar = None
     operations: dict[str, Operation] = Field(default_factory=dict, description="'METHOD /route' to steps")
     consumes: dict[str, Operation] = Field(default_factory=dict, description="queue subject to steps")
     periodic: dict[str, PeriodicJob] = Field(default_factory=dict, description="benign background jobs by name")
@@ -133,14 +129,6 @@ class Service(Written):
         if self.sidecar is not None and not (self.program is not None and self.program.ports):
             raise ValueError("a sidecar stands in front of a program's first port; this service has none")
         return self
-
-    @field_validator("sidecar")
-    @classmethod
-    def _require_known_sidecar(cls, value: str | None) -> str | None:
-        """Raise ValueError unless the sidecar is envoy or an absolute path."""
-        if value is not None and value != ENVOY and not value.startswith("/"):
-            raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
-        return value
 
     def steps(self) -> list[Step]:
         """Return every step of the service's operations, consumers and periodic jobs, and of all its releases."""
@@ -406,7 +394,7 @@ class ComposeSystem(Written):
     )
     attach: str | None = Field(default=None, description="in place of it, a project whose containers run already")
     services: dict[str, ComposeService] = Field(default_factory=dict, description="what the compose file does not say")
-    load: Load
+    load: Load | None = Field(default=None, description="a GET of the root of each published service when left out")
     slo: Slo = Slo()
 
     @model_validator(mode="after")

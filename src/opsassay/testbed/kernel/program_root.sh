@@ -18,7 +18,7 @@ echo "root:x:0:0::/tmp:/bin/false
 program:x:PRIVATE_UID:PRIVATE_UID::/tmp:/bin/false" > /mnt/etc/passwd
 echo "127.0.0.1 localhost" > /mnt/etc/hosts
 printf "$1" > /mnt/etc/resolv.conf
-echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start || true
+[ -z "$1" ] || echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start || true
 user="$2" directory="$3" count="$4"
 shift 4
 while [ "$count" -gt 0 ]; do

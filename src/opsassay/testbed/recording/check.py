@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opsassay.core.errors import UserError
 from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.program import ENVOY
 from opsassay.core.schema.system import Service, System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.catalogue.fault import catalogued
@@ -85,10 +86,12 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
 
 def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
     """Yield sentences on what cannot be known of *system* from its telemetry, and what follows from that."""
-    if silent := _silent(system, traces) if _attached(system) else []:
+    silent = _silent(system, traces) if _attached(system) else []
+    if silent := [name for name in silent if system.services[name].sidecar is None]:
         yield (
-            f"No spans of {', '.join(silent)}: containers that run are given no variables. Start them with "
-            "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the load, not from them."
+            f"No spans of {', '.join(silent)}: containers that run are given no variables. Give them `sidecar: {ENVOY}`, "
+            "or start them with OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the "
+            "load, not from them."
         )
     if system.load.command:
         words = unseen(system, traces)
@@ -150,9 +153,7 @@ def _silent(system: System, traces: pl.DataFrame) -> list[str]:
     """Return the services, not stores, that have no span in *traces*."""
     seen = set(traces["service_name"])
     stores = {
-        name
-        for name, service in system.services.items()
-        if service.program is not None and service.program.container is not None and service.program.calls == ()
+        name for name, service in system.services.items() if service.program is not None and service.program.is_store
     }
     return [name for name in system.services if name not in seen | stores]
 
@@ -173,12 +174,14 @@ def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) 
 
 def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, str]]) -> Iterator[str]:
     """Yield sentences on services without spans and calls without a parent; *hops* are (caller, callee) of spans."""
-    for name in () if _attached(system) else _silent(system, traces):
-        words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
-        if system.compose is not None:
-            words = "send OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT, which its container has"
+    for name in _silent(system, traces):
+        words = f"name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: {ENVOY}`"
         if system.services[name].sidecar is not None:
             words = "no request reached its sidecar; see who calls it, and the load"
+        elif _attached(system):
+            continue  # of those it cannot be known
+        elif system.compose is not None:
+            words = f"send OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT, which it has, or give it `sidecar: {ENVOY}`"
         yield f"{name} sends no spans: {words}."
     seen = set(system.services) & set(traces["service_name"])
     broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)

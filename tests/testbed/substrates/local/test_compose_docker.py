@@ -13,7 +13,7 @@ import pytest
 
 from live import state_folder
 from testbed.substrates.local import test_compose_live as with_podman
-from testbed.substrates.local.test_compose_live import IMAGE, Machine, copy_python
+from testbed.substrates.local.compose_machine import IMAGE, Machine, copy_python, wait_for
 
 NEEDED = ("dockerd", "containerd", "runc", "docker", "iptables", "nsenter", "unshare")
 
@@ -32,13 +32,15 @@ pytestmark = [
 class DockerMachine(Machine):
     """Namespaces in which dockerd runs, whose rules for packets would otherwise be those of this machine."""
 
+    engine, own_names = "docker", ("orders",)
+
     def __init__(self, folder: Path, state: Path) -> None:
         self.socket = folder / "docker.sock"
         places = f"--data-root {folder}/data --exec-root {folder}/exec --pidfile {folder}/pid -H unix://{self.socket}"
         self.keeping = f"ip link set lo up && exec dockerd {places} >{folder}/dockerd.log 2>&1"
         super().__init__(folder, state)
         self.variables["DOCKER_HOST"] = f"unix://{self.socket}"
-        assert with_podman.wait_for(self.answers, 60), (folder / "dockerd.log").read_text()
+        assert wait_for(self.answers, 60), (folder / "dockerd.log").read_text()
 
     def answers(self) -> bool:
         return subprocess.run(["docker", "info"], capture_output=True, check=False, env=self.variables).returncode == 0

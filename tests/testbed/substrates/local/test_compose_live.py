@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from live import skip_if_starved, state_folder
+from testbed.substrates.local.compose_machine import REASON, WITHOUT, machine_in, wait_for
 from testbed.substrates.local.trials_page import (
     certificates,
     commands_of_the_page,
@@ -26,128 +23,13 @@ from testbed.substrates.local.trials_page import (
     scenario_of_the_page,
 )
 
-HERE = Path(__file__).parent / "compose_project"
-NEEDED = ("podman", "runc", "buildah", "iptables", "nsenter", "unshare")
-CONTAINERS = """
-[containers]
-log_driver = "k8s-file"
-default_ulimits = ["nofile=4096:4096", "nproc=32768:32768"]
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-[network]
-network_backend = "netavark"
-"""
-IMAGE = "localhost/compose-project:1"
-
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.alone,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or any(shutil.which(program) is None for program in NEEDED),
-        reason=f"needs root and {', '.join(NEEDED)} (apt-get install podman runc buildah netavark aardvark-dns iptables)",
-    ),
-]
-
-
-class Machine:
-    """Namespaces with an engine of its own; commands run in them, in the folder of the project.
-
-    Engines share the records of names and addresses in /run/containers: what another has left would be resolved here.
-    """
-
-    keeping = "mkdir -p /run/containers && mount -t tmpfs none /run/containers && ip link set lo up && exec sleep 3600"
-
-    def __init__(self, folder: Path, state: Path) -> None:
-        self.project = folder / "my-shop"
-        shutil.copytree(HERE, self.project)
-        (self.project / "data").mkdir()
-        (folder / "containers.conf").write_text(CONTAINERS)
-        storage = f'[storage]\ndriver = "overlay"\nrunroot = "{folder}/run"\ngraphroot = "{folder}/graph"\n'
-        (folder / "storage.conf").write_text(storage)
-        self.variables = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "CONTAINERS_CONF": str(folder / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-            "OPSASSAY_STATE": str(state),
-            "IMAGE": IMAGE,
-            "PACKAGES": next(path for path in sys.path if path.endswith("site-packages")),
-        }
-        self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c", self.keeping])
-        time.sleep(0.5)
-
-    def entered(self, folder: Path, *words: str) -> list[str]:
-        """Return the command that runs *words* in *folder* as the machine sees it."""
-        stepping = ["sh", "-c", 'cd "$0" && exec "$@"', str(folder)]
-        return ["nsenter", f"--target={self.holder.pid}", "--net", "--mount", *stepping, *words]
-
-    def run(self, *words: str, code: int | None = 0, limit_s: float = 200) -> str:
-        entered = self.entered(self.project, *words)
-        done = subprocess.run(entered, capture_output=True, text=True, timeout=limit_s, check=False, env=self.variables)
-        if (said := done.stdout + done.stderr) and done.returncode != code:
-            skip_if_starved(said)
-        assert code is None or done.returncode == code, said
-        return done.stdout
-
-    def opsassay(self, *words: str, code: int | None = 0, limit_s: float = 200) -> str:
-        return self.run(sys.executable, "-m", "opsassay", *words, code=code, limit_s=limit_s)
-
-    def left(self) -> list[str]:
-        """Return the containers, volumes and networks of the engine, but for the network that it always has."""
-        found = [self.run("podman", *what).split() for what in (("ps", "-aq"), ("volume", "ls", "-q"))]
-        return [*found[0], *found[1], *(set(self.run("podman", "network", "ls", "-q").split()) - {"podman"})]
-
-
-def libraries(programs: list[Path]) -> set[Path]:
-    listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
-    words = (line.split() for line in listed.splitlines() if line.startswith("\t"))
-    found = (line[2] if "=>" in line else line[0] for line in words)
-    return {Path(os.path.normpath(name)) for name in found if name.startswith("/")}
-
-
-def copy_python(root: Path) -> None:
-    """Copy this machine's Python into *root*, with the libraries that it needs."""
-    prefix = Path(sys.base_prefix)
-    python, standard = Path(os.path.realpath(sys.executable)), prefix / "lib" / f"python3.{sys.version_info.minor}"
-    ignored = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "idlelib", "ensurepip", "*.a")
-    shutil.copytree(standard, root / standard.relative_to("/"), ignore=ignored)
-    for file in {python, *libraries([python, *standard.glob("lib-dynload/*.so")])}:
-        (target := root / file.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, target)
-    for name in ("bin", "tmp", "etc"):
-        (root / name).mkdir(exist_ok=True)
-    (root / "bin" / "python3").symlink_to(python)
-
-
-def make_image(machine: Machine, folder: Path) -> None:
-    """Make an image of this machine's Python: no registry is asked."""
-    copy_python(root := folder / "rootfs")
-    container = machine.run("buildah", "from", "scratch").strip()
-    machine.run("buildah", "copy", "-q", container, str(root), "/")
-    machine.run("buildah", "commit", "-q", container, IMAGE)
-    machine.run("buildah", "rm", container)
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(400), pytest.mark.skipif(WITHOUT, reason=REASON)]
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("engine")
-    with state_folder() as state:
-        machine = Machine(folder, state)
-        try:
-            make_image(machine, folder)
-            yield machine
-        finally:
-            machine.opsassay("system", "down", "mine", code=None)  # a test that failed left it
-            machine.run("podman", "rm", "--all", "--force", "--time", "1", code=None)
-            machine.holder.send_signal(signal.SIGTERM)
-            machine.holder.wait()
-            subprocess.run(["umount", folder / "graph" / "overlay"], capture_output=True, check=False)
-            for group in Path("/sys/fs/cgroup").glob("*/libpod_parent"):
-                with contextlib.suppress(OSError):  # another engine's containers are in it
-                    group.rmdir()
+    with machine_in(tmp_path_factory.mktemp("engine")) as machine:
+        yield machine
 
 
 def test_a_project_is_checked_and_the_users_own_is_as_it_was(machine):
@@ -219,13 +101,6 @@ def digests(folder: Path) -> dict[str, str]:
     """Return what is in the files of *folder*, by their names."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def wait_for(condition, limit_s):
-    deadline = time.monotonic() + limit_s
-    while not (met := condition()) and time.monotonic() < deadline:
-        time.sleep(1)
-    return met
 
 
 @pytest.mark.drawn

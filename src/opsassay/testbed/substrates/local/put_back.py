@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ import psutil
 from opsassay.core.errors import OperationError
 from opsassay.testbed.kernel.cgroups import memberships, mounted_groups
 from opsassay.testbed.kernel.heal import heal
+from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.kernel.netfilter import LATE_PACKETS, SIDECAR_TABLE, remove_tables
 from opsassay.testbed.kernel.network import peer_of
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 
@@ -34,9 +37,10 @@ ATTEMPTS, AGAIN_AFTER_S = 5, 1.0
 
 
 def written_down(engine: Sequence[str], containers: Sequence[ContainerState]) -> dict[str, Any]:
-    """Return {engine: its command, limits: {container id: {file: text}}} of running *containers*, for `put_back`."""
+    """Return what `put_back` restores: limits of running *containers*, and how they take late packets."""
     limits = {one.id: {path.name: path.read_text().strip() for path in _limit_files(one.pid)} for one in containers}
-    return {"engine": list(engine), "limits": limits}
+    late = {one.id: inside(_namespace(one.pid), LATE_PACKETS.read_text) for one in containers if LATE_PACKETS.exists()}
+    return {"engine": list(engine), "limits": limits, "late": late}
 
 
 async def put_back(before: Mapping[str, Any]) -> list[str]:
@@ -44,14 +48,14 @@ async def put_back(before: Mapping[str, Any]) -> list[str]:
     engine, problems = ContainerEngine(before["engine"]), list[str]()
     for container, limits in before["limits"].items():
         try:
-            await _put_back_one(engine, container, limits)
+            await _put_back_one(engine, container, limits, before["late"].get(container))
         except (OSError, OperationError, psutil.Error) as error:
             problems.append(f"Container {container[:12]} is not as it was: {error}")
     return problems
 
 
-async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping[str, str]) -> None:
-    """Start and resume *container* by *engine*, remove packet faults, and restore *limits* ({file name: text}).
+async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping[str, str], late: str | None) -> None:
+    """Start and resume *container*, heal its network and write *limits* (file to text) and *late* packets again.
 
     Raises OperationError when a limit cannot be written.
     """
@@ -63,8 +67,9 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
     for process in (first, *first.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
-    namespace = f"/proc/{state.pid}/ns/net"
+    namespace = _namespace(state.pid)
     await asyncio.to_thread(lambda: heal(namespace, peer_of(namespace)))
+    await asyncio.to_thread(inside, namespace, partial(_end_sidecar, late))
     for _ in limits:  # of two limits that bound each other, one has to be written before the other
         for path in _limit_files(state.pid):
             if path.read_text().strip() != limits[path.name]:
@@ -72,6 +77,19 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
                     path.write_text(limits[path.name])
     if changed := [path.name for path in _limit_files(state.pid) if path.read_text().strip() != limits[path.name]]:
         raise OperationError(f"{', '.join(changed)} cannot be written.")
+
+
+def _end_sidecar(late: str | None) -> None:
+    """Lead no connection to a sidecar any more, and treat *late* packets as before, in the namespace of this thread."""
+    with contextlib.suppress(OperationError):  # what a process owns goes with it
+        remove_tables("ip", SIDECAR_TABLE, owner_timeout_s=0)
+    if late is not None:
+        LATE_PACKETS.write_text(late)
+
+
+def _namespace(pid: int) -> str:
+    """Return the path of the network namespace of the process *pid*."""
+    return f"/proc/{pid}/ns/net"
 
 
 def _limit_files(pid: int) -> Iterator[Path]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from functools import partial
 from typing import Any
 
 import psutil
@@ -21,7 +22,7 @@ from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.curl import send_as_operator
-from opsassay.testbed.workload.runtime.program import ProgramReplica
+from opsassay.testbed.workload.runtime.program import READY_TIMEOUT_S, ProgramReplica
 from opsassay.testbed.workload.runtime.program_telemetry import PORT
 
 LOOK_EVERY_S, LAST_LINES = 0.1, "10"
@@ -45,10 +46,9 @@ class ContainerReplica(ProgramReplica):
             print(f"The container ended with status {self.state.exit_code}.", flush=True)
             os._exit(self.state.exit_code)
         self.config["address"] = self.state.address
-        try:
-            await self.telemetry.start(inside(self.namespace, lambda: socket.create_server((LOOPBACK, PORT))))
-        except OSError as error:  # one that was not made for OpsAssay may have a collector of its own
-            print(f"No telemetry is received: port {PORT} of the container: {error.strerror}.", flush=True)
+        if listener := self._listen():
+            await self.telemetry.start(listener)
+            await self.start_sidecar(listener.getsockname()[1], self.namespace)
         read, written = os.pipe()
         await asyncio.create_subprocess_exec(
             *self.engine.words, "logs", "--follow", "--since", self.state.started_at, self.container,
@@ -56,6 +56,14 @@ class ContainerReplica(ProgramReplica):
         )  # fmt: skip
         os.close(written)
         self._reading.append(asyncio.create_task(self.read_output(read)))
+
+    def _listen(self) -> socket.socket | None:
+        """Return the socket in the container that takes telemetry: of its program, else of its sidecar alone."""
+        try:
+            return inside(self.namespace, lambda: socket.create_server((LOOPBACK, PORT)))
+        except OSError as error:  # one that was not made for OpsAssay may have a collector of its own
+            print(f"No telemetry is received: port {PORT} of the container: {error.strerror}.", flush=True)
+        return inside(self.namespace, lambda: socket.create_server((LOOPBACK, 0))) if self.config["sidecar"] else None
 
     @property
     def namespace(self) -> str:
@@ -73,8 +81,14 @@ class ContainerReplica(ProgramReplica):
         return 1
 
     async def ready_by(self, ready: Ready | None) -> bool:
-        """Return whether the container meets the readiness check *ready*; None: True, since it runs."""
-        return True if ready is None else await super().ready_by(ready)
+        """Return whether the container meets the readiness check *ready*; without a check, whether it runs."""
+        if ready is None:
+            return True
+        if self.sidecar is None:
+            return await super().ready_by(ready)
+        check = super().ready_by  # from inside it passes the sidecar by, and its faults
+        limited = partial(asyncio.wait_for, timeout=READY_TIMEOUT_S)
+        return await asyncio.to_thread(inside, self.namespace, lambda: asyncio.run(limited(check(ready))))
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes in the container."""
@@ -107,4 +121,4 @@ async def main(config: dict[str, Any]) -> None:
         "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
         "mishap": replica.hang, "kill": replica.kill, "stop": replica.stop_container,
     }  # fmt: skip
-    await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])
+    await management.serve(config["management"], hello, handlers, replica.watching())

@@ -56,18 +56,14 @@ class ProgramReplica(ConfinedProgram):
         super().__init__(config, self.program)
         self.stats = Stats()
         self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
-        self.sidecar = (
-            Sidecar(config["sidecar"], config["resource"]["service.name"], config["address"], self.program.port, PORT)
-            if config["sidecar"]
-            else None
-        )
+        self.sidecar: Sidecar | None = None
         self.telemetry = ProgramTelemetry(
             self.stats,
             config["endpoint"],
             config["resource"],
             config["services"],
             config["stores"],
-            sidecar=self.sidecar is not None,
+            sidecar=config["sidecar"] is not None,
         )
         self.clients = Clients(Names(config["names"], config["id"]), 1, {}, Settings(relayed=False))
         self.ready, self.said = False, asyncio.Event()
@@ -76,7 +72,13 @@ class ProgramReplica(ConfinedProgram):
         """Start the program, the receiver of its telemetry, and its sidecar if it has one."""
         await self.telemetry.start(socket.create_server((LOOPBACK, PORT)))
         await super().start()
-        if self.sidecar is not None:
+        await self.start_sidecar(PORT)
+
+    async def start_sidecar(self, telemetry_port: int, namespace: str | None = None) -> None:
+        """Start a sidecar where the service has one; it is in *namespace* and sends its spans to *telemetry_port*."""
+        if (binary := self.config["sidecar"]) is not None:
+            service, address = self.config["resource"]["service.name"], self.config["address"]
+            self.sidecar = Sidecar(binary, service, address, self.program.port, telemetry_port, namespace)
             await self.sidecar.start()
 
     def environment(self) -> dict[str, str]:
@@ -143,6 +145,11 @@ class ProgramReplica(ConfinedProgram):
             await asyncio.wait([ended], timeout=CHECK_EVERY_S)
         await self.end(ended.result())
 
+    def watching(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks whose end is that of this process."""
+        watches = [self.watch(), *([self.sidecar.watch()] if self.sidecar is not None else [])]
+        return [asyncio.create_task(one) for one in watches]
+
     async def end(self, status: int) -> NoReturn:
         """Exit this process with *status* once the program's output has been read and sent."""
         await asyncio.gather(*self._reading)
@@ -205,5 +212,4 @@ async def main(config: dict[str, Any]) -> None:
         "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
         "mishap": replica.hang,
     }  # fmt: skip
-    watching = [replica.watch(), *([replica.sidecar.watch()] if replica.sidecar is not None else [])]
-    await management.serve(config["management"], hello, handlers, map(asyncio.create_task, watching))
+    await management.serve(config["management"], hello, handlers, replica.watching())

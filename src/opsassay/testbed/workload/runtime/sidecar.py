@@ -19,6 +19,7 @@ import aiohttp
 import psutil
 
 from opsassay.core.errors import StartError
+from opsassay.testbed.kernel.namespaces import close_served, enter, inside
 from opsassay.testbed.kernel.private_root import SIDECAR_UID, program_words
 from opsassay.testbed.workload.runtime.forks import die_with_parent
 from opsassay.testbed.workload.runtime.sidecar_config import ADMIN, PORT, ROUTES, bootstrap, routes
@@ -29,16 +30,19 @@ if TYPE_CHECKING:
 ASK_EVERY_S, TAKEN_WITHIN_S = 0.02, 3.0
 _BEGIN = 'umask 077; printf %s "$FIRST_ROUTES" > "$0"; unset FIRST_ROUTES; exec "$@"'
 _OPTIONS = ("--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "--config-yaml")
-_LIBERAL = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
-"""A packet that comes late is led where its connection is led, and not to the program, which does not know it."""
 
 
 class Sidecar:
-    """Stands at *address* in front of the *port* of the program of *service*; *binary* is the path of an Envoy."""
+    """Stands in front of the *port* of the program of *service* at *address*; *binary* is the path of an Envoy.
 
-    def __init__(self, binary: str, service: str, address: str, port: int, telemetry_port: int) -> None:
-        self._binary, self._service, self._port = binary, service, port
-        self._config = bootstrap(service, address, port, telemetry_port)
+    In the network *namespace* of a container it stands at all addresses, else at that one of its own namespace.
+    """
+
+    def __init__(
+        self, binary: str, service: str, address: str, port: int, telemetry_port: int, namespace: str | None = None
+    ) -> None:
+        self._binary, self._service, self._port, self._namespace = binary, service, port, namespace
+        self._config = bootstrap(service, address, port, telemetry_port, everywhere=namespace is not None)
         self._root = Path("/nowhere")  # its /tmp, as this process finds it
         self._hooks: Sequence[dict[str, Any]] | None = []
         self._version = 0
@@ -53,7 +57,7 @@ class Sidecar:
             *words, "sh", "-c", _BEGIN, ROUTES, self._binary, *_OPTIONS, json.dumps(self._config),
             stdin=asyncio.subprocess.DEVNULL,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FIRST_ROUTES": json.dumps(routes((), 0)), **marker},
-            preexec_fn=die_with_parent,
+            preexec_fn=self._begin,
         )  # fmt: skip
 
     async def wait_ready(self) -> None:
@@ -62,7 +66,7 @@ class Sidecar:
             if self._process.returncode is not None:
                 raise StartError(f"The sidecar of {self._service} ended while starting; its own words are in this log.")
             await asyncio.sleep(ASK_EVERY_S)
-        self._table = await asyncio.to_thread(_lead, self._port)
+        self._table = await asyncio.to_thread(self._lead)
 
     async def watch(self) -> None:
         """Raise RuntimeError when the sidecar ends, which ends the replica."""
@@ -87,6 +91,20 @@ class Sidecar:
                 raise RuntimeError(words) from error
             self._hooks = hooks
 
+    def _begin(self) -> None:
+        """Enter the network of the container in the new process, and end with its parent."""
+        die_with_parent()
+        if self._namespace is not None:
+            enter(self._namespace)
+
+    def _lead(self) -> Table:
+        """Return the table that leads connections to the sidecar; those that a container has are closed."""
+        if self._namespace is None:
+            return _redirect(self._port)
+        table = inside(self._namespace, lambda: _redirect(self._port))
+        close_served(self._namespace, self._port)
+        return table
+
     async def _is_live(self) -> bool:
         """Return whether Envoy runs and says that it is live."""
         with contextlib.suppress(OSError, aiohttp.ClientError, psutil.Error):
@@ -107,16 +125,16 @@ class Sidecar:
             return await answer.text()
 
 
-def _lead(port: int) -> Table:
+def _redirect(port: int) -> Table:
     """Return a table that redirects connections for *port* to the sidecar while it is open; raises StartError."""
     from pyroute2.netlink.exceptions import NetlinkError  # most systems have no sidecar, and all would import it
 
-    from opsassay.testbed.kernel.netfilter import Table
+    from opsassay.testbed.kernel.netfilter import LATE_PACKETS, SIDECAR_TABLE, Table
 
     with contextlib.suppress(OSError):  # no such file, or not ours to write
-        _LIBERAL.write_text("1", encoding="utf-8")
+        LATE_PACKETS.write_text("1", encoding="utf-8")
     try:
-        table = Table("ip", "sidecar")
+        table = Table("ip", SIDECAR_TABLE)
         table.redirect(port, PORT)
     except NetlinkError as error:
         words = f"This kernel leads no connections to a sidecar ({error}); it needs nf_tables with nft_redir."

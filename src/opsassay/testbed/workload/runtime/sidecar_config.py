@@ -32,15 +32,17 @@ _FAULT, _LUA, _ROUTER = (f"envoy.filters.http.{name}" for name in ("fault", "lua
 _FAULT_TYPE = _TYPES + "extensions.filters.http.fault.v3.HTTPFault"
 
 
-def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dict[str, Any]:
-    """Return Envoy's configuration at *address* in front of the *port* of the program of *service*."""
+def bootstrap(
+    service: str, address: str, port: int, telemetry_port: int, *, everywhere: bool = False
+) -> dict[str, Any]:
+    """Return Envoy's configuration at *address*, or *everywhere*, in front of *port* of the program of *service*."""
     flushing = {"min_flush_spans": SPANS_AT_ONCE, "flush_interval_ms": round(FLUSH_S * 1e3)}
     return {
         "node": {"id": service, "cluster": service},
         "admin": {"address": {"pipe": {"path": ADMIN, "mode": 0o600}}},
         "layered_runtime": {"layers": [{"name": "static", "static_layer": {"tracing": {"opentelemetry": flushing}}}]},
         "static_resources": {
-            "listeners": [_inbound_listener(service, address), _timer()],
+            "listeners": [_inbound_listener(service, "0.0.0.0" if everywhere else address), _timer()],  # noqa: S104 - that of a container
             "clusters": [
                 {**_make_cluster("program", _socket_address(address, port)), **_as_asked()},
                 _make_cluster("telemetry", _socket_address(LOOPBACK, telemetry_port)),
