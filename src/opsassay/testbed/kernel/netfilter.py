@@ -20,14 +20,16 @@ from pyroute2.nftables.main import NFTables
 
 from opsassay.core.errors import OperationError
 
-PREFIX, SIDECAR_TABLE = "opsassay-", "sidecar"
+PREFIX = "opsassay-"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
 NF_DROP, NF_ACCEPT = 0, 1
 META_PROTOCOL, META_MARK, META_INPUT_NAME, META_TRANSPORT = 1, 3, 6, 16
-TRANSPORT_HEADER, PORT_OFFSET, TCP = 2, 2, b"\x06"
+TRANSPORT_HEADER, PORT_OFFSET, TCP, UDP = 2, 2, b"\x06", b"\x11"
 BEFORE_ROUTING = -100
 """The priority at which the kernel translates addresses of packets that arrive."""
+BEFORE_DOCKER = -150
+"""Docker rewrites the port of queries to its resolver at -100."""
 REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
@@ -77,14 +79,22 @@ class Table:
         return "nft_queue"
 
     def redirect(self, port: int, target_port: int) -> None:
-        """Redirect TCP connections to *port* here, except by the loopback, to this machine's *target_port*."""
-        chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
+        """Redirect TCP connections from other interfaces to *port* to *target_port* of the same address."""
+        self._redirect("prerouting", BEFORE_ROUTING, [*arrives_from_elsewhere(), *_asks_for(TCP, port)], target_port)
+
+    def redirect_sent(self, port: int, target_port: int, mark: int) -> None:
+        """Redirect UDP packets from here to *port*, of any address, to *target_port*; those with bits of *mark* pass."""
+        self._redirect("output", BEFORE_DOCKER, [*not_marked(mark), *_asks_for(UDP, port)], target_port)
+
+    def _redirect(self, hook: str, priority: int, expressions: Sequence[Expression], target_port: int) -> None:
+        """Redirect packets that match *expressions* at *hook* to *target_port* of this machine."""
+        chain = {"hook": hook, "type": "nat", "priority": priority, "policy": NF_ACCEPT}
         self._nft.chain("add", table=self.name, name="redirect", **chain)
         other = [
             genex("immediate", {"dreg": REGISTER, "data": _data_value(struct.pack(">H", target_port))}),
             genex("redir", {"reg_proto_min": REGISTER}),
         ]
-        self.rule("redirect", [*arrives_from_elsewhere(), *_has_port(port), *other])
+        self.rule("redirect", [*expressions, *other])
 
     def clear(self, chain: str) -> None:
         """Remove the rules of *chain*, not the chain: that would drop all queued packets of the namespace."""
@@ -171,11 +181,11 @@ def not_marked(bit: int) -> list[Expression]:
     ]
 
 
-def _has_port(port: int) -> list[Expression]:
-    """Return expressions that match TCP packets with the destination port *port*."""
+def _asks_for(protocol: bytes, port: int) -> list[Expression]:
+    """Return expressions that match packets of *protocol* to *port*."""
     where = {"dreg": REGISTER, "base": TRANSPORT_HEADER, "offset": PORT_OFFSET, "len": 2}
     return [
-        *_meta_is(META_TRANSPORT, TCP),
+        *_meta_is(META_TRANSPORT, protocol),
         genex("payload", where),
         genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _data_value(struct.pack(">H", port))}),
     ]

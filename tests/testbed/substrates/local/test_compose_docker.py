@@ -79,3 +79,7 @@ def test_a_project_is_checked_and_the_users_own_is_as_it_was(machine):
 
 def test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machine, tmp_path):
     with_podman.test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machine, tmp_path)
+
+
+def test_look_ups_of_a_container_go_wrong_for_one_name_and_come_right(machine, tmp_path):
+    with_podman.test_look_ups_of_a_container_go_wrong_for_one_name_and_come_right(machine, tmp_path)

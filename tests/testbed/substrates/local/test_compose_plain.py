@@ -127,11 +127,13 @@ def test_a_project_that_runs_is_delayed_by_a_sidecar_and_is_as_it_was(machine, u
     assert not envoys()
 
 
-@pytest.mark.parametrize("killed", ["supervisor", "watcher"])
+@pytest.mark.parametrize("killed", ["supervisor", "watcher", "supervisor while look-ups fail"])
 def test_a_kill_during_a_fault_leaves_a_project_that_runs_as_it_was(machine, users_own, killed):
     machine.opsassay("system", "up", "running.yaml", "--name", "mine", "--rate", "8")
     assert wait_for(lambda: answers(machine), 20), "connections that were open when the sidecars came are opened anew"
     plan = {"fault": "HTTPRequestAbort", "target": {"service": "front"}, "duration_s": 60}
+    if "look-ups" in killed:
+        plan = {"fault": "DNSError", "target": {"service": "orders"}, "duration_s": 60}
     (machine.project / "fault.yaml").write_text(yaml.safe_dump(plan))
     words = [sys.executable, "-m", "opsassay", "system", "inject", "fault.yaml", "--on", "mine"]
     injecting = psutil.Popen(machine.entered(machine.project, *words), env=machine.variables)

@@ -23,7 +23,7 @@ from opsassay.core.errors import OperationError
 from opsassay.testbed.kernel.cgroups import memberships, mounted_groups
 from opsassay.testbed.kernel.heal import heal
 from opsassay.testbed.kernel.namespaces import inside
-from opsassay.testbed.kernel.netfilter import LATE_PACKETS, SIDECAR_TABLE, remove_tables
+from opsassay.testbed.kernel.netfilter import LATE_PACKETS, remove_tables
 from opsassay.testbed.kernel.network import peer_of
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 
@@ -69,7 +69,7 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
             process.resume()
     namespace = _namespace(state.pid)
     await asyncio.to_thread(lambda: heal(namespace, peer_of(namespace)))
-    await asyncio.to_thread(inside, namespace, partial(_end_sidecar, late))
+    await asyncio.to_thread(inside, namespace, partial(_lead_nowhere, late))
     for _ in limits:  # of two limits that bound each other, one has to be written before the other
         for path in _limit_files(state.pid):
             if path.read_text().strip() != limits[path.name]:
@@ -79,10 +79,10 @@ async def _put_back_one(engine: ContainerEngine, container: str, limits: Mapping
         raise OperationError(f"{', '.join(changed)} cannot be written.")
 
 
-def _end_sidecar(late: str | None) -> None:
-    """Lead no connection to a sidecar any more, and treat *late* packets as before, in the namespace of this thread."""
+def _lead_nowhere(late: str | None) -> None:
+    """Redirect nothing any more, and treat *late* packets as before, in the namespace of this thread."""
     with contextlib.suppress(OperationError):  # what a process owns goes with it
-        remove_tables("ip", SIDECAR_TABLE, owner_timeout_s=0)
+        remove_tables("ip", owner_timeout_s=0)
     if late is not None:
         LATE_PACKETS.write_text(late)
 

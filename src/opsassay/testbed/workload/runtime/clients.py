@@ -83,7 +83,7 @@ class Names:
         """Return the (address, port) of the next ready replica of *service*, in turn; raises CallFailedError."""
         expires, endpoints = self._cache.get(service, (0.0, []))
         if time.monotonic() >= expires:
-            endpoints = await self._resolve_service(service)
+            endpoints = await self.resolve(service)
             self._cache[service] = (time.monotonic() + NAMES_TTL_S, endpoints)
         if not endpoints:
             raise CallFailedError(f"no endpoints available for service {service}")
@@ -93,7 +93,7 @@ class Names:
         """Remove *service* from the cache of DNS answers."""
         self._cache.pop(service, None)
 
-    async def _resolve_service(self, service: str) -> list[Endpoint]:
+    async def resolve(self, service: str) -> list[Endpoint]:
         """Return the sorted (address, port) pairs of *service* by DNS; raises CallFailedError."""
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server

@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.curl import send_as_operator
+from opsassay.testbed.workload.runtime.lookups import LOOKED_UP, ContainerLookups
 from opsassay.testbed.workload.runtime.program import READY_TIMEOUT_S, ProgramReplica
 from opsassay.testbed.workload.runtime.program_telemetry import PORT
 
@@ -35,6 +37,7 @@ class ContainerReplica(ProgramReplica):
         super().__init__(config)
         self.engine, self.container = ContainerEngine(config["engine"]), config["container"]
         self.state: ContainerState | None = None
+        self.lookups: ContainerLookups | None = None
 
     async def start(self) -> None:
         """Start the container if it does not run, and read its logs; if it ends at once, exit this process."""
@@ -81,7 +84,7 @@ class ContainerReplica(ProgramReplica):
         return 1
 
     async def ready_by(self, ready: Ready | None) -> bool:
-        """Return whether the container meets the readiness check *ready*; without a check, whether it runs."""
+        """Return whether the container meets the readiness check *ready*; None: True, since it runs."""
         if ready is None:
             return True
         if self.sidecar is None:
@@ -89,6 +92,19 @@ class ContainerReplica(ProgramReplica):
         check = super().ready_by  # from inside it passes the sidecar by, and its faults
         limited = partial(asyncio.wait_for, timeout=READY_TIMEOUT_S)
         return await asyncio.to_thread(inside, self.namespace, lambda: asyncio.run(limited(check(ready))))
+
+    async def set_hooks(self, request: dict[str, Any]) -> int:
+        """Replace the faults that the sidecar carries out, and those of look-ups; return how many are active."""
+        assert self.state is not None
+        hosts = [host for hook in request["hooks"] for host in hook["parameters"].get(LOOKED_UP, ())]
+        if self.lookups is None and hosts:
+            resolver_file = Path(f"/proc/{self.state.pid}/root/etc/resolv.conf")
+            names = self.clients.names
+            self.lookups = ContainerLookups(self.namespace, resolver_file, names, self.config["services"])
+        if self.lookups is not None:
+            await self.lookups.misdirect(hosts)
+        await super().set_hooks(request)
+        return len(request["hooks"])
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes in the container."""

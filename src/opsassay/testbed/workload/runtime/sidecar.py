@@ -44,7 +44,7 @@ class Sidecar:
         self._binary, self._service, self._port, self._namespace = binary, service, port, namespace
         self._config = bootstrap(service, address, port, telemetry_port, everywhere=namespace is not None)
         self._root = Path("/nowhere")  # its /tmp, as this process finds it
-        self._hooks: Sequence[dict[str, Any]] | None = []
+        self._taken: list[dict[str, Any]] | None = routes((), 0)["resources"]
         self._version = 0
         self._changing = asyncio.Lock()
         self._table: Table | None = None
@@ -76,11 +76,12 @@ class Sidecar:
     async def apply(self, hooks: Sequence[dict[str, Any]]) -> None:
         """Carry out exactly *hooks*, faults of later requests; raises RuntimeError when the sidecar rejects them."""
         async with self._changing:
-            if hooks == self._hooks:
+            desired = routes(hooks, self._version + 1)
+            if desired["resources"] == self._taken:  # Envoy would not take note of the version alone
                 return
-            self._version, self._hooks = self._version + 1, None  # not known until it has taken these
+            self._version, self._taken = self._version + 1, None  # not known until it has taken these
             written = self._root / f"{self._version}.json"
-            written.write_text(json.dumps(routes(hooks, self._version)), encoding="utf-8")
+            written.write_text(json.dumps(desired), encoding="utf-8")
             written.rename(self._root / Path(ROUTES).name)  # Envoy does not notice a file that is written over
             try:
                 async with asyncio.timeout(TAKEN_WITHIN_S):
@@ -89,7 +90,7 @@ class Sidecar:
             except TimeoutError as error:
                 words = f"the sidecar of {self._service} did not take its routes within {TAKEN_WITHIN_S:g} s"
                 raise RuntimeError(words) from error
-            self._hooks = hooks
+            self._taken = desired["resources"]
 
     def _begin(self) -> None:
         """Enter the network of the container in the new process, and end with its parent."""
@@ -129,12 +130,12 @@ def _redirect(port: int) -> Table:
     """Return a table that redirects connections for *port* to the sidecar while it is open; raises StartError."""
     from pyroute2.netlink.exceptions import NetlinkError  # most systems have no sidecar, and all would import it
 
-    from opsassay.testbed.kernel.netfilter import LATE_PACKETS, SIDECAR_TABLE, Table
+    from opsassay.testbed.kernel.netfilter import LATE_PACKETS, Table
 
     with contextlib.suppress(OSError):  # no such file, or not ours to write
         LATE_PACKETS.write_text("1", encoding="utf-8")
     try:
-        table = Table("ip", SIDECAR_TABLE)
+        table = Table("ip", "sidecar")
         table.redirect(port, PORT)
     except NetlinkError as error:
         words = f"This kernel leads no connections to a sidecar ({error}); it needs nf_tables with nft_redir."

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import dns.rcode
 
 from opsassay.testbed.core.injection import Injection
-from opsassay.testbed.injection.under_test import Account
+from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.local.actuators.under_test import LocalUnderTest
 from opsassay.testbed.workload.names import Answer
+from opsassay.testbed.workload.runtime.lookups import LOOKED_UP
 
 
 class Lookups(ABC):
@@ -31,7 +32,10 @@ class Lookups(ABC):
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
         overrides[self._injection.replica.id] = self._answer_wrongly
-        if self._injection.replica.spec.program is not None:
+        program = self._injection.replica.spec.program
+        if program is not None and program.container is not None:
+            await hook(self._injection, on=True, parameters={LOOKED_UP: self._hosts})
+        if program is not None:
             self._injection.notes += await self._injection.system.directory.hang_up(
                 self._injection.replica, self._hosts
             )
@@ -40,6 +44,7 @@ class Lookups(ABC):
         """Restore the DNS answers to the target; caches expire within a second."""
         if self._installed:
             self._installed = False
+            await hook(self._injection, on=False)
             overrides = self._injection.system.names.overrides
             if self._former is None:
                 overrides.pop(self._injection.replica.id, None)

@@ -73,16 +73,9 @@ _DISTURBANCES: Mapping[str, Callable[[LocalUnderTest, PlannedFault], Interventio
     "harmless_restart": HarmlessRestart,
 }
 
-_COMPOSE_REFUSALS: Mapping[str, str] = dict.fromkeys(
-    ("DNSError", "DNSRandom"),
-    "the engine answers the look-ups of its containers; break the network to the service instead",
-)
-
 REPERTOIRES: Mapping[IsolationLevel, Repertoire[LocalUnderTest]] = {
     "plain": Repertoire("local", "the plain level", _PLAIN, _DISTURBANCES, _PLAIN_REFUSALS),
     "namespaced": Repertoire("local", "the namespaced level", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES),
-    "compose": Repertoire(
-        "local", "a compose project", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES, _COMPOSE_REFUSALS
-    ),
+    "compose": Repertoire("local", "a compose project", {**_PLAIN, "NetworkDuplicate": Packets}, _DISTURBANCES),
 }
 """What can be done to a system of each isolation level."""
