@@ -47,6 +47,17 @@ WRONG = [
     ("system check shp", "'shp'", "did you mean 'shop'"),
     ("system check shop --seconds nan", "--seconds", "number"),
     ("system attach --compose shop --entry 8080", "'8080'", "http://127.0.0.1:8080/"),
+    (
+        "system attach --compose shop --entry http://a:1/ --traces zipkin=http://z:1",
+        "zipkin=http://z:1",
+        "tempo=URL or jaeger=URL",
+    ),
+    (
+        "system attach --compose shop --entry http://a:1/ --metrics prometheus=p:90",
+        "prometheus=p:90",
+        "such as http://localhost:9090",
+    ),
+    ("system attach --compose shop --entry http://a:1/ --logs http://l:3100", "--logs http://l:3100", "write loki=URL"),
     ("system up shp", "'shp'", "did you mean 'shop'"),
     ("system up nowhere.yaml", "nowhere.yaml", "check the path"),
     ("system up shop --rate -3", "--rate", "--help"),

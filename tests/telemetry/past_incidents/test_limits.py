@@ -103,6 +103,7 @@ def test_nobody_who_answers_is_a_sentence_too(tmp_path):
         (["--abnormal", NORMAL], "overlap"),
         (["--root", "a:no_such"], "There is no fault kind 'no_such'"),
         (["-c", "redact.texts=['(']"], "is no regular expression"),
+        (["-c", "redact.texts=['a(?!b)']"], "is no regular expression of Rust"),
         (["-c", "limits.speed=1"], "there is no such key"),
         (["--jaeger", "http://user:secret-word@127.0.0.1:1"], "put the token into the environment"),
         (["--jaeger", "http://127.0.0.1:1", "--tempo", "http://127.0.0.1:1"], "the same spans twice"),

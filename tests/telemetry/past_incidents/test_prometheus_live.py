@@ -13,8 +13,12 @@ import polars as pl
 import pytest
 
 from live import run_opsassay
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.system import System
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.telemetry.tree import Tree
+from opsassay.testbed.recording.backends import with_backends
 from telemetry.past_incidents.stores import ABNORMAL, BEGIN_S, NORMAL
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -99,3 +103,16 @@ def test_what_a_real_prometheus_stored_is_in_the_tables(tmp_path):
     histogram = pack.both("metrics_histogram").collect().sort("time").select("metric", at, "count", "sum").rows()
     assert histogram == [("took", 30, 2.0, 0.5), ("took", 90, 1.0, 0.25)]
     assert "1 metric of buckets are left out" in done.stderr
+
+
+def test_a_recording_takes_the_samples_of_its_window(tmp_path):
+    load, services = {"mix": [{"request": "a GET /"}]}, {"a": {"operations": {"GET /": {}}}}
+    described = {"system": "shop", "services": services, "load": load}
+    window = Window(start_ns=BEGIN_S * 10**9, end_ns=(BEGIN_S + 80) * 10**9)
+    with prometheus(tmp_path) as url:
+        system = System.model_validate({**described, "backends": {"prometheus": url}})
+        got, _ = with_backends({name: empty(name) for name in MODALITIES}, system, window)
+    at = (pl.col("time").dt.epoch("s") - BEGIN_S).alias("at")
+    assert got["metrics"].select(at, "value").rows() == [(0, 1.0), (15, 2.0), (75, 3.0)]
+    assert got["metrics_sum"].select(at, "value").rows() == [(0, 5.0), (60, 9.0)]
+    assert got["metrics_histogram"].select(at, "count").rows() == [(30, 2.0)]

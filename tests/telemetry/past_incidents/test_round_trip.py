@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from live import run_opsassay
+from opsassay.core.schema.incident import Window
 from opsassay.telemetry.backends.serving import ApiServer, api_urls, serving_on_port
 from opsassay.telemetry.datapack import Datapack, write_datapack
 from opsassay.telemetry.injection import iso_time
@@ -26,15 +27,20 @@ def hexadecimal(column, digits):
     return pl.when(pl.col(column) == "").then(pl.lit("")).otherwise(number).alias(column)
 
 
-def recorded(path):
-    """Write a datapack of a chain of services, with ids of OpenTelemetry."""
+def recorded(path, later_ns=0, seconds=60, **knobs):
+    """Write a datapack of a chain of services, with ids of OpenTelemetry, *later_ns* after the usual times."""
     frames = {}
-    for key, frame in make_frames(error_in="store").items():
+    for key, frame in make_frames(seconds=seconds, **({"error_in": "store"} | knobs)).items():
         ids = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
-        frames[key] = frame.with_columns(
+        frames[key] = frame.with_columns(pl.col("time") + pl.duration(nanoseconds=later_ns)).with_columns(
             hexadecimal(name, digits) for name, digits in ids.items() if name in frame.columns
         )
-    write_datapack(path, frames, make_incident(), {})
+    incident = make_incident(seconds=seconds)
+    windows = {
+        period: Window(start_ns=one.start_ns + later_ns, end_ns=one.end_ns + later_ns)
+        for period, one in (("normal", incident.normal), ("abnormal", incident.abnormal))
+    }
+    write_datapack(path, frames, incident.model_copy(update=windows), {})
     return Datapack.open(path)
 
 

@@ -137,3 +137,30 @@ def test_what_cannot_be_attached_to_is_one_sentence(engine, monkeypatch, capsys)
         AttachedProject("shop", {})
     assert run(["system", "attach", "--compose", "shop", "--entry", "http://127.0.0.1:1/", "-o", "system.yaml"]) == 2
     assert "system.yaml exists; remove it" in capsys.readouterr().err
+
+
+def test_backends_of_a_project_that_runs_are_in_its_system_file(engine, monkeypatch):
+    monkeypatch.setattr("opsassay.testbed.apps.attached.AttachedProject.request_of", lambda *_: "front GET /")
+    words = ["system", "attach", "--compose", "shop", "--entry", "http://127.0.0.1:18000/", "-o", "running.yaml"]
+    urls = {
+        "--traces": "jaeger=http://j:16686",
+        "--metrics": "prometheus=http://p:9090",
+        "--logs": "loki=http://l:3100",
+    }
+    assert run([*words, *(word for pair in urls.items() for word in pair)]) == 0
+    backends = {
+        "jaeger": {"url": "http://j:16686"},
+        "prometheus": {"url": "http://p:9090"},
+        "loki": {"url": "http://l:3100"},
+    }
+    assert yaml.safe_load((engine / "running.yaml").read_text())["backends"] == backends
+    assert set(load_system("running.yaml").backends.backends()) == {"prometheus", "loki", "jaeger"}
+
+
+def test_backends_go_with_a_project_that_runs_and_hold_its_spans_alone(engine):
+    tempo = {"tempo": "http://tempo:3200"}
+    with pytest.raises(ConfigError, match=r"services.front.sidecar: its spans are in a backend already"):
+        attached(engine, backends=tempo, services={"front": {"sidecar": "/usr/bin/true"}})
+    (engine / "copy.yaml").write_text(yaml.safe_dump({"system": "a", "compose": "compose.yaml", "backends": tempo}))
+    with pytest.raises(ConfigError, match="backends go with attach: a copy sends them nothing"):
+        load_system(str(engine / "copy.yaml"))

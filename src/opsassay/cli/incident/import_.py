@@ -103,9 +103,10 @@ def _merge_settings(file: Path | None, changes: tuple[str, ...], options: dict[s
     """Return the settings of *file*, then *changes* (KEY=VALUE), then *options* on top; paths are relative to the file."""
     import yaml
 
+    from opsassay.core.schema.backends import NAMES
     from opsassay.core.schema.files import load_yaml, parse_yaml
     from opsassay.core.schema.overrides import merge_layers, with_changes
-    from opsassay.telemetry.importers.backends.settings import NAMES, PastIncident
+    from opsassay.telemetry.importers.backends.settings import PastIncident
 
     given: dict[str, Any] = {}
     if file is not None:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from opsassay.core.schema.backends import TeamBackends
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.namespace import ExistingNamespace
@@ -232,6 +233,7 @@ class System(Written):
     load: Load
     slo: Slo = Slo()
     compose: ComposeProject | None = Field(default=None, description="the project whose containers the services are")
+    backends: TeamBackends | None = Field(default=None, description="where a team's own backends hold its telemetry")
     namespace: ExistingNamespace | None = Field(
         default=None, description="the namespace whose deployments the services are"
     )
@@ -395,11 +397,21 @@ class ComposeSystem(Written):
     attach: str | None = Field(default=None, description="in place of it, a project whose containers run already")
     services: dict[str, ComposeService] = Field(default_factory=dict, description="what the compose file does not say")
     load: Load | None = Field(default=None, description="a GET of the root of each published service when left out")
+    backends: TeamBackends | None = Field(
+        default=None, description="of a project that runs: what recordings take from the team's own backends"
+    )
     slo: Slo = Slo()
 
     @model_validator(mode="after")
-    def _require_one_project(self) -> Self:
-        """Raise ValueError unless exactly one of `compose` and `attach` is given."""
+    def _one_project(self) -> Self:
+        if self.backends is not None:
+            if self.attach is None:
+                raise ValueError("backends go with attach: a copy sends them nothing")
+            spans = self.backends.tempo or self.backends.jaeger
+            if spans and (both := [name for name, one in self.services.items() if one.sidecar]):
+                raise ValueError(
+                    f"services.{both[0]}.sidecar: its spans are in a backend already; leave one of both out"
+                )
         if (self.compose is None) == (self.attach is None):
             raise ValueError("give either compose, a file that is copied, or attach, a project that runs")
         return self

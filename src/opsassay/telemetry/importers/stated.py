@@ -13,12 +13,13 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.backends import SERVICE_LABELS
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.incident import Alert, Fault, Incident, RootLabel, Truth, Window
 from opsassay.core.schema.validation_errors import reason
 from opsassay.core.untrusted import read_plain
-from opsassay.telemetry.importers.backends.settings import SERVICE_LABELS, parse_window, read_root, time_ns
+from opsassay.telemetry.importers.backends.settings import parse_window, read_root, time_ns
 
 STATED_FILE = "incident.yaml"
 STATED = "the root was stated when the incident was imported; nothing verified it"

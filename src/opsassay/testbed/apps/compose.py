@@ -124,6 +124,7 @@ def load_compose(path: Path) -> System:
             load=load,
             slo=written.slo if written else System.model_fields["slo"].default,
             compose=project.as_run(),
+            backends=written.backends if written else None,
         )
     except ValidationError as error:
         raise ConfigError(f"{path}: {problem(error)}.") from error

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.faults import CATALOGUE
-from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.incident import FaultPlan, Window
 from opsassay.core.schema.program import ENVOY
 from opsassay.core.schema.system import Service, System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.substrate import RunningSystem
+from opsassay.testbed.recording.backends import require_backends, with_backends
 from opsassay.testbed.recording.baseline import user_requests
 from opsassay.testbed.recording.record import unseen
 
@@ -54,17 +55,20 @@ class SystemCheck:
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
-    """Record telemetry of *running* for *seconds* after a warm-up; return spans, logs, possible faults per service."""
+    """Observe *running* under its load for *seconds*, once warm, and report on its telemetry; no fault is injected."""
+    require_backends(system)
     time.sleep(WARM_UP_S)
+    start_ns = time.time_ns()
     with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
         spool = Path(folder) / "check"
         running.receiver.open_session(spool, spool.name)
         try:
             time.sleep(seconds)
+            end_ns = time.time_ns()
             running.flush()
         finally:
             running.receiver.close_session(spool.name)
-        frames = decode_spool(spool)
+        frames, read_notes = with_backends(decode_spool(spool), system, Window(start_ns=start_ns, end_ns=end_ns))
     traces = frames["traces"]
     hops, served = _hops(traces), _count(traces.filter(traces["attr.span_kind"] == "Server"))
     spans, logs = (_count(frames[name]) for name in ("traces", "logs"))
@@ -81,7 +85,13 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
         for name, service in system.services.items()
     )
     findings = (*_load_findings(traces, system, spans), *_trace_findings(system, traces, hops))
-    return SystemCheck(services, findings, tuple(_not_known(traces, system)))
+    return SystemCheck(services, findings, (*_read_from(read_notes), *_not_known(traces, system)))
+
+
+def _read_from(notes: list[str]) -> Iterator[str]:
+    """Yield one sentence of the *notes* on what was read from backends."""
+    if notes:
+        yield f"From backends: {'; '.join(one.rstrip('.') for one in notes)}."
 
 
 def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
@@ -90,8 +100,8 @@ def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
     if silent := [name for name in silent if system.services[name].sidecar is None]:
         yield (
             f"No spans of {', '.join(silent)}: containers that run are given no variables. Give them `sidecar: {ENVOY}`, "
-            "or start them with OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the "
-            "load, not from them."
+            "say where their spans are with `backends`, or start them with "
+            "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the load, not from them."
         )
     if system.load.command:
         words = unseen(system, traces)

@@ -35,6 +35,7 @@ from opsassay.testbed.core.substrate import Receiver, RunningSystem
 from opsassay.testbed.injection.unexpected_exits import sentences
 from opsassay.testbed.recording import machine
 from opsassay.testbed.recording.alerts import alerts, describe
+from opsassay.testbed.recording.backends import require_backends, with_backends
 from opsassay.testbed.recording.baseline import FreeCores, measure, user_requests
 from opsassay.testbed.recording.machine import Look, MachineWatch
 
@@ -143,6 +144,7 @@ def record(
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
     running.require(plan)
+    require_backends(system)
     check_output(tree)
     secret = secret or new_secret()
     id_ = id_ or opaque_id(f"{secret} {time.time_ns()}")
@@ -269,6 +271,7 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
     end_ns = min(outcome.end_ns, captured.planned.end_ns) - int(chance.uniform(*EARLY_END_S) * 1e9)
+    frames, read_notes = with_backends(frames, system, Window(start_ns=start_ns, end_ns=end_ns))
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
     boundary_ns = _boundary(fired, captured, chance)
     reported = [alert for alert in fired if alert.time_ns >= boundary_ns]
@@ -283,7 +286,7 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
         provenance={"recorder": f"opsassay {__version__}", "isolation": status.isolation, "boot_id": boot_id()},
     )
     notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
-    notes += (unseen(system, frames["traces"]),) if commanded else ()
+    notes += (*read_notes, *([unseen(system, frames["traces"])] if commanded else ()))
     truth = _truth(id_, system, outcome, status.isolation, notes, secret)
     env = _environment(system, status, captured)
     try:

@@ -12,6 +12,8 @@ import psutil
 import pytest
 import yaml
 
+from telemetry.packs import START_NS
+from telemetry.past_incidents.test_round_trip import recorded
 from testbed.substrates.local.compose_machine import REASON, WITHOUT, machine_in, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(400), pytest.mark.skipif(WITHOUT, reason=REASON)]
@@ -125,6 +127,32 @@ def test_a_project_that_runs_is_delayed_by_a_sidecar_and_is_as_it_was(machine, u
     assert stock["duration"].max() > 400e6
     assert shown(machine) == users_own
     assert not envoys()
+
+
+def test_a_recording_takes_spans_and_logs_from_the_teams_own_backends(machine, users_own):
+    later_ns = time.time_ns() - START_NS
+    recorded(machine.project / "held", later_ns, seconds=150, traces=300, services=("front", "orders", "stock"))
+    words = [sys.executable, "-m", "opsassay", "incident", "serve-apis", "held", "--port", "13100"]
+    serving = psutil.Popen(machine.entered(machine.project, *words), env=machine.variables)
+    try:
+        machine.run(
+            "curl", "-s", "--retry", "40", "--retry-connrefused", "--retry-delay", "1", "http://127.0.0.1:13100/"
+        )
+        urls = ["--traces", "tempo=http://127.0.0.1:13100/tempo", "--logs", "loki=http://127.0.0.1:13100"]
+        (machine.project / "running.yaml").unlink()
+        entry = ["--entry", "http://127.0.0.1:8001/", "-o", "running.yaml"]
+        machine.opsassay("system", "attach", "--compose", "own", *entry, *urls)
+        found = json.loads(machine.opsassay("system", "check", "running.yaml", "--seconds", "8", "--json"))
+        assert all(one["spans"] > 5 for one in found["items"]), found
+        assert {one["service"]: one["callers"] for one in found["items"]}["stock"] == ["orders"]
+        _, folder = record(machine, "running", "NetworkDelay", "stock", delay_ms=100)
+    finally:
+        serving.terminate()
+        serving.wait()
+    traces = pl.concat(pl.read_parquet(path) for path in folder.glob("*normal_traces.parquet"))
+    assert {"front", "orders", "stock", "loadgenerator"} <= set(traces["service_name"])
+    logs = pl.concat(pl.read_parquet(path) for path in folder.glob("*normal_logs.parquet"))
+    assert {"front", "orders", "stock"} <= set(logs["service_name"])
 
 
 @pytest.mark.parametrize("killed", ["supervisor", "watcher", "supervisor while look-ups fail"])

@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 
 from opsassay.core.errors import OperationError
+from opsassay.core.schema.backends import NAMES, Backend, ImportLimits
 from opsassay.core.text import plural
 from opsassay.telemetry.importers.backends.redaction import Redaction
-from opsassay.telemetry.importers.backends.settings import NAMES, Backend, ImportLimits
 
 LONGEST_PAUSE_S = 30.0
 SHORTEST_SECRET = 6

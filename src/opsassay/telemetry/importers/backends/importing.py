@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
-from collections.abc import Awaitable, Iterator, Mapping
+import tempfile
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import aiohttp
 import polars as pl
 
 from opsassay.core.errors import OperationError, OpsAssayError, UserError
+from opsassay.core.schema.backends import TeamBackends
 from opsassay.core.schema.incident import Incident, Truth, Window
 from opsassay.core.text import plural
 from opsassay.telemetry.importers.backends.client import BackendClient, ImportUsage, secrets_in, tokens
@@ -149,8 +151,8 @@ def _read_case(settings: PastIncident, id_: str, out: Path) -> ReadCase:
     further = {} if text is None else {"postmortem.md": redaction.whole(text)}
     pages = _pages(settings, out, id_)
     with _without_collections():
-        notes = asyncio.run(_read_all(settings, pages, redaction))
-    tables = PagedTables(pages, windows, 1 if settings.jaeger is None else 1000)
+        notes = asyncio.run(_read_all(settings, list(windows.values()), pages, redaction))
+    tables = PagedTables(pages, windows, settings.span_unit_ns)
     if bare := [period for period in PERIODS if tables.is_bare(period)]:
         raise UserError(
             f"The backends hold nothing in the {' and the '.join(bare)} window ({'; '.join(notes)}); check "
@@ -183,8 +185,22 @@ def _without_collections() -> Iterator[None]:
         gc.enable()
 
 
-async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) -> list[str]:
-    """Read all backends at the same time and return their notes; raises one OperationError for all that fail."""
+def read_window(settings: TeamBackends, window: Window) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    """Return what the backends of *settings* hold of *window*, by table of a datapack, and notes on how it was read.
+
+    Raises UserError for settings by which nothing can be read, OperationError for backends that cannot be read.
+    """
+    settings.require()
+    after = Window(start_ns=window.end_ns, end_ns=window.end_ns + 1)
+    with tempfile.TemporaryDirectory(prefix="opsassay-backends-") as folder, _without_collections():
+        pages, redaction = Pages(Path(folder)), Redaction(settings.redact, secrets_in(tokens()))
+        notes = asyncio.run(_read_all(settings, [window], pages, redaction))
+        tables = PagedTables(pages, {"normal": window, "abnormal": after}, settings.span_unit_ns)
+        return {modality: tables["normal", modality] for modality in MODALITIES}, notes
+
+
+async def _read_all(settings: TeamBackends, windows: Sequence[Window], pages: Pages, redaction: Redaction) -> list[str]:
+    """Read *windows* of all backends at the same time and return notes; raises one OperationError for all that fail."""
     usage = ImportUsage(settings.limits.total_bytes)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -194,7 +210,6 @@ async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) 
             )
             for name, one in settings.backends().items()
         }
-        windows = list(settings.windows().values())
         found = await asyncio.gather(*(_guarded(reader.read(windows)) for reader in readers.values()))
     if errors := [str(error) for error in found if error is not None]:
         raise OperationError("\n".join(errors))

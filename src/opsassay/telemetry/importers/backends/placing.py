@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from opsassay.core.schema.backends import TeamBackends
 from opsassay.telemetry.backends.naming import label_name, metric_name, otlp_label_name
-from opsassay.telemetry.importers.backends.settings import PastIncident
 from opsassay.telemetry.schema import SCHEMA
 
 _NETWORK = ("transmit.packets", "transmit.bytes", "receive.packets", "receive.bytes", "tcp.retransmits")
@@ -49,7 +49,7 @@ class PlacedSeries(NamedTuple):
 class Placing:
     """Applies the rule with the overrides of *settings*."""
 
-    def __init__(self, settings: PastIncident) -> None:
+    def __init__(self, settings: TeamBackends) -> None:
         self._settings = settings
         self._dropped = {*settings.drop_labels, *settings.service, "__name__"}
         self._columns = label_columns("metrics_histogram") | label_columns("metrics")

@@ -9,9 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from opsassay.core.errors import UserError
+from opsassay.core.schema.backends import Redact
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import one_sentence
-from opsassay.telemetry.importers.backends.settings import Redact
 
 REDACTED = "[redacted]"
 _HEADER_ATTRIBUTE = re.compile(r"http[._](?:request|response)[._]header[._](.+)", re.IGNORECASE)
@@ -26,6 +27,11 @@ class Redaction:
         known = sorted({token for token in tokens if token}, key=len, reverse=True)
         self._texts = [*(re.escape(token) for token in known), *rules.texts]
         words = "|".join(re.escape(name) for name in rules.headers)
+        for pattern in self._texts:
+            try:
+                pl.Series([""]).str.contains(pattern)
+            except pl.exceptions.PolarsError as error:
+                raise UserError(f"redact.texts: {pattern!r} is no regular expression of Rust.") from error
         self._header = rf"(?i)\b((?:{words})[\"']?\s*[:=]\s*[\"'\[]*)[^\"'\r\n]+" if words else ""
 
     def labels(self, raw_labels: Mapping[str, Any]) -> dict[str, str]:

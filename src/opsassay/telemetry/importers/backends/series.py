@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from opsassay.core.schema.backends import Backend
 from opsassay.core.schema.incident import Window
 from opsassay.core.text import plural
 from opsassay.telemetry.importers.backends.client import BackendClient, BackendError, RejectedError, is_too_much
 from opsassay.telemetry.importers.backends.pages import Pages
 from opsassay.telemetry.importers.backends.placing import Placing
-from opsassay.telemetry.importers.backends.settings import Backend
 from opsassay.telemetry.importers.cases import at_ns
 from opsassay.telemetry.schema import SCHEMA
 
