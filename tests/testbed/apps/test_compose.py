@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 import yaml
@@ -269,9 +270,34 @@ def test_stores_are_known_by_their_images_and_their_tools_are_no_stores(tmp_path
     assert system.services["b"].program.port == port
 
 
-def test_less_memory_than_an_engine_gives_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="memory_limit_mb"):
-        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "mem_limit": "2m"}})
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ({"mem_limit": "2m"}, "services.a.mem_limit: '2m' is not an amount of memory of 6 MiB or more"),
+        ({"mem_limit": "junk"}, "services.a.mem_limit: 'junk' is not an amount of memory"),
+        ({"deploy": {"resources": {"limits": {"memory": "2M"}}}}, "services.a.deploy.resources.limits.memory: '2M'"),
+        ({"deploy": {"resources": {"limits": {"cpus": "-1"}}}}, "services.a.deploy.resources.limits.cpus: '-1' is not"),
+        ({"cpus": "many"}, "services.a.cpus: 'many' is not a number of cores"),
+        ({"cpu_quota": "x"}, "services.a.cpu_quota: 'x' is not a number of microseconds"),
+        ({"deploy": {"replicas": 30}}, "services.a.deploy.replicas: 30 is not a number of containers, 20 at most"),
+        ({"scale": "x"}, "services.a.scale: 'x' is not a number of containers"),
+        ({"ports": ["99999"]}, "services.a.ports: 99999 is no port; one is 1 to 65535"),
+        ({"expose": ["0"]}, "services.a.expose: 0 is no port"),
+    ],
+)
+def test_a_value_that_no_container_can_have_is_named_by_its_key_in_the_file(tmp_path, described, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], **described}})
+
+
+def test_wrong_words_of_a_system_file_are_named_by_its_own_keys(shop):
+    for service, words in {
+        "api": ({"calls": ["zz"]}, "services.api.calls: 'zz' is not one of"),
+        "worker": ({"ready": {"http": "GET /"}}, "services.worker.ready: its http needs a port"),
+    }.items():
+        stated, message = words
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            with_sidecar(shop, **{service: stated})
 
 
 def test_users_ask_for_pages_where_there_may_be_some(tmp_path):

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_with_its_place(written, given, says):
         ("{command: [sh], ready: {tcp: 1}, ports: {a: 0}}", "a port is 1 to 65535"),
         ("{command: [sh], ready: {tcp: 1}, ports: {a: 70000}}", "a port is 1 to 65535"),
         ("{command: [sh], ready: {tcp: 1}, ports: {a: 1, b: 1}}", "two ports are the same"),
-        ("{command: [sh], ready: {tcp: 1}}", "the program of one has no ports"),
+        ("{command: [sh], ready: {tcp: 1}}", "one has no port at which it listens"),
     ],
 )
 def test_a_program_that_cannot_run_is_refused(tmp_path, program, says):
@@ -270,7 +270,7 @@ def test_a_load_of_its_own_is_placed_and_its_users_come_to_the_first_service_tha
         ("{command: [sh], folders: [gone]}", "load.folders: there is no folder gone"),
         ("{command: [sh], rate_rps: 3}", "rate_rps: its command says that itself"),
         ("{command: [sh], environment: {U: '{password:db}'}}", "load.environment.U: there is no store 'db'"),
-        ("{command: [sh], mix: [{request: worker GET /}]}", "the program of worker has no ports"),
+        ("{command: [sh], mix: [{request: worker GET /}]}", "worker has no port at which it listens"),
         ("{mix: [{request: front GET /}], directory: x}", "directory: it goes with a command, and there is none"),
         ("{rate_rps: 3}", "mix is missing: what users send; or command"),
     ],

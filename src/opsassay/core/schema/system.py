@@ -307,7 +307,7 @@ class System(Written):
             return
         if (program := self.services[callee].program) is not None:
             if not program.ports:
-                raise ValueError(f"{where}: the program of {callee} has no ports")
+                raise ValueError(f"{where}: {callee} has no port at which it listens")
             return
         if route not in self.services[callee].operations:
             known = ", ".join(self.services[callee].operations)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def load_compose(path: Path) -> System:
             backends=written.backends if written else None,
         )
     except ValidationError as error:
-        raise ConfigError(f"{path}: {problem(error)}.") from error
+        raise ConfigError(f"{path}: {problem(error).replace('.program.', '.')}.") from error
 
 
 def _project_of(path: Path, system_file: ComposeSystem | None) -> DescribedProject:
@@ -175,6 +176,8 @@ class DescribedProject(ABC):
         stated: Mapping[str, ComposeService],
     ) -> None:
         self.name, self.shown, self.key, self.stated = name, shown, key, stated
+        for service, one in described.items():
+            _require_usable(f"{shown}: services.{service}", service, one)
         self._described = described
         self.ports = {name: list(_ports(one)) for name, one in described.items()}
         self.published = {
@@ -207,6 +210,8 @@ class DescribedProject(ABC):
         stated = self.stated.get(name, ComposeService())
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
+        if ready is not None and ready.http is not None and not port:
+            raise ConfigError(f"{self.shown}: services.{name}.ready: its http needs a port; say which with `port`.")
         if stated.sidecar is not None and (not port or port in NOT_HTTP or _store_port(described)):
             words = f"port {port} takes no HTTP" if port else "it has no port; say which with `port`"
             raise ConfigError(f"{self.shown}: services.{name}.sidecar: {words}.")
@@ -261,6 +266,25 @@ def _ports(described: Mapping[str, Any]) -> Iterator[int]:
         yield port
 
 
+def _require_usable(where: str, name: str, described: Mapping[str, Any]) -> None:
+    """Raise ConfigError, naming the key of the user's file, for a value that no container can have; 0 is no limit."""
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ConfigError(f"{where}: this is no name of a service; use letters, digits and -._ alone.")
+    for key, (read, least, most, words) in NUMBERS.items():
+        value: Any = described
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        try:
+            fits = not value or not float(read(value)) or least <= read(value) <= most
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise ConfigError(f"{where}.{key}: {value!r} is not {words}.")
+    for key in ("ports", "expose"):
+        if wrong := [port for port in _tcp_ports(described.get(key)) if not 0 < port < 65536]:
+            raise ConfigError(f"{where}.{key}: {wrong[0]} is no port; one is 1 to 65535.")
+
+
 def _tcp_ports(listed: Any) -> Iterator[int]:
     """Yield the TCP ports inside the container from *listed*, the `ports` or `expose` of a service."""
     for one in listed if isinstance(listed, list) else ():
@@ -292,3 +316,15 @@ def _bytes(size: Any) -> int:
     text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
     unit = UNITS.get(text[-1:], 0)
     return int(float(text[:-1]) * unit) if unit else int(float(text))
+
+
+NUMBERS: Mapping[str, tuple[Callable[[Any], float], float, float, str]] = {
+    **dict.fromkeys(
+        ("deploy.resources.limits.memory", "mem_limit"),
+        (_bytes, 6 * 2**20, math.inf, "an amount of memory of 6 MiB or more, such as 64m"),
+    ),
+    **dict.fromkeys(("deploy.resources.limits.cpus", "cpus"), (float, 0, math.inf, "a number of cores, such as 0.5")),
+    **dict.fromkeys(("cpu_quota", "cpu_period"), (float, -math.inf, math.inf, "a number of microseconds")),
+    **dict.fromkeys(("deploy.replicas", "scale"), (int, 0, 20, "a number of containers, 20 at most")),
+}
+"""Keys of a service that hold numbers: how each is read, the least and the most that it may say, what that is."""
