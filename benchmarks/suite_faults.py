@@ -99,8 +99,8 @@ FAULTS: tuple[PastFault, ...] = (
               SRC + "evals/compliance/score.py", "    if not policies:\n", "    if policies is None:\n",
               "tests/evals/compliance/test_tasks.py"),
     PastFault("secret-seen", "An agent whose folder holds the secret of held-out seeds takes part in cost tasks.",
-              SRC + "evals/runner/generated_run.py", "        if command is not None:\n            require_apart(",
-              "        if command is None:\n            require_apart(", "tests/evals/cost/test_runs.py"),
+              SRC + "evals/runner/generated_run.py", "in run.commands}.values():\n        require_apart(",
+              "in ()}.values():\n        require_apart(", "tests/evals/cost/test_runs.py"),
     PastFault("packed-upload", "An upload that is a packed tar is expanded.",
               SRC + "server/artefacts.py", "with open_tar(io.BytesIO(content)) as archive",
               "with tarfile.open(fileobj=io.BytesIO(content)) as archive", "tests/hostile/test_bundles.py"),
@@ -128,8 +128,8 @@ FAULTS: tuple[PastFault, ...] = (
               SRC + "analysis/audit/compare.py", "too_few = cases < fewest or detectable > 1", "too_few = False",
               "tests/analysis/audit/test_compare.py"),
     PastFault("hint-of-an-index", "The hint for a missing extra names a package index, which lacks OpsAssay.",
-              SRC + "core/extras.py", "    origin = _origin()\n",
-              "    return f\"run `pip install '{__package__}[{extra}]'`\"\n    origin = _origin()\n",
+              SRC + "core/extras.py", "    origin = _find_install_origin()\n",
+              "    return f\"run `pip install '{__package__}[{extra}]'`\"\n    origin = _find_install_origin()\n",
               "tests/core/test_extras.py"),
 )
 # fmt: on
