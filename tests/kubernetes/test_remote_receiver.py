@@ -17,6 +17,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.endpoints import remote_receiver
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 KEY = "k" * 32
 PROXY = "/api/v1/namespaces/shop-watch/pods/receiver-1:9090/proxy"
@@ -88,6 +89,14 @@ def test_a_session_is_recorded_there_and_its_spool_lies_here_when_it_is_closed(c
     payloads = [frame.payload for frame in read_frames(spool)]
     assert request.SerializeToString() in payloads
     assert not list((tmp_path / "spools").iterdir()), "nothing of it stays there"
+
+
+def test_a_system_keeps_its_receiver_so_that_a_session_is_read_while_it_records(cluster, tmp_path):
+    running = KubernetesSystem(cluster.api(), "shop")
+    running.receiver.open_session(tmp_path / "here", "one")
+    running.receiver.refresh("one")
+    running.receiver.close_session("one")
+    assert (tmp_path / "here").exists()
 
 
 def test_the_door_opens_to_the_key_and_to_plain_names_alone(cluster):

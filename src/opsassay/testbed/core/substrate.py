@@ -43,7 +43,7 @@ class RunningSystem(Protocol):
 
     @property
     def receiver(self) -> Receiver:
-        """The receiver of all telemetry of this system."""
+        """The receiver of all telemetry of this system; a session that it opened is known at each later access."""
         ...
 
     def definition(self) -> System:

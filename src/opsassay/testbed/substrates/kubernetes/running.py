@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -55,9 +56,9 @@ class KubernetesSystem:
         """The system's own namespace, and that of its receiver and probe."""
         return self.name, self.watch_namespace
 
-    @property
+    @cached_property
     def receiver(self) -> RemoteReceiver:
-        """The receiver of the system's telemetry, which runs in the cluster."""
+        """The receiver of the system's telemetry, which runs in the cluster; it knows its open sessions."""
         return RemoteReceiver(self.api, self.watch_namespace)
 
     def definition(self) -> System:
