@@ -61,6 +61,7 @@ class ModelledSystem:
         self.rules: dict[str, tuple[str, str]] = {}
         self.emptied = dict.fromkeys(system.stores, 0)
         self.report_due: int | None = None
+        self.report_runs = False
         self._callees: dict[str, list[str]] = {name: [] for name in system.services}
         for caller, callee in system.calls():
             self._callees[caller].append(callee)
@@ -142,13 +143,17 @@ class ModelledSystem:
             share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
             if share:
                 yield name, share
-        if self.report_due is not None and now >= self.report_due:
+        if self.report_runs or self.report_begins(now):
             yield "shelf", 1.0
         for name, values in self.stores.items():
             if name in down or (_is_too_small(values) and not self.throws_out(name)):
                 yield name, 1.0
         yield from ((service, 1.0) for service, _ in self.rules.values())
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
+
+    def report_begins(self, now: int) -> bool:
+        """Return whether at second *now* a report is due; its session outlives that it is wanted."""
+        return self.report_due is not None and now >= self.report_due
 
     def throws_out(self, store: str) -> bool:
         """Return whether *store* evicts data for lack of memory although its original policy was to keep them."""

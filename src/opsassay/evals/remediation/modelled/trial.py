@@ -283,6 +283,7 @@ class ModelledTrial:
         due = {"/reports": self.now, "/reports/later": self.now + round(ONSET_S), "/reports/cancel": None}
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
+            self.state.report_runs &= url != f"{REPORTS}/sessions/end"
         return {self._require_service(parse_url(url).service)}
 
     def _require_service(self, name: str) -> str:
@@ -304,9 +305,10 @@ class ModelledTrial:
 
     def second(self, *, down: frozenset[str] = frozenset(), is_last: bool = False) -> None:
         """Simulate and record one second, with the replicas *down* stopped; with *is_last* it always probes."""
+        self.state.report_runs |= self.state.report_begins(self.now)
         failing, state = self.state.failing(self.now, down), self.state
         entities = tuple(
-            Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
+            Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs, incarnation=str(one.started),
                    ready=f"{name}-{n}" not in down and not one.crashes)
             for name, replicas in state.replicas.items() for n, one in enumerate(replicas)
         )  # fmt: skip
