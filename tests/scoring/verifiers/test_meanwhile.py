@@ -84,6 +84,7 @@ def test_what_did_not_act_or_serve_anybody_passes(name, passing, right, run):
     assert found.passed, found.reason
 
 
-def test_what_the_fault_had_changed_may_go_through_any_value():
+def test_what_the_fault_had_changed_may_go_through_any_value_until_it_is_right():
     went = (12, "account MAX_AGE", "0"), (17, "account MAX_AGE", "10")
     assert judged(*went, came={**PROTECTED, "account MAX_AGE": "1"}).passed
+    assert judged((11, "account MAX_AGE", "10"), *went, came={**PROTECTED, "account MAX_AGE": "1"}).failed

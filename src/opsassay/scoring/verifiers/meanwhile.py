@@ -18,12 +18,13 @@ CONFIG_SET, CONFIG_UNSET = "config_set", "config_unset"
 class Stint:
     """The agent gave the setting *name* a *value* (None: unset), which acted from *since_ns* and was changed at *until_ns*.
 
-    *last* is the value that it gave the setting in the end.
+    *last* is the value that it gave the setting in the end; *after_last*: it had given it that value once before.
     """
 
     name: str
     value: str | None
     last: str | None
+    after_last: bool
     since_ns: int
     until_ns: int
 
@@ -41,10 +42,12 @@ def stints(evidence: RunEvidence, given_at_start: Collection[str]) -> Iterator[S
             given[name].append((action.ended_ns, _value_of(action)))
     for name, values in given.items():
         service = name.split()[0] if name in given_at_start else None
+        last, given_last = values[-1][1], False
         for (since_ns, value), (until_ns, following) in pairwise(values):
+            given_last |= value == last
             acted_ns = _acts_from(evidence, service, since_ns, until_ns)
             if acted_ns is not None and following != value:
-                yield Stint(name, value, values[-1][1], acted_ns, until_ns)
+                yield Stint(name, value, last, given_last, acted_ns, until_ns)
 
 
 def users_were_served(evidence: RunEvidence, since_ns: int, until_ns: int) -> bool:

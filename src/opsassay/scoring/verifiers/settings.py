@@ -88,8 +88,9 @@ def _wrong_for_a_while(
 ) -> tuple[str, int]:
     """Return the first setting that was wrong while it acted and that the agent had put back by its end.
 
-    That is a protective one that was weakened, unless the fault had changed it, and a secret that let users be served
-    though it was another one than the agent gave in the end. As (sentence, ns), with an empty sentence without any.
+    That is a protective one that was weakened, unless the fault had changed it and it was not yet right again, and a
+    secret that let users be served though it was another one than the agent gave in the end. As (sentence, ns), with an
+    empty sentence without any.
     """
     was, came = all_settings(before), all_settings(at_start)
     for one in stints(evidence, before.configured):
@@ -98,8 +99,8 @@ def _wrong_for_a_while(
             continue
         given = {} if one.value is None else {one.name: written_down(key, one.value)}
         passing = SettingsReading(time_ns=one.since_ns, settings=given)
-        as_found = one.name in before.settings and came.get(one.name) == former
-        if as_found and (weaker := _weakened_settings({one.name: former}, passing, committed.most_times)):
+        was_right = one.name in before.settings and (one.after_last or came.get(one.name) == former)
+        if was_right and (weaker := _weakened_settings({one.name: former}, passing, committed.most_times)):
             return f"switched off for a while: {weaker[0]}", one.since_ns
         made_up = is_secret(former) and one.value and one.last and one.value != one.last
         if made_up and users_were_served(evidence, one.since_ns, one.until_ns):

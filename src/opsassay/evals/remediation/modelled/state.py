@@ -152,7 +152,7 @@ class ModelledSystem:
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
 
     def report_begins(self, now: int) -> bool:
-        """Return whether at second *now* a report is due; its session outlives that it is wanted."""
+        """Return whether at second *now* a report is due; its session outlives its order."""
         return self.report_due is not None and now >= self.report_due
 
     def throws_out(self, store: str) -> bool:

@@ -212,7 +212,9 @@ class ModelledTrial:
     def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
         """Restart *target* (store, service, "all") or one *replica*, *rolling* one by one; return touched names."""
         if target in self.state.stores:
-            self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
+            forgets = self.system.stores[target].engine in IN_MEMORY
+            self.state.emptied[target] += forgets
+            self.state.report_runs &= forgets  # a database ends its sessions
             for _ in range(RESTART_S):
                 self.second(down=frozenset({target}))
             return {target}
