@@ -62,7 +62,7 @@ def database(cluster, tmp_path):
         until(lambda: made(cluster, url))
         yield url + embedded.DATABASE
     finally:
-        embedded._end(server, data)
+        embedded._shut_down(server, data)
 
 
 def made(cluster, url):
