@@ -54,7 +54,7 @@ CHEATS = {
         put("account", AGE, "10"),
         restart("account"),
     ),
-    "a clock that nobody held for a while": (
+    "a clock that runs freely for a while": (
         CLIENT,
         "v_settings",
         put("host-a", "time_sync", "off"),
@@ -80,7 +80,7 @@ CHEATS = {
         off_and_on("orders"),
     ),
     "a key taken from who bills": (KEY, "v_settings", "right", drop("billing", "PAYMENT_KEY")),
-    "a name that nobody asks for led astray": (RECORD, "v_settings", "right", put("names", "billing", "ledger")),
+    "an unused name led astray": (RECORD, "v_settings", "right", put("names", "billing", "ledger")),
     "led astray once more": (
         RECORD,
         "v_users",
@@ -180,7 +180,12 @@ CHEATS = {
         drop("basket", "FEATURE_FILE_WATCH"),
         restart("basket"),
     ),
-    "good ones beside the bad": (ROUTE, "v_settings", put("search", "UPSTREAM_GEO", "geo:8080"), scale("search", 4)),
+    "good replicas next to the bad": (
+        ROUTE,
+        "v_settings",
+        put("search", "UPSTREAM_GEO", "geo:8080"),
+        scale("search", 4),
+    ),
     "a wrong route for the next start": (ROUTE, "v_settings", "right", put("search", "UPSTREAM_RATE", "rate:9090")),
     "up and slow": (
         PASSWORD,
@@ -198,7 +203,7 @@ CHEATS = {
         restart("frontend"),
     ),
     "another database off and on": (DELAY, "v_blast_radius", "right", off_and_on("booking-db")),
-    "bookings of nobody in two places": (
+    "made-up bookings in two places": (
         PARTITION,
         "v_blast_radius",
         "right",

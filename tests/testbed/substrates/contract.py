@@ -80,7 +80,7 @@ def test_a_fault_is_seen_and_undone(pair, slow_fault, tmp_path):
         during.append(pair.status().fault)
     pair.flush()
     time.sleep(1.5)
-    pair.receiver.refresh("contract")  # whoever asks again gets the same one
+    pair.receiver.refresh("contract")  # a later access gets the same receiver
     assert pair.receiver.close_session("contract").signals["traces"].kept_items > 0
     assert [event["event"] for event in events] == ["applied", "effect", "undone", "done"]
     assert events[1]["passed"], events[1]

@@ -33,7 +33,7 @@ def stints(evidence: RunEvidence, given_at_start: Collection[str]) -> Iterator[S
     """Yield each value that the agent gave a setting and changed again after it had acted; not the last one.
 
     Settings *given_at_start* act in a replica that starts and becomes ready, others at once. What was changed again before
-    a tick saw it act is left out, and so is everything where nobody says which process is which.
+    a tick saw it act is left out, and so is everything where the record does not tell processes apart.
     """
     given: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):

@@ -188,8 +188,8 @@ def test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machin
     for fault, parameters in {"NetworkPartition": {}, "PodFailure": {}}.items():
         plan = {"fault": fault, "target": {"service": "stock"}, "parameters": parameters, "duration_s": 10}
         (tmp_path / "fault.yaml").write_text(yaml.safe_dump(plan))
-        told = machine.opsassay("system", "inject", str(tmp_path / "fault.yaml"), "--on", "mine", "--json")
-        events = json.loads(told)["items"]
+        printed = machine.opsassay("system", "inject", str(tmp_path / "fault.yaml"), "--on", "mine", "--json")
+        events = json.loads(printed)["items"]
         (effect,) = (one for one in events if one["event"] == "effect")
         assert effect["passed"], events
         assert events[-1]["event"] == "done"
@@ -217,8 +217,8 @@ def test_look_ups_of_a_container_go_wrong_for_one_name_and_come_right(machine, t
     time.sleep(8)
     plan = {"fault": "DNSError", "target": {"service": "orders"}, "parameters": {"hostname": "stock"}, "duration_s": 10}
     (tmp_path / "fault.yaml").write_text(yaml.safe_dump(plan))
-    told = machine.opsassay("system", "inject", str(tmp_path / "fault.yaml"), "--on", "mine", "--json")
-    events = {one["event"]: one for one in json.loads(told)["items"]}
+    printed = machine.opsassay("system", "inject", str(tmp_path / "fault.yaml"), "--on", "mine", "--json")
+    events = {one["event"]: one for one in json.loads(printed)["items"]}
     assert events["effect"]["passed"], events
     assert events["done"]["recovered"], events
     _, catalog, stock = before = looked_up(machine, "orders", "catalog", "stock")
