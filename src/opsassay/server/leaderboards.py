@@ -46,9 +46,9 @@ class BenchmarkRuns(NamedTuple):
 
 
 class LeaderboardCache:
-    """Leaderboards by task set; one is made again when the results, or the cells that have none, change.
+    """Leaderboards by task set; one is computed again when its results change, or the cells without a result.
 
-    Of it what belongs to benchmarks and solvers without a change is kept, and nothing of what there no longer is.
+    Benchmarks and solvers without a change keep what was computed of them; removed ones are forgotten.
     """
 
     def __init__(self, platform: Platform) -> None:
@@ -176,8 +176,8 @@ class LeaderboardCache:
 
 
 def _under_name(graded: GradedRun, name: str | None) -> GradedRun:
-    """Return *graded* as the run of a solver called *name*, itself for None."""
-    if name is None:
+    """Return *graded* as the run of a solver called *name*; *graded* itself where that is its name, or for None."""
+    if name in (None, graded.run.solver.name):
         return graded
     solver = graded.run.solver.model_copy(update={"name": name})
     return replace(graded, run=graded.run.model_copy(update={"solver": solver}))
@@ -222,10 +222,10 @@ def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
 
 
 def _registered(read: Sequence[BenchmarkRuns], tasks: TaskSet) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
-    """Return cell to the first owner's agent that ran it, the cells of self-hosted agents, and those of baselines.
+    """Return cell to the name of the agent registered first that ran it; self-hosted agents' cells; baselines' cells.
 
-    Of *read* those of the agent registered last are the first. A baseline is what the platform runs itself under its usual
-    name, or what *tasks* lists.
+    *read* begins with the agent registered last. A baseline is a built-in solver that the platform runs under its usual
+    name, or that *tasks* lists.
     """
     known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
     brought = {cell: one.mark.name for one in read if one.mark.kind != "built_in" for cell in one.cells}
