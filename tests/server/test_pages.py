@@ -43,7 +43,7 @@ def test_an_owner_registers_an_agent_asks_and_watches_it_run(browser, platform, 
     tab.get_by_text("Finished: 3 of 3 cells have ended").wait_for(timeout=90_000)  # without being loaded again
     tab.get_by_role("link", name="bill").click()
     tab.get_by_role("rowheader", name="chance").wait_for()
-    assert "Nobody is ranked on 3 tasks" in tab.content()
+    assert "No solver is ranked on 3 tasks" in tab.content()
     assert problems == []
     tab.close()
 

@@ -522,7 +522,7 @@ def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     ours = {one["name"] for one in platform.client().ask("GET", "/api/agents")["items"] if one["kind"] == "self_hosted"}
     assert {name for name, one in hosted.items() if not one["baseline"]} <= ours, "no built-in one, and no bundle"
     page = urllib.request.urlopen(f"{platform.url}/leaderboards/bill/self-hosted?level=easy").read().decode()
-    assert "nobody watched what they read" in page
+    assert "no seal limited what they read" in page
     assert 'href="/leaderboards/bill/self-hosted"' in page
     assert (
         'href="/leaderboards/bill/self-hosted"'

@@ -65,7 +65,7 @@ def test_a_board_says_why_nobody_is_ranked_and_leads_to_every_solver(tmp_path):
     _, pages = pages_over(tmp_path)
     board = data(pages, "boards/finops.json")
     assert board["answer"].startswith(
-        "Nobody is ranked on 3 tasks; poor succeeded on 100.0%: it cannot be separated from"
+        "No solver is ranked on 3 tasks; poor succeeded on 100.0%: it cannot be separated from"
     )
     trials = data(pages, "trials/finops.json")
     assert trials["answer"].startswith(board["answer"])
@@ -127,7 +127,7 @@ def test_a_board_of_oracles_alone_says_so_and_its_audit_too(tmp_path):
     _, pages = pages_over(tmp_path)
     assert data(pages, "boards/finops.json")["answer"].endswith("only oracles and baselines are graded on them.")
     said = data(pages, "audit/finops.json")["answer"]
-    assert said == "There is no audit: no run may be ranked: it is an oracle, which knows the truth."
+    assert said == "There is no audit, since no run may be ranked (it is an oracle, which knows the truth)."
     assert "<section" not in pages.answer("audit/finops.html").text
     ended(tmp_path, solver="new", graded=False, domain="sre")
     assert "nothing is graded" in data(pages_over(tmp_path)[1], "audit/sre.json")["answer"]
@@ -138,7 +138,7 @@ def test_an_audit_recommends_no_baseline(tmp_path):
         for solver in ("chance", "constant"):
             ended(tmp_path, at < 3, solver=solver, task=f"t-{at:02}", isolation="in_process")
     said = data(pages_over(tmp_path)[1], "audit/finops.json")["answer"]
-    assert said.startswith("There is nobody to choose: only baselines have a score on every case (chance, constant)")
+    assert said.startswith("There is no solver to choose: only baselines have a score on every case (chance, constant)")
 
 
 def test_only_solvers_with_a_graded_task_in_common_are_offered_for_comparison(tmp_path):

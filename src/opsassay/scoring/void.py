@@ -51,4 +51,6 @@ def void_note(void: int, cases: int, noun: str = "case") -> str:
     """Return the sentence that *void* of *cases* cases (called *noun*) are void, '' for 0."""
     if not void:
         return ""
-    return f"{void} of {plural(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} nobody."
+    return (
+        f"{void} of {plural(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} no solver."
+    )

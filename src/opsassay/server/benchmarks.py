@@ -105,7 +105,7 @@ def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks:
 def _require_attempts_left(connection: Connection, user: User, task_set: str, tasks: TaskSet) -> None:
     """Raise UserError when *user* has used up the attempts on *tasks* or has too many open benchmarks."""
     if tasks.closed:
-        raise UserError(f"{task_set} is closed; nobody is graded on it any more.")
+        raise UserError(f"{task_set} is closed; no agent is graded on it any more.")
     of_user = select(BENCHMARKS.c.task_set, BENCHMARKS.c.digest, BENCHMARKS.c.state).join_from(BENCHMARKS, AGENTS)
     rows = list(connection.execute(of_user.where(AGENTS.c.owner_id == user.id)))
     asked = sum((row.task_set, row.digest) == (task_set, tasks.digest()) for row in rows)

@@ -52,18 +52,18 @@ def board_answer(board: Leaderboard) -> str:
     """Return the headline of *board*: which solvers rank first, or that none is ranked."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
-        return f"Nobody is ranked on {plural(board.tasks, 'task')}{_why_nobody_ranked(board)}"
+        return f"No solver is ranked on {plural(board.tasks, 'task')}{_why_none_ranked(board)}"
     who = plain(" and ".join(first), 300)
     alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
     return f"{who} {alone}, on {plural(board.tasks, 'task')}."
 
 
-def _why_nobody_ranked(board: Leaderboard) -> str:
+def _why_none_ranked(board: Leaderboard) -> str:
     """Return the end of a sentence: the best unranked solver and what it lacks."""
     graded = [row for row in board.rows if row.success is not None]
     near = next((row for row in graded if not row.entry.baseline and not row.entry.name.startswith(ORACLE)), None)
     if near is None or near.success is None:
-        return ": only oracles and baselines are graded on them." if graded else ": nobody is graded on them."
+        return ": only oracles and baselines are graded on them." if graded else ": no solver is graded on them."
     reason = f" {near.reasons[0]}" if near.reasons else ""
     return f"; {plain(near.entry.name, 120)} succeeded on {percent(near.success.value)}:{plain(reason, 300)}."
 

@@ -125,7 +125,7 @@ def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
     facts.append(("Reason", note.reason if note else ""))
     facts.append(("Void", void_reason(truth, note) if truth else ""))
     if truth and truth.is_fingerprinted:
-        facts.append(("Fingerprinted", "recorded before draws had a secret; a grade on it ranks nobody"))
+        facts.append(("Fingerprinted", "recorded before draws had a secret; a grade on it gives no rank"))
     facts += [("Effect check", _describe_effect(effect)) for effect in (truth.effects if truth else ())]
     if truth:
         recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]

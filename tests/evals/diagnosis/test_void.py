@@ -115,10 +115,10 @@ def test_aggregates_leave_void_cases_out_and_count_them_apart(store, capsys):
         assert (summary["cases"], summary["void"]) == (2, 1)
         assert (summary["graded"]["any_service"], summary["any_service"]) == (1, 0.0)
         assert summary["answer_time"]["attempts"] == 1
-    assert "1 of 2 cases is void and grades nobody." in said(capsys, "score", "run", store)
-    assert "1 of 2 cases is void and grades nobody." in said(capsys, "score", "table", store)
+    assert "1 of 2 cases is void and grades no solver." in said(capsys, "score", "run", store)
+    assert "1 of 2 cases is void and grades no solver." in said(capsys, "score", "table", store)
     board = told(capsys, "leaderboard", store)
-    assert "1 of 2 tasks is void and grades nobody." in board["warnings"]["diagnosis"]
+    assert "1 of 2 tasks is void and grades no solver." in board["warnings"]["diagnosis"]
     assert {item["success"]["tasks"] for item in board["items"]} == {1}
     assert not [why for item in board["items"] for why in item["not_ranked"] if "no graded run" in why]
 
@@ -133,7 +133,7 @@ def test_a_store_of_void_cases_has_no_rate_in_any_command(store, capsys, tmp_pat
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1
     board = told(capsys, "leaderboard", store)
     assert {item["success"] for item in board["items"]} == {None}
-    assert "2 of 2 tasks are void and grade nobody." in board["warnings"]["diagnosis"]
+    assert "2 of 2 tasks are void and grade no solver." in board["warnings"]["diagnosis"]
     results = told(capsys, "score", "table", store)["items"]
     whole = next(table for table in results if table["title"] == "All injected cases")
     assert {cell for row in whole["rows"] for name, cell in row.items() if "`" in name and name != "solver"} == {"n/a"}

@@ -121,7 +121,7 @@ def test_a_real_receiver_takes_spans_and_events(store, tmp_path, verdict):
     ("words", "code", "said"),
     [
         ((), 2, "Nothing says where the runs go; give -o FILE, --otlp URL or both."),
-        (("--otlp", "http://127.0.0.1:9"), 1, "Nobody takes telemetry at http://127.0.0.1:9/v1/traces"),
+        (("--otlp", "http://127.0.0.1:9"), 1, "No receiver takes telemetry at http://127.0.0.1:9/v1/traces"),
         (("--otlp", "nowhere"), 2, "is no URL of an OTLP/HTTP receiver"),
     ],
 )

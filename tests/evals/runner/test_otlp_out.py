@@ -96,7 +96,7 @@ def test_a_receiver_that_is_not_there_is_noted_and_keeps_nobody_waiting(tmp_path
         awaited(lambda: forwarder.sender.problem is not None)
     assert forwarder.sender.sent == 0
     assert forwarder.sender.notes()[0].startswith(
-        "not all of the telemetry was sent on: Nobody takes telemetry at http"
+        "not all of the telemetry was sent on: No receiver takes telemetry at http"
     )
     with pytest.raises(UserError, match="is no URL of an OTLP/HTTP receiver"):
         Forwarder(tmp_path, "localhost:4318")

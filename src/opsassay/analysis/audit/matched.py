@@ -124,7 +124,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     system, and for a case with several expected labels; NotFoundError for an unknown method in the setting `exclude`.
     """
     if long.is_empty():
-        raise UserError(f"{name} has no case with a score: none was run, or all are void and grade nobody.")
+        raise UserError(f"{name} has no case with a score: none was run, or all are void and grade no solver.")
     _check_known("exclude", settings.exclude, long.get_column("method"))
     kept = _fill_protocols(long).filter(~pl.col("method").is_in(list(settings.exclude)))
     if kept.is_empty():

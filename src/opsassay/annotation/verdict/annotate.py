@@ -53,7 +53,7 @@ def decide(*, drifted: bool, signature: str | None, alarms: int, paths: int, ins
             f"The fault shows ({signature}) and the surface is violated, but no path carries it there.",
         )
     if signature is not None:
-        return Label.ABSORBED, f"The fault shows ({signature}), but nobody at the surface feels it."
+        return Label.ABSORBED, f"The fault shows ({signature}), but no user at the surface feels it."
     if alarms:
         return Label.UNEXPLAINED, f"The surface is violated, but the fault does not show at its place: {instead}."
     return Label.NO_EFFECT, f"Nothing happened that the telemetry shows: {instead}."

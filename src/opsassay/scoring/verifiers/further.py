@@ -49,7 +49,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
     name, spared = "v_no_regression", set(committed.except_for)
     ticks = evidence.recording.timeline.ticks
     if evidence.triggered is None:
-        return missing(name, "nobody says when the fault was applied, so there is no state before it")
+        return missing(name, "the record does not say when the fault was applied, so there is no state before it")
     before = entities_at(ticks, until_ns=evidence.triggered)
     if before is None:
         return missing(name, "no entities were recorded before the fault")

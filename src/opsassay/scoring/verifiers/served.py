@@ -43,7 +43,9 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:
-        return missing(NAME, "nobody says when the fault was applied, so there is nothing to compare with"), None
+        return missing(
+            NAME, "the record does not say when the fault was applied, so there is nothing to compare with"
+        ), None
     if not counts.kinds:
         return not_applicable(NAME, "no request of users was counted: what they lost is not known"), None
     usual = _baseline_before(counts, triggered)

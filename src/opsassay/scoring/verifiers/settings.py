@@ -46,7 +46,7 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
     """
     readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
     if evidence.triggered is None:
-        return missing(NAME, "nobody says when the fault was applied, so there is no state before it")
+        return missing(NAME, "the record does not say when the fault was applied, so there is no state before it")
     before = [one for one in readings if one.time_ns <= evidence.triggered]
     after = [one for one in readings if one.time_ns >= evidence.agent_ended]
     if not before or not after:

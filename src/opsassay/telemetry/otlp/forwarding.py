@@ -49,7 +49,7 @@ def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
         ) from error
     except OSError as error:
         raise OperationError(
-            f"Nobody takes telemetry at {place} ({error}); start the receiver or check the URL."
+            f"No receiver takes telemetry at {place} ({error}); start the receiver or check the URL."
         ) from error
 
 

@@ -31,7 +31,7 @@ def audit_view(state: Shown, domain: str) -> View:
         with _ONE:
             claim, parts, whole, said = _run_audit(standing)
     except OpsAssayError as error:
-        return view | {"answer": f"There is no audit: {plain(str(error), 600)}"}
+        return view | {"answer": f"There is no audit, since {plain(str(error), 600)}"}
     return view | {"answer": said, "claim": claim, "parts": parts, "audit": whole}
 
 
@@ -51,7 +51,7 @@ def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]
     if not graded:
         why = sorted({reason for one in standing.graded.counted for reason in why_not_ranked(one.run)})
         raise UserError(
-            f"no run may be ranked: {'; '.join(why)}." if why else "nothing is graded; `opsassay score run` does it."
+            f"no run may be ranked ({'; '.join(why)})." if why else "nothing is graded; `opsassay score run` does it."
         )
     name, metric = standing.graded.name, _choose_metric(standing)
     answers = [ScoredAnswer(name(one.run), one.verdict) for one in graded]
@@ -60,7 +60,9 @@ def _run_audit(standing: DomainStanding) -> tuple[str, list[Section], View, str]
     audit = audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks)
     advice, whole = "; ".join(advised.text.rstrip(".") for advised in audit.recommendations[:3]), as_json(audit)
     if all(name in standing.entries and standing.entries[name].baseline for name in whole["methods"]):
-        advice = f"There is nobody to choose: only baselines have a score on every case ({', '.join(whole['methods'])})"
+        advice = (
+            f"There is no solver to choose: only baselines have a score on every case ({', '.join(whole['methods'])})"
+        )
     return audit.claim, sections(audit), whole, f"{plain(advice, 600)}. Scored by {word(metric).title}."
 
 

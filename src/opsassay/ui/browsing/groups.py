@@ -157,5 +157,5 @@ def _summarise_outcomes(outcomes: Counter[str]) -> str:
     """Return how many of the graded runs succeeded, as a phrase; *outcomes* counts runs by outcome in words."""
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
-        return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"
+        return "No solver is graded" if outcomes["not applicable"] else "Nothing is graded yet"
     return f"{outcomes['succeeded']:,} of {plural(judged, 'graded run')} succeeded"

@@ -27,6 +27,9 @@ MOST_RUNNING = 50
 MOST_SOLVERS = 40
 MOST_PROBLEMS = 20
 
+_TITLES = {"sre": "Remediation (sre)", "ciso": "Compliance (ciso)", "finops": "Cost (finops)"}
+"""Headings of domains that have a short name on the command line."""
+
 
 def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:
     """Return the page data of the first page, with page *number* of the latest results that pass *filters*."""
@@ -109,6 +112,7 @@ def _domain_item(state: Shown, domain: str, *, first: bool) -> View:
     runs = Counter({place[1]: len(of) for place, of in state.catalogue.by_solver.items() if place[0] == domain})
     return {
         "name": plain(domain, 60),
+        "title": _TITLES.get(domain, plain(domain, 60).capitalize()),
         "board": board_page(domain),
         "trials": trials_page(domain),
         "audit": audit_page(domain),

@@ -97,7 +97,9 @@ def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View
         else "no alert"
     )
     found = (
-        f"{view['right']} of {plural(len(runs), 'run')} found what was broken" if runs else "nobody was run on it yet"
+        f"{view['right']} of {plural(len(runs), 'run')} found what was broken"
+        if runs
+        else "no solver was run on it yet"
     )
     return view | {
         "answer": f"{plain(incident.system, 60)}: {loud}; {found}.",

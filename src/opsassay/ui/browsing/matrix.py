@@ -78,7 +78,7 @@ def first_trials(state: Shown, domain: str) -> View | None:
 def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], str, str]:
     """Return (solvers of *domain*, ranked first and baselines last; cost names; headline; problem)."""
     rows: dict[str, LeaderboardRow] = {}
-    said, problem = "Nobody has a rank.", ""
+    said, problem = "No solver has a rank.", ""
     try:
         board = state.verdicts.standing(state.catalogue, domain).board
         rows, said = {row.entry.name: row for row in board.rows}, board_answer(board)

@@ -87,7 +87,7 @@ def _run_sentence(row: View, verdict: Verdict | None) -> str:
     """Return a sentence on the run: which solver had which outcome on which task, and why."""
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
-    ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
+    ended = {"not graded": "ended, and is not graded yet", "no result": "came to no result"}
     void = verdict and void_words(verdict.metrics)
     if void and row["outcome"] == "not applicable":
         return f"{row['solver']} is not graded on {row['task_name']}: {plain(void, 300)}."
