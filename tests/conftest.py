@@ -62,15 +62,15 @@ def in_share(test: str, most: int | None = None) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow, and keep this run's share.
 
-    A test that is marked ``drawn`` is one of the cases whose share is kept. Of the files with other slow tests a run that
-    takes a share takes every second one.
+    A test that is marked ``drawn`` is one of the cases whose share is kept, one in *most* of ``drawn(most=2)``. Of the
+    files with other slow tests a run that takes a share takes every second one.
 
     Fail where make would never come to a test: it looks for some marks only in the files that name them.
     """
     counts: Counter[str] = Counter()
     left_out: list[pytest.Item] = []
     for item in items:
-        if item.get_closest_marker("drawn") and not in_share(item.nodeid):
+        if (drawn := item.get_closest_marker("drawn")) and not in_share(item.nodeid, drawn.kwargs.get("most")):
             left_out.append(item)
         if (mark := item.get_closest_marker("sampled")) is None:
             if item.get_closest_marker("slow") and not in_share(item.nodeid.partition("::")[0], most=2):

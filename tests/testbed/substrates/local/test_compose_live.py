@@ -23,7 +23,13 @@ from testbed.substrates.local.trials_page import (
     scenario_of_the_page,
 )
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(400), pytest.mark.skipif(WITHOUT, reason=REASON)]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,
+    pytest.mark.drawn(most=2),
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(WITHOUT, reason=REASON),
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,13 @@ from telemetry.packs import START_NS
 from telemetry.past_incidents.test_round_trip import recorded
 from testbed.substrates.local.compose_machine import REASON, WITHOUT, machine_in, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(400), pytest.mark.skipif(WITHOUT, reason=REASON)]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,
+    pytest.mark.drawn(most=2),
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(WITHOUT, reason=REASON),
+]
 
 SYSTEM = {
     "system": "plain",
