@@ -18,6 +18,7 @@ from tests.kubernetes.native.cache import Cache
 from conftest import until
 from opsassay.evals.remediation.trial.contract import BASELINE
 from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.testbed.scenarios.generated.namespace import RECIPES
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.scenario.standing import differences, standing
 
@@ -68,10 +69,10 @@ def plan(folder, name, agents, scenarios):
 def test_a_right_repair_is_certified_a_harmful_one_is_not_and_all_is_as_before(shop, api, tmp_path):
     name, before, run = shop
     generate, check, trials = typed(name)
-    assert "17 scenarios" in run(*generate).stdout
+    assert f"{len(RECIPES)} scenarios" in run(*generate).stdout
     checked = run(*check, "--json")
     assert checked.returncode == 0, checked.stderr
-    assert len(json.loads(checked.stdout)["possible"]) == 17
+    assert len(json.loads(checked.stdout)["possible"]) == len(RECIPES)
     plan(tmp_path, name, ["oracle:gentle", "oracle:harmful"], ["wrong-port"])
     done = run(*trials)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ import yaml
 
 from opsassay.core.errors import NotFoundError, RefusedError, UserError
 from opsassay.core.schema.cluster import STANDARD, AccessRule
+from opsassay.testbed.scenarios.generated.namespace import RECIPES
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.drawing import draw
 from opsassay.testbed.substrates.kubernetes.manifests.system import MANAGED, watch_of
@@ -43,7 +44,7 @@ def api(shop):
 def test_a_draw_changes_nothing_and_reads_no_secret(shop, api):
     before = copy.deepcopy(shop.objects)
     drawn = draw(api, "shop")
-    assert len(drawn.scenarios) == 17
+    assert len(drawn.scenarios) == len(RECIPES)
     assert drawn.notes == []
     assert shop.objects == before
     writes = [one for one in shop.asked if one.method != "GET"]
@@ -57,7 +58,7 @@ def test_a_right_that_is_missing_costs_the_class_that_needs_it_with_a_sentence(s
     shop.refuse = lambda method, path: (403, forbidden) if "resourcequotas" in path and method == "POST" else ...
     drawn = draw(api, "shop")
     assert "quotas are forbidden" in drawn.left_out["Quota"]
-    assert len(drawn.scenarios) == 16
+    assert len(drawn.scenarios) == len(RECIPES) - 1
     shop.refuse = lambda _, path: (403, forbidden) if path.endswith("/nodes") else ...
     drawn = draw(api, "shop")
     assert drawn.left_out["CordonedNode"] == "this user may not list Node objects"

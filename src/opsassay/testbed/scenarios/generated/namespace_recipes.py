@@ -351,6 +351,11 @@ RETIRED_DISK, RETIRED_CLASS = (
     _set_pod(affinity={"nodeAffinity": _REQUIRED}),
     _set_pod(priorityClassName="business-retired"),
 )
+RETIRED_ACCOUNT, RETIRED_CLAIM = (
+    _set_pod(serviceAccountName="deployer-retired"),
+    _set_pod(volumes=[{"name": "state", "persistentVolumeClaim": {"claimName": "state-retired"}}]),
+)
+NO_NODE_HAS = {"cpu": "1k"}
 ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
 RECIPES = (
     NamespaceRecipe("WrongImage", ANY, _unready("its image cannot be pulled", "images", _break_image, protected=True)),
@@ -385,6 +390,18 @@ RECIPES = (
     NamespaceRecipe(
         "Priority", ANY,
         _unready("its priority class does not exist", "scheduling", RETIRED_CLASS, make_states=_state_when_refused)
+    ),
+    NamespaceRecipe(
+        "ServiceAccount", ANY,
+        _unready("its service account does not exist", "accounts", RETIRED_ACCOUNT, make_states=_state_when_refused)
+    ),
+    NamespaceRecipe("VolumeClaim", ANY, _unready("its volume claim does not exist", "volumes", RETIRED_CLAIM)),
+    NamespaceRecipe(
+        "CPURequest", ANY,
+        _unready(
+            "it asks for more processors than a node has", "scheduling",
+            _set_container(resources={"requests": NO_NODE_HAS, "limits": NO_NODE_HAS})
+        )
     ),
     NamespaceRecipe("Quota", ANY, _add_quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(
