@@ -397,7 +397,7 @@ RECIPES = (
     ),
     NamespaceRecipe("VolumeClaim", ANY, _unready("its volume claim does not exist", "volumes", RETIRED_CLAIM)),
     NamespaceRecipe(
-        "CPURequest", ANY,
+        "CpuRequest", ANY,
         _unready(
             "it asks for more processors than a node has", "scheduling",
             _set_container(resources={"requests": NO_NODE_HAS, "limits": NO_NODE_HAS})
