@@ -20,6 +20,7 @@ from opsassay.solvers.sandbox import sealing_refusal
 from telemetry.packs import make_tree
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "agents"
+DEMO = Path(__file__).parents[2] / "recordings" / "demo"
 ASKS = """
 import json, subprocess, sys
 from pathlib import Path
@@ -220,26 +221,40 @@ def test_the_built_in_agent_calls_tools_of_servers_too(exam, capsys, sealing):
     assert found.spent["tool_calls"] == 1
 
 
+PARTS = {
+    "finops": ({"tasks": [next(iter(published())).name]}, "constant", [("submit", {"rows": []})]),
+    "ciso": (
+        {"tasks": ["new-kyverno-privileged-containers"]},
+        "deny-all",
+        [("write_file", {"path": "policies/none.yaml", "content": "# none\n"}), ("submit", {})],
+    ),
+    "triage": ({"incidents": [str(DEMO)]}, "by-time", [("submit", {"groups": [], "noise": []})]),
+}
+"""What a plan of each domain names, a baseline, and the calls by which an agent answers."""
+
+
 @pytest.mark.slow
-def test_in_every_domain_tools_of_servers_are_counted_and_recorded(exam, capsys):
-    calls = [("odd_look", {}), ("submit", {"rows": []})]
+@pytest.mark.parametrize("domain", PARTS)
+def test_in_every_domain_tools_of_servers_are_counted_and_recorded(exam, capsys, domain):
+    named, baseline, answering = PARTS[domain]
+    calls = [("odd_look", {}), *answering]
     exam(odd(exam, "works"), [])
     words = ["{python}", "{agent}/asks.py", "{mcp}", json.dumps(calls * 2).replace("{", "{{").replace("}", "}}")]
     agent = {"agent": "asks", "command": words, "files": ["main.py", "asks.py"], "needs": ["mcp"]}
-    (exam.folder / "asks" / "agent.yaml").write_text(yaml.safe_dump({**agent, "limits": {"tool_calls": 1}}))
-    task = next(iter(published())).name
-    part = {"domain": "finops", "tasks": [task], "agents": ["asks/agent.yaml", "constant"]}
+    (exam.folder / "asks" / "agent.yaml").write_text(
+        yaml.safe_dump({**agent, "limits": {"tool_calls": len(answering)}})
+    )
+    part = {"domain": domain, **named, "agents": ["asks/agent.yaml", baseline]}
     part |= {"tools": [{"mcp": "server/server.yaml"}], "settings": {"sealing": "off"}}
     (exam.folder / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
     code = run(["run", str(exam.folder / "plan.yaml"), "-o", str(exam.folder / "costs")])
     runs = {read_run(one).solver.name: one for one in exam.folder.glob("costs/runs/*/1")}
-    assert (code, sorted(runs)) == (0, ["asks + odd", "constant"]), capsys.readouterr()
+    assert (code, sorted(runs)) == (0, ["asks + odd", baseline]), capsys.readouterr()
     found = read_run(runs["asks + odd"])
-    assert (found.status, found.spent["tool_calls"], found.limits_hit) == ("done", 1, ("tool_calls",))
+    assert (found.status, found.spent["tool_calls"], found.limits_hit) == ("done", len(answering), ("tool_calls",))
     done = [json.loads(line) for line in (runs["asks + odd"] / "actions.jsonl").read_text().splitlines()]
-    assert [(call["tool"], call["status"]) for call in done][:3] == [
-        ("odd_look", "ok"), ("submit", "ok"), ("odd_look", "error"),
-    ]  # fmt: skip
+    made = [(name, "ok") for name, _ in calls]
+    assert [(call["tool"], call["status"]) for call in done][: len(made) + 1] == [*made, ("odd_look", "error")]
 
 
 TRIAL_SCRIPT = """
