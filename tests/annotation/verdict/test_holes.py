@@ -90,3 +90,19 @@ def test_a_processor_at_its_limit_and_late_answers_are_a_sign_together(tmp_path,
     assert found.faults[0].shown is shown
     wrong = annotate(_opened(tmp_path / "again", tables), [fault("CPUStress", "bank")])
     assert not wrong.faults[0].shown
+
+
+def test_one_of_two_pods_with_a_wrong_clock_is_shown_and_makes_no_hole(tmp_path):
+    tables = frames(deep())
+    second = (pl.col("service_name") == "payment") & (pl.col("trace_id").hash() % 3 == 0)
+    for period, seconds in (("normal", 0), ("abnormal", -80)):
+        table = tables[period, "traces"]
+        tables[period, "traces"] = table.with_columns(
+            pl.when(second).then(pl.col("time") + pl.duration(seconds=seconds)).otherwise("time").alias("time"),
+            pl.when(second).then(pl.lit("payment-1")).otherwise("attr.k8s.pod.name").alias("attr.k8s.pod.name"),
+        ).sort("time")
+    pack = _opened(tmp_path, tables)
+    assert read_calls(pack).gaps == {"normal": (), "abnormal": ()}
+    found = annotate(pack, [fault("TimeSkew", "payment")])
+    (tried,) = found.faults
+    assert (tried.shown, found.roots) == (True, ()), tried

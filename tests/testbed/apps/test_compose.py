@@ -19,6 +19,7 @@ from opsassay.evals.remediation.trial.rehearsal import tools_of
 from opsassay.testbed.apps import compose, compose_copy, load_system
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import level_for
+from opsassay.testbed.workload.runtime.program_clock import ProgramClock
 from opsassay.testbed.workload.runtime.program_telemetry import ProgramTelemetry
 from opsassay.testbed.workload.runtime.stats import Stats
 from test_docs import ROOT, blocks
@@ -228,7 +229,7 @@ def test_calls_by_each_name_of_a_service_are_calls_to_it(tmp_path):
     assert found["stock"].program.aliases == ("shelf", "stock.internal", "the-stock", "warehouse")
     assert found["plain"].program.aliases == ()
     peers = {called: name for name, one in found.items() for called in (name, *one.program.aliases)}
-    telemetry = ProgramTelemetry(Stats(), "http://localhost", {}, peers, {"db": "sql:db"})
+    telemetry = ProgramTelemetry(Stats(), ProgramClock(), "http://localhost", {}, peers, {"db": "sql:db"})
     asked = {
         host: telemetry._activity_of(host)
         for host in ("the-stock", "stock.internal", "stock.shop_default", "db", "api.example")

@@ -75,6 +75,11 @@ def test_a_program_is_placed_where_it_lies(written, tmp_path):
         ({"service": "operations: {GET /x: {steps: [{compute_ms: 1}]}}"}, "a service with a program has no operations"),
         ({"service": "start_s: 3"}, "a service with a program has no start_s"),
         ({"request": "frnt GET /"}, "there is no service 'frnt'"),
+        ({"front": "clock: chrony"}, "clock is faketime, or the path of libfaketimeMT.so.1 under /usr, not 'chrony'"),
+        (
+            {"front": "clock: /usr/no/such.so"},
+            "services.front.program.clock: there is no libfaketime on this machine; run",
+        ),
         ({"service": "sidecar: linkerd"}, "sidecar is envoy, or the absolute path of one, not 'linkerd'"),
         ({"service": "sidecar: /no/envoy/here"}, "services.front.sidecar: there is no /no/envoy/here on this machine"),
     ],
@@ -139,6 +144,18 @@ def test_faults_of_our_runtime_are_refused_with_the_reason(written, fault):
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
     with pytest.raises(RefusedError, match="inside OpsAssay's own runtime, and front runs a program of yours"):
         require(load_system(written()), plan, REPERTOIRES["namespaced"].refusal)
+
+
+def test_a_clock_of_a_program_can_be_set_wrong_where_it_is_preloaded_and_by_as_much_as_can_be_read(written):
+    refusal = REPERTOIRES["namespaced"].refusal
+    skew = {"fault": "TimeSkew", "target": {"service": "front"}}
+    with pytest.raises(RefusedError, match="with `clock: faketime` in its program it can be injected"):
+        require(load_system(written()), FaultPlan.model_validate(skew), refusal)
+    preloaded = load_system(written("clock: /usr/bin/env"))  # any file stands for the library until it is loaded
+    require(preloaded, FaultPlan.model_validate(skew), refusal)
+    little = FaultPlan.model_validate({**skew, "parameters": {"offset_ms": -9_000}})
+    with pytest.raises(RefusedError, match="read to about a second: offset_ms is 10000 or more either way"):
+        require(preloaded, little, refusal)
 
 
 @pytest.fixture

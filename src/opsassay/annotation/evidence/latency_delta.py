@@ -116,15 +116,20 @@ def _added_latency(
 def since(calls: Calls, start_ns: int | None) -> Calls:
     """Return *calls* without those of the abnormal window that ended before *start_ns*, the start of the fault.
 
+    A call that its caller made later is kept: the clock of the callee was wrong.
     *start_ns* is ns of UTC; *calls* come back as they are where it is None or lies outside of that window.
     """
     if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
         return calls
     keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)
+    asked = calls.exits.filter(keep).select(entry="callee_entry", asked_ns="time_ns").drop_nulls().unique("entry")
+    answered = calls.entries.join(asked, on="entry", how="left", maintain_order="left")
+    entries = answered.filter(keep | (pl.col("end_ns") < pl.col("asked_ns")))  # before it was asked: a wrong clock
+    early = entries.filter(~keep)["entry"].implode()
     return replace(
         calls,
-        entries=calls.entries.filter(keep),
-        exits=calls.exits.filter(keep),
+        entries=entries.drop("asked_ns"),
+        exits=calls.exits.filter(keep | pl.col("caller_entry").is_in(early)),
         bare=calls.bare.filter(keep),
         start_ns={**calls.start_ns, "abnormal": start_ns},
     )

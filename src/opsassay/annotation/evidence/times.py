@@ -80,9 +80,12 @@ def starved_time(context: EvidenceContext) -> SignatureCheck:
 
 
 def clock_shift(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root's server spans moved by 100 ms or more relative to their client spans."""
-    lead = context.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
-    shift = {period: value for period, n, value in lead.iter_rows() if n >= 5}
-    moved = shift["abnormal"] - shift["normal"] if len(shift) == 2 else 0.0
+    """Check whether the server spans of one of the root's pods moved by 100 ms or more relative to their client spans."""
+    pods = context.own.select("pod", callee_entry="entry")
+    leads = context.inbound.drop_nulls("lead_ms").join(pods, on="callee_entry").group_by("period", "pod")
+    medians = leads.agg(pl.len(), pl.col("lead_ms").median()).filter(pl.col("len") >= 5)
+    now, before = (medians.filter(pl.col("period") == period) for period in ("abnormal", "normal"))
+    both = now.join(before, on="pod", suffix="_before", nulls_equal=True)
+    moved = max((both["lead_ms"] - both["lead_ms_before"]).to_list(), key=abs, default=0.0)
     words = f"the clock of {context.root} moved by {moved:.0f} ms against its callers'"
     return SignatureCheck(passed=abs(moved) >= 100.0, sentence=words)

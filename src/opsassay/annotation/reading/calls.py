@@ -34,7 +34,8 @@ def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[
     time before the first and after the last span is a gap in the normal window only: in the abnormal window it may be
     an effect of the fault.
     """
-    mine = spans.filter(pl.col("period") == period).sort("time_ns")
+    within = pl.col("time_ns").is_between(window.start_ns, window.end_ns)  # a wrong clock is elsewhere, alone
+    mine = spans.filter((pl.col("period") == period) & within).sort("time_ns")
     if not mine.height:
         return ()
     begins, ends = mine.get_column("time_ns").to_numpy(), np.maximum.accumulate(mine.get_column("end_ns").to_numpy())

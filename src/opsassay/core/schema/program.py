@@ -11,6 +11,8 @@ from opsassay.core.schema.base import Written
 Runtime = Literal["node", "python"]
 ENVOY = "envoy"
 """The only sidecar that there is."""
+FAKETIME = "faketime"
+"""The only library of clocks that there is."""
 
 
 def _require_known_sidecar(value: str | None) -> str | None:
@@ -25,6 +27,13 @@ Sidecar = Annotated[
     AfterValidator(_require_known_sidecar),
     Field(default=None, description="'envoy', or the path of one: it stands in front of the program's first port"),
 ]
+
+
+def _require_known_library(value: str | None) -> str | None:
+    """Return *value* unless it is neither "faketime" nor an absolute path: raises ValueError then."""
+    if value is not None and value != FAKETIME and not value.startswith("/usr/"):
+        raise ValueError(f"clock is {FAKETIME}, or the path of libfaketimeMT.so.1 under /usr, not {value!r}")
+    return value
 
 
 class Ready(Written):
@@ -72,6 +81,9 @@ class Program(Command):
     ports: dict[str, int] = Field(default_factory=dict, description="where it listens by name; users call the first")
     ready: Ready | None = None
     runtime: Runtime | None = Field(default=None, description="adds this language's OpenTelemetry instrumentation")
+    clock: Annotated[str | None, AfterValidator(_require_known_library)] = Field(
+        default=None, description="'faketime': libfaketime is preloaded, so that TimeSkew can set its clock wrong"
+    )
     calls: tuple[str, ...] | None = Field(
         default=None, description="the services and stores that it calls; all others when left out"
     )

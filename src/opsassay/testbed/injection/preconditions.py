@@ -10,7 +10,7 @@ from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.core.schema.faults import NO_FAULT, Actuator, Category, fault_type
 from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
-from opsassay.core.schema.program import ENVOY
+from opsassay.core.schema.program import ENVOY, FAKETIME
 from opsassay.core.schema.system import System
 from opsassay.testbed.catalogue.fault import Objection, catalogued
 from opsassay.testbed.core.fleet import Fleet, require_own_rate
@@ -121,7 +121,9 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
         return
     operation = fault.parameters.get("operation")
     if service.program is not None and fault.fault != NO_FAULT and _inside_runtime(fault.fault):
-        by_sidecar = catalogued(fault.fault).by_sidecar
+        by_sidecar, by_clock = catalogued(fault.fault).by_sidecar, catalogued(fault.fault).by_clock
+        if by_clock and service.program.clock is not None:
+            return
         if by_sidecar and service.sidecar is not None:
             if operation is not None:
                 words = f"{fault.fault} of a sidecar hits all requests to {name}; leave operation out."
@@ -131,6 +133,8 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
         way_out = "faults of pods, resources, names and the network act on it"
         if by_sidecar and service.program.ports and not service.program.is_store:
             way_out = f"with `sidecar: {ENVOY}` it can be injected, and {way_out} as it is"
+        if by_clock and service.program.container is None:
+            way_out = f"with `clock: {FAKETIME}` in its program it can be injected, and {way_out} as it is"
         yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; {way_out}."))
         return
     if operation is not None and operation not in service.operations:

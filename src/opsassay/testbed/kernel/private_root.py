@@ -37,7 +37,7 @@ Without /proc the loader does not know where a program lies, so that libraries b
 
 PROGRAM_ROOT = _read_script("program_root.sh")
 """A script for sh, run in mount and process namespaces of its own: the resolver's file, how the user changes, the folder to
-start in, the folders to show with their number before them, the command."""
+start in, the library of its clock or '', the folders to show with their number before them, the command."""
 
 _UNSHARED = ["unshare", "--mount", "--propagation", "private", "sh", "-c", PRIVATE_ROOT, "sh"]
 _ENDING = ["setpriv", "--no-new-privs", "--pdeathsig", "KILL"]
@@ -95,17 +95,20 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
             return []
 
 
-def program_words(resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID) -> list[str]:
+def program_words(
+    resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID, clock: str | None = None
+) -> list[str]:
     """Return the command prefix that runs a user's program in its own file system root and process table as *uid*.
 
     The program sees the system's programs, its own ``/tmp``, and *folders*, read-only; it starts in *directory*.
-    *resolver* is the text of its resolv.conf. All of its processes end with its first one.
+    *resolver* is the text of its resolv.conf, *clock* the path of libfaketime where it is preloaded. All of its processes
+    end with its first one.
     """
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"]
     ours = confinement() is Confinement.PRIVATE_ROOT
     user = f"--reuid={uid} --regid={uid} --clear-groups" if ours else ""
     shown = sorted({folder for folder in folders if not folder.startswith("/usr/")})  # what holds others comes first
-    script = ["sh", "-c", PROGRAM_ROOT, "sh", resolver, user, directory, str(len(shown)), *shown]
+    script = ["sh", "-c", PROGRAM_ROOT, "sh", resolver, user, directory, clock or "", str(len(shown)), *shown]
     return [*unshare, *script]
 
 

@@ -19,12 +19,14 @@ program:x:PRIVATE_UID:PRIVATE_UID::/tmp:/bin/false" > /mnt/etc/passwd
 echo "127.0.0.1 localhost" > /mnt/etc/hosts
 printf "$1" > /mnt/etc/resolv.conf
 [ -z "$1" ] || echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start || true
-user="$2" directory="$3" count="$4"
-shift 4
+user="$2" directory="$3" preload="$4" count="$5"
+shift 5
+[ -z "$preload" ] || echo +0 > /mnt/etc/faketimerc
 while [ "$count" -gt 0 ]; do
   mkdir -p "/mnt$1"
   mount -o bind,ro "$1" "/mnt$1"
   shift
   count=$((count - 1))
 done
-exec chroot /mnt setpriv $user --no-new-privs --pdeathsig KILL env -C "$directory" "$@"
+exec chroot /mnt setpriv $user --no-new-privs --pdeathsig KILL \
+  env -C "$directory" ${preload:+"LD_PRELOAD=$preload${LD_PRELOAD:+:$LD_PRELOAD}"} "$@"

@@ -6,6 +6,8 @@ import os
 import pathlib
 import socket
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -57,6 +59,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self):
         if self.path == "/report":
             return 200, json.dumps(report()).encode()
+        if self.path == "/clock":
+            began = time.monotonic()
+            threading.Event().wait(0.2)
+            return 200, json.dumps({"time": time.time(), "waited": time.monotonic() - began}).encode()
         if self.path == "/addresses":
             found = socket.getaddrinfo("back.pair.svc.cluster.local", 8080, socket.AF_INET, socket.SOCK_STREAM)
             return 200, json.dumps(sorted({address[0] for *_, address in found})).encode()

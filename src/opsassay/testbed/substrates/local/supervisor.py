@@ -215,6 +215,8 @@ class Supervisor:
             worst = max((self.fleet.replicas[i] for i in missing), key=lambda r: r.deaths_in_a_row)
             ready = worst.spec.program.ready if worst.spec.program is not None else None
             why = f": {ready.awaited}" if ready is not None else ""
+            if worst.spec.program is not None and worst.spec.program.clock is not None:
+                why += "; some programs hang with libfaketime, so try it without `clock`"
             ended = (
                 f"ended {worst.deaths_in_a_row} times while starting"
                 if worst.deaths_in_a_row

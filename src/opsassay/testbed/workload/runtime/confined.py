@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from opsassay.core.schema.program import Command
+from opsassay.core.schema.program import Command, Program
 from opsassay.testbed.core.state import MARKER
 from opsassay.testbed.kernel.private_root import program_owner, program_words
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
@@ -39,7 +39,8 @@ class ConfinedProgram:
         for _, written in pipes:
             os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
         resolver = f"nameserver {self.config['resolver']}\\noptions timeout:2 attempts:2\\n"
-        words = program_words(resolver, self.command.directory, self.command.folders)
+        clock = self.command.clock if isinstance(self.command, Program) else None
+        words = program_words(resolver, self.command.directory, self.command.folders, clock=clock)
         self.process = await asyncio.create_subprocess_exec(
             *words,
             *self.command.command,

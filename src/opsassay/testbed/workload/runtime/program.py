@@ -26,6 +26,7 @@ from opsassay.testbed.workload.runtime.clients import Clients, Names
 from opsassay.testbed.workload.runtime.confined import ConfinedProgram
 from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.instruments import Instruments
+from opsassay.testbed.workload.runtime.program_clock import ENVIRONMENT, ProgramClock, set_clock, why_out_of_reach
 from opsassay.testbed.workload.runtime.program_output import read_line
 from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
 from opsassay.testbed.workload.runtime.replica import duplicate_segments
@@ -35,6 +36,8 @@ from opsassay.testbed.workload.runtime.sidecar_config import FLUSH_S
 from opsassay.testbed.workload.runtime.stats import Stats
 
 _log = Log(__name__)
+SKEW = "skew_clock"
+"""The hook of TimeSkew."""
 READY_EVERY_S, READY_TIMEOUT_S = 0.1, 2.0
 CHECK_EVERY_S, CHECKS_UNTIL_NOT_READY = 1.0, 3
 TELEMETRY = {
@@ -57,8 +60,10 @@ class ProgramReplica(ConfinedProgram):
         self.stats = Stats()
         self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
         self.sidecar: Sidecar | None = None
+        self.clock = ProgramClock()
         self.telemetry = ProgramTelemetry(
             self.stats,
+            self.clock,
             config["endpoint"],
             config["resource"],
             config["services"],
@@ -86,7 +91,8 @@ class ProgramReplica(ConfinedProgram):
         resource = self.config["resource"]
         described = ",".join(f"{key}={value}" for key, value in resource.items() if key != "service.name")
         named = {"OTEL_SERVICE_NAME": resource["service.name"], "OTEL_RESOURCE_ATTRIBUTES": described}
-        return {**TELEMETRY, **named, **super().environment(), **self.config["settings"]}
+        clock = ENVIRONMENT if self.program.clock is not None else {}
+        return {**TELEMETRY, **named, **clock, **super().environment(), **self.config["settings"]}
 
     def note(self, line: bytes) -> str:
         """Log *line* of output, emit it as a log record, and check it for the readiness message; return it as text."""
@@ -97,12 +103,16 @@ class ProgramReplica(ConfinedProgram):
         return text
 
     async def wait_ready(self) -> None:
-        """Wait until program and sidecar are ready; exit this process if the program ends before."""
+        """Wait until program and sidecar are ready; exit this process if the program ends before, or has no such clock."""
         ended = asyncio.create_task(self.wait_end())
         while not await self.answers():
             if ended.done():
                 await self.end(ended.result())
             await asyncio.sleep(READY_EVERY_S)
+        clock = self.program.clock
+        if clock is not None and (reason := why_out_of_reach(self.processes(), clock)):
+            print(f"libfaketime does not set the clock of this program: {reason}; leave `clock` out.", flush=True)
+            os._exit(1)
         if self.sidecar is not None:
             try:
                 await self.sidecar.wait_ready()
@@ -133,6 +143,7 @@ class ProgramReplica(ConfinedProgram):
         method, path = ready.http.split()
         url = f"http://{address}:{self.program.port}{path}"
         async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+            self.clock.read_header(answer.headers.get("Date"))
             return answer.status < 400
 
     async def watch(self) -> None:
@@ -170,16 +181,19 @@ class ProgramReplica(ConfinedProgram):
             "memory_bytes": memory,
             "cpu_s": cpu_s,
             "duplicate_segments": duplicate_segments(first) if first else 0,
-            "clock_ns": time.time_ns(),
+            "clock_ns": time.time_ns() + self.clock.offset_ns,
         }
         return {"stats": self.stats.snapshot(), "gauges": gauges, "ready": self.ready}
 
     async def set_hooks(self, request: dict[str, Any]) -> int:
-        """Replace the HTTP faults that the sidecar carries out; return how many there are, 0 without a sidecar."""
-        if self.sidecar is None:
-            return 0
-        await self.sidecar.apply(request["hooks"])
-        return len(request["hooks"])
+        """Replace the faults of the clock, and those of HTTP, which the sidecar carries out; return how many there are."""
+        hooks = request["hooks"]
+        if self.program.clock is not None:
+            skews = [hook["parameters"]["offset_ms"] for hook in hooks if hook["type"] == SKEW]
+            set_clock(self.processes(), sum(skews))
+        if self.sidecar is not None:
+            await self.sidecar.apply(hooks)
+        return len(hooks)
 
     async def hang(self, _: dict[str, Any]) -> int:
         """Stop all processes of the program (SIGSTOP) until they are killed; return how many there are."""

@@ -19,6 +19,7 @@ from opsassay.core.errors import UserError
 from opsassay.telemetry.otlp.intake import CONTENT_TYPE, JSON
 from opsassay.telemetry.otlp.requests import parse, parse_json, unpack
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+from opsassay.testbed.workload.runtime.program_clock import ProgramClock
 from opsassay.testbed.workload.runtime.sidecar_config import SPANS_PATH
 from opsassay.testbed.workload.runtime.sidecar_spans import SidecarSpans
 
@@ -39,12 +40,14 @@ class ProgramTelemetry:
 
     *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* each name by which
     another service is called to that service.
-    With a *sidecar*, its spans are those of the service's requests, and the program's own are parts of them.
+    Ends of spans tell *clock* what time it is for the program. With a *sidecar*, its spans are those of the service's
+    requests, and the program's own are parts of them.
     """
 
     def __init__(
         self,
         stats: Any,
+        clock: ProgramClock,
         endpoint: str,
         resource: Mapping[str, str],
         services: Mapping[str, str],
@@ -53,7 +56,7 @@ class ProgramTelemetry:
         sidecar: bool = False,
     ) -> None:
         self._sidecar = SidecarSpans() if sidecar else None
-        self._stats, self._endpoint, self._resource = stats, endpoint, dict(resource)
+        self._stats, self._clock, self._endpoint, self._resource = stats, clock, endpoint, dict(resource)
         self._peers = {called: f"call:{service}" for called, service in services.items()} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
 
@@ -80,9 +83,11 @@ class ProgramTelemetry:
                 self._sidecar.place(group, from_program=request.path != SPANS_PATH)
             self._set_resource(group.resource)
             if signal == "traces":
-                for scope in group.scope_spans:
-                    for span in scope.spans:
-                        self._count_span(span)
+                spans = [span for scope in group.scope_spans for span in scope.spans]
+                for span in spans:
+                    self._count_span(span)
+                if request.path != SPANS_PATH:
+                    self._clock.read_span(max((span.end_time_unix_nano for span in spans), default=0))
         assert self._http is not None
         headers = {"Content-Type": CONTENT_TYPE}
         try:
