@@ -29,7 +29,7 @@ LISTED = (
     "changes limits in the control groups of containers, and writes the former ones back",
     "suspends processes of containers, and lets them go on",
     "leads new connections to services with `sidecar` through an Envoy in the container's network, and ends it",
-    "listens on 127.0.0.1:4318 in containers for OTLP, where the port is free, as long as it runs",
+    "listens on 127.0.0.1:4318 and 4317 in containers for OTLP, where the ports are free, as long as it runs",
 )
 """All that OpsAssay does to a project that runs."""
 

@@ -191,7 +191,7 @@ def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, s
         elif _attached(system):
             continue  # of those it cannot be known
         elif system.compose is not None:
-            words = f"send OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT, which it has, or give it `sidecar: {ENVOY}`"
+            words = f"send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, which it has, or give it `sidecar: {ENVOY}`"
         yield f"{name} sends no spans: {words}."
     seen = set(system.services) & set(traces["service_name"])
     broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)

@@ -82,7 +82,8 @@ class Orders:
         """Return the settings for the process that watches the container with id *container* for *replica*."""
         project = self.fleet.system.compose
         assert project is not None
-        return {**self.program(replica), "inside": None, "engine": list(project.engine), "container": container}
+        ours = {"inside": None, "engine": list(project.engine), "attached": project.attached is not None}
+        return {**self.program(replica), **ours, "container": container}
 
     def load(self, rate_rps: float) -> dict[str, Any]:
         """Return the settings with which the load generator is started at *rate_rps* requests per second."""

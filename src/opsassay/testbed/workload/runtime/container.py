@@ -25,7 +25,7 @@ from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.lookups import LOOKED_UP, ContainerLookups
 from opsassay.testbed.workload.runtime.program import READY_TIMEOUT_S, ProgramReplica
-from opsassay.testbed.workload.runtime.program_telemetry import PORT
+from opsassay.testbed.workload.runtime.program_telemetry import GRPC_PORT, PORT
 
 LOOK_EVERY_S, LAST_LINES = 0.1, "10"
 
@@ -50,7 +50,7 @@ class ContainerReplica(ProgramReplica):
             os._exit(self.state.exit_code)
         self.config["address"] = self.state.address
         if listener := self._listen():
-            await self.telemetry.start(listener)
+            await self.telemetry.start(listener, *self._listen_for_grpc())
             await self.start_sidecar(listener.getsockname()[1], self.namespace)
         read, written = os.pipe()
         await asyncio.create_subprocess_exec(
@@ -67,6 +67,13 @@ class ContainerReplica(ProgramReplica):
         except OSError as error:  # one that was not made for OpsAssay may have a collector of its own
             print(f"No telemetry is received: port {PORT} of the container: {error.strerror}.", flush=True)
         return inside(self.namespace, lambda: socket.create_server((LOOPBACK, 0))) if self.config["sidecar"] else None
+
+    def _listen_for_grpc(self) -> list[socket.socket]:
+        """Return the socket at the port of gRPC in a container that got no variables of OpsAssay, if it is free."""
+        if self.config["attached"]:
+            with contextlib.suppress(OSError):
+                return [inside(self.namespace, lambda: socket.create_server((LOOPBACK, GRPC_PORT)))]
+        return []
 
     @property
     def namespace(self) -> str:

@@ -28,7 +28,7 @@ from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.program_clock import ENVIRONMENT, ProgramClock, set_clock, why_out_of_reach
 from opsassay.testbed.workload.runtime.program_output import read_line
-from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
+from opsassay.testbed.workload.runtime.program_telemetry import GRPC_PORT, PORT, ProgramTelemetry
 from opsassay.testbed.workload.runtime.replica import duplicate_segments
 from opsassay.testbed.workload.runtime.settings import Settings
 from opsassay.testbed.workload.runtime.sidecar import Sidecar
@@ -75,7 +75,8 @@ class ProgramReplica(ConfinedProgram):
 
     async def start(self) -> None:
         """Start the program, the receiver of its telemetry, and its sidecar if it has one."""
-        await self.telemetry.start(socket.create_server((LOOPBACK, PORT)))
+        ports = [port for port in (PORT, GRPC_PORT) if port == PORT or port not in self.program.ports.values()]
+        await self.telemetry.start(*(socket.create_server((LOOPBACK, port)) for port in ports))
         await super().start()
         await self.start_sidecar(PORT)
 

@@ -1,13 +1,14 @@
-"""What a program sends over OTLP/HTTP: counted, given the identity of its pod, and passed on to the receiver.
+"""What a program sends by OTLP, over HTTP or gRPC: counted, given the identity of its pod, and passed on to the receiver.
 
 The endpoint is on the loopback of the program's own network, so that no fault of the data network silences telemetry.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,7 +24,9 @@ from opsassay.testbed.workload.runtime.program_clock import ProgramClock
 from opsassay.testbed.workload.runtime.sidecar_config import SPANS_PATH
 from opsassay.testbed.workload.runtime.sidecar_spans import SidecarSpans
 
-PORT = 4318
+PORT, GRPC_PORT = 4318, 4317
+"""Where SDKs send to by default; here both take both, since many programs have one of the two built in."""
+GRPC_BEGINS = b"PRI * HTTP/2.0"
 HOST_ATTRIBUTES = ("host.", "process.", "container.", "os.", "k8s.", "service.")
 """Resource attributes that tell of this machine, or what the pod's identity says in their place."""
 GROUPS = {"traces": "resource_spans", "metrics": "resource_metrics", "logs": "resource_logs"}
@@ -60,33 +63,50 @@ class ProgramTelemetry:
         self._peers = {called: f"call:{service}" for called, service in services.items()} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
 
-    async def start(self, listener: socket.socket) -> None:
-        """Receive OTLP/HTTP at *listener*, a listening socket on the loopback of the program's network."""
+    async def start(self, *listeners: socket.socket) -> None:
+        """Receive OTLP at *listeners*, listening sockets on the loopback of the program's network."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._take_export)
         application.router.add_post(SPANS_PATH, self._take_export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
-        await web.SockSite(runner, listener).start()
+        assert runner.server is not None
+        for listener in listeners:
+            await asyncio.get_running_loop().create_server(
+                lambda: _Beginning(cast("Callable[[], asyncio.Protocol]", runner.server), self._take_grpc),
+                sock=listener,
+            )
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
     async def _take_export(self, request: web.Request) -> web.Response:
-        """Count the spans of an export *request*, set its resource, forward it to the receiver, and answer."""
+        """Take an export *request* over HTTP, and answer it."""
         signal = request.path.rpartition("/")[2]
         try:
             message = _read(signal, request.content_type, await request.read())
         except UserError as error:
             return web.Response(status=400, text=str(error))
+        status, body = await self._pass_on(signal, message, from_program=request.path != SPANS_PATH)
+        if request.content_type == JSON and status == 200:
+            return web.json_response({})
+        return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
+
+    async def _take_grpc(self, signal: str, payload: bytes) -> int:
+        """Take an export of *signal* over gRPC; return the HTTP status. Raises BrokenBodyError, LargeBodyError."""
+        status, _ = await self._pass_on(signal, _read(signal, CONTENT_TYPE, payload), from_program=True)
+        return status
+
+    async def _pass_on(self, signal: str, message: Any, *, from_program: bool) -> tuple[int, bytes]:
+        """Count the spans of the export *message*, set its resource, send it on; return HTTP status and body."""
         for group in getattr(message, GROUPS[signal]):
             if signal == "traces" and self._sidecar is not None:
-                self._sidecar.place(group, from_program=request.path != SPANS_PATH)
+                self._sidecar.place(group, from_program=from_program)
             self._set_resource(group.resource)
             if signal == "traces":
                 spans = [span for scope in group.scope_spans for span in scope.spans]
                 for span in spans:
                     self._count_span(span)
-                if request.path != SPANS_PATH:
+                if from_program:
                     self._clock.read_span(max((span.end_time_unix_nano for span in spans), default=0))
         assert self._http is not None
         headers = {"Content-Type": CONTENT_TYPE}
@@ -94,12 +114,9 @@ class ProgramTelemetry:
             async with self._http.post(
                 f"{self._endpoint}/v1/{signal}", data=message.SerializeToString(), headers=headers
             ) as answer:
-                body, status = await answer.read(), answer.status
+                return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            return web.Response(status=503, text=f"The receiver does not answer: {error}")
-        if request.content_type == JSON and status == 200:
-            return web.json_response({})
-        return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
+            return 503, f"The receiver does not answer: {error}".encode()
 
     def _set_resource(self, resource: Any) -> None:
         """Replace attributes of host, container and the like in *resource* by those of this replica."""
@@ -129,6 +146,32 @@ class ProgramTelemetry:
     def _activity_of(self, host: str) -> str | None:
         """Return the counter name for calls to *host*; None if it is no service or store of the system."""
         return self._peers.get(host) or self._peers.get(host.partition(".")[0])
+
+
+class _Beginning(asyncio.Protocol):
+    """A connection of which nothing is known: its first bytes say whether *http* has it or *export*, over gRPC."""
+
+    def __init__(self, http: Callable[[], asyncio.Protocol], export: Callable[[str, bytes], Awaitable[int]]) -> None:
+        self._http, self._export, self._seen = http, export, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep *transport* until it is known who has the connection."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the connection on once its first bytes are there."""
+        self._seen += data
+        if len(self._seen) < len(GRPC_BEGINS) and GRPC_BEGINS.startswith(self._seen):
+            return
+        protocol = self._grpc() if self._seen.startswith(GRPC_BEGINS) else self._http()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._seen)
+
+    def _grpc(self) -> asyncio.Protocol:
+        from opsassay.telemetry.otlp.grpc import GrpcConnection  # few programs need it, and all would import it
+
+        return GrpcConnection(self._export)
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
