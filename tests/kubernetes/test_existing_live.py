@@ -47,7 +47,7 @@ def shop(cluster, api, kubectl, namespace, tmp_path):
 
 def typed(namespace):
     """Return the words of each command that the page shows, for *namespace*."""
-    page = PAGE.read_text().partition("## A namespace that exists")[2].partition("\n## ")[0]
+    page = PAGE.read_text().partition("## A namespace that exists")[2].partition("\n### ")[0]
     shown = [
         line[2:].replace("--namespace shop ", f"--namespace {namespace} ")
         for line in page.splitlines()

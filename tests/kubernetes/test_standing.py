@@ -163,5 +163,5 @@ def test_a_namespace_is_never_removed_with_the_system_that_it_is(shop, api):
         substrate.remove("shop")
         assert ("Namespace", "", "shop") in shop.objects
         assert ("Deployment", "shop", "front") in shop.objects
-    with pytest.raises(UserError, match="only trials take place"):
+    with pytest.raises(UserError, match="runs already"):
         substrate.deploy(draw(api, "shop").system, "shop")

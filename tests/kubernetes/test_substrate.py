@@ -19,8 +19,8 @@ from opsassay.core.schema.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import Observer
 from opsassay.testbed.substrates.kubernetes import substrate as module
+from opsassay.testbed.substrates.kubernetes.endpoints.probing import send_probe
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
-from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]

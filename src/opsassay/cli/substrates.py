@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from opsassay.core.schema.system import System
     from opsassay.testbed.core.substrate import Substrate
 
 HERE = "local"
@@ -30,6 +31,14 @@ def split_level(substrate: str) -> tuple[str, str | None]:
     """Split "NAME:LEVEL" into (substrate, isolation level); without a level it is None: the best available one."""
     name, _, level = substrate.partition(":")
     return name, level or None
+
+
+def substrate_for(system: System, given: str) -> tuple[Substrate, str | None]:
+    """Return (substrate, isolation level) for *system* by *given*, "NAME:LEVEL"; a namespace that exists has its own."""
+    name, level = split_level(given)
+    if system.namespace is not None and name == HERE:
+        return substrate_of("kubernetes", context=system.namespace.context), level
+    return substrate_of(name), level
 
 
 def there(substrate: str) -> str:

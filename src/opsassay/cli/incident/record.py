@@ -11,7 +11,7 @@ import click
 
 from opsassay.cli.completion import RUNNING, SYSTEM
 from opsassay.cli.output import FOLDER, NumberRange, echo, json_option, otlp_option, print_json, stages, window_options
-from opsassay.cli.substrates import fresh_option, split_level, substrate_of
+from opsassay.cli.substrates import fresh_option, substrate_for
 
 if TYPE_CHECKING:
     from opsassay.testbed.core.substrate import RunningSystem
@@ -54,8 +54,7 @@ def command(
     secret = new_secret() if like is None else read_noun(Truth, like).secret
     if not secret:
         raise UserError(f"{like} holds no secret, since it was imported or recorded long ago; leave --like out.")
-    where, isolation = split_level(substrate)
-    chosen = substrate_of(where)
+    chosen, isolation = substrate_for(app, substrate)
     tree = Tree(output)
     running = None if name is None else chosen.running(name)
     if running is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,19 @@ from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.core.schema.backends import TeamBackends
+    from opsassay.core.schema.base import Written
 
 KINDS = {"traces": ("tempo", "jaeger"), "metrics": ("prometheus",), "logs": ("loki",)}
 """The backends that each option may name."""
 
 
 @click.command("attach")
-@click.option("--compose", "project", required=True, metavar="PROJECT", help="Compose project whose containers run.")
+@click.option("--compose", "project", metavar="PROJECT", help="Compose project whose containers run.")
+@click.option("--namespace", metavar="NAME", help="Kubernetes namespace whose deployments run.")
+@click.option("--context", "kube_context", metavar="NAME", help="With --namespace: the cluster; else the current one.")
 @click.option(
     "--entry", "entries", required=True, multiple=True, metavar="URL",
-    help="Page that users get, at a published port: http://127.0.0.1:8080/; several times for several pages.",
+    help="Page that users get: at a published port (http://127.0.0.1:8080/), or of a Service (http://front/); repeatable.",
 )  # fmt: skip
 @click.option(
     "-o",
@@ -31,27 +34,48 @@ KINDS = {"traces": ("tempo", "jaeger"), "metrics": ("prometheus",), "logs": ("lo
     show_default=True,
     help="File of the system, which must not exist.",
 )
-@click.option("--traces", metavar="tempo=URL", help="Tempo or Jaeger that holds spans of the project; jaeger=URL.")
+@click.option("--traces", metavar="tempo=URL", help="Tempo or Jaeger that holds its spans; jaeger=URL.")
 @click.option("--metrics", metavar="prometheus=URL", help="Prometheus that holds its metrics.")
-@click.option("--logs", metavar="loki=URL", help="Loki that holds its logs.")
+@click.option(
+    "--logs", metavar="loki=URL", help="Loki that holds its logs; of a namespace else what pods write: kubectl."
+)
 @json_option
-def command(project: str, entries: tuple[str, ...], output: Path, *, as_json: bool, **backends: str | None) -> None:
-    """Write a system file of a compose project that runs: its own containers are broken and put back, no copy is made.
+def command(
+    project: str | None, namespace: str | None, kube_context: str | None, entries: tuple[str, ...], output: Path, *,
+    as_json: bool, **backends: str | None,
+) -> None:  # fmt: skip
+    """Write a system file of what runs already: a compose project, or a Kubernetes namespace. No copy is made.
 
-    Nothing is changed by this command. It lists what a check, a recording or a trial does to the containers. Recordings
-    take from backends what these hold of their window.
+    Nothing is changed by this command. It lists what a check, a recording or a trial does to containers or to the
+    cluster, and undoes. Recordings take from backends what these hold of their window.
     """
-    import yaml
-
     from opsassay.core.errors import UserError
+
+    if (project is None) == (namespace is None):
+        raise UserError("Give either --compose PROJECT or --namespace NAME.")
+    if namespace is None and kube_context is not None:
+        raise UserError("--context goes with --namespace; leave it out.")
+    if namespace is not None and backends["logs"] == "kubectl":
+        backends["logs"] = None
+    read = _backends({option: text for option, text in backends.items() if text is not None})
+    if output.exists():
+        raise UserError(f"{output} exists; remove it, or name another file with -o.")
+    if namespace is not None:
+        _attach_namespace(namespace, kube_context, entries, output, read, as_json=as_json)
+    else:
+        assert project is not None
+        _attach_project(project, entries, output, read, as_json=as_json)
+
+
+def _attach_project(
+    project: str, entries: tuple[str, ...], output: Path, backends: TeamBackends | None, *, as_json: bool
+) -> None:
+    """Write the system file *output* of the compose *project*, and print its services."""
     from opsassay.core.schema.compose import ComposeService
     from opsassay.core.schema.system import ComposeSystem, Load, LoadMix
     from opsassay.testbed.apps.attached import LISTED, AttachedProject, page_at
 
-    read = _backends({option: text for option, text in backends.items() if text is not None})
     pages = [page_at(url) for url in entries]
-    if output.exists():
-        raise UserError(f"{output} exists; remove it, or name another file with -o.")
     found = AttachedProject(project, {})
     services = found.services()
     ports = {name: one.program.port for name, one in services.items() if one.program is not None}
@@ -60,13 +84,9 @@ def command(project: str, entries: tuple[str, ...], output: Path, *, as_json: bo
         attach=project,
         services={name: ComposeService(port=port) for name, port in ports.items() if port},
         load=Load(mix=tuple(LoadMix(request=found.request_of(page)) for page in pages)),
-        backends=read,
+        backends=backends,
     )
-    content = system.model_dump(mode="json", exclude_defaults=True)
-    try:
-        output.write_text(yaml.safe_dump(content, sort_keys=False, width=120), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"Cannot write {output}: {error.strerror}; choose another file with -o.") from error
+    _write(system, output)
     items = [
         {"service": name, "containers": len(found.containers[name]), "port": port or None,
          "limited": name not in found.unlimited}
@@ -77,7 +97,59 @@ def command(project: str, entries: tuple[str, ...], output: Path, *, as_json: bo
         return
     rows = [(*list(one.values())[:3], "yes" if one["limited"] else "no") for one in items]
     print_table(f"The compose project {project}", ("service", "containers", "port", "has limits"), rows)
-    for one in LISTED:
+    _show_changes(LISTED, output)
+
+
+def _attach_namespace(
+    name: str,
+    context: str | None,
+    entries: tuple[str, ...],
+    output: Path,
+    backends: TeamBackends | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the system file *output* of the Kubernetes namespace *name*, and print its services."""
+    from opsassay.testbed.substrates.kubernetes.api.client import Api
+    from opsassay.testbed.substrates.kubernetes.attaching import attach, changes_of
+
+    found = attach(Api.connect(None, context), name, entries, backends)
+    namespace = found.system.namespace
+    assert namespace is not None
+    _write(found.system, output)
+    items = [
+        {"service": service, "replicas": one.replicas, "port": one.program.port or None if one.program else None,
+         "limited": service not in namespace.unlimited, "asked_at": namespace.probes.get(service)}
+        for service, one in found.system.services.items()
+    ]  # fmt: skip
+    changes = changes_of(name)
+    if as_json:
+        print_json("system attach", items, file=str(output), changes=changes, left_out=dict(found.left_out))
+        return
+    rows = [(*list(one.values())[:3], "yes" if one["limited"] else "no", one["asked_at"]) for one in items]
+    titles = ("service", "replicas", "port", "has limits", "asked at")
+    print_table(f"The namespace {name} of {namespace.context}", titles, rows)
+    for workload, reason in found.left_out.items():
+        echo(f"{workload} is left out: {reason}.")
+    _show_changes(changes, output)
+
+
+def _write(system: Written, output: Path) -> None:
+    """Write *system* as YAML to *output*; raises UserError."""
+    import yaml
+
+    from opsassay.core.errors import UserError
+
+    content = system.model_dump(mode="json", exclude_defaults=True)
+    try:
+        output.write_text(yaml.safe_dump(content, sort_keys=False, width=120), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write {output}: {error.strerror}; choose another file with -o.") from error
+
+
+def _show_changes(changes: Sequence[str], output: Path) -> None:
+    """Print what commands on the system file *output* change, and which comes next."""
+    for one in changes:
         echo(f"A check, a recording or a trial {one}.")
     say(f"Nothing was changed. Next: `opsassay system check {output}`.")
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from opsassay.cli.completion import SYSTEM
 from opsassay.cli.output import NumberRange, echo, json_option, print_json, print_table, say, stages
-from opsassay.cli.substrates import fresh_option, split_level, substrate_of
+from opsassay.cli.substrates import fresh_option, substrate_for
+
+if TYPE_CHECKING:
+    from opsassay.core.schema.system import System
 
 
 @click.command("check")
@@ -28,27 +31,28 @@ def command(
 ) -> None:
     """Start SYSTEM, watch it, stop it: say what can be seen of it and which faults can hit it. Nothing is broken.
 
-    A namespace that exists is only looked at. Exit status 1 when something does not work, each with its sentence.
+    The namespace of generated tasks is only looked at. Exit status 1 when something does not work, each with its sentence.
     """
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.check import check_system
 
     app = load_system(system)
-    if app.namespace is not None:
+    if app.namespace is not None and not app.programs():
         _check_namespace(context, app.namespace.name, as_json=as_json)
-    where, isolation = split_level(substrate)
+    chosen, isolation = substrate_for(app, substrate)
     began = time.monotonic()
     with stages() as shown:
         shown.started(f"starting {app.system}")
         name = f"check-{os.getpid()}"
-        with substrate_of(where).deployed(app, name, rate_rps=rate_rps, isolation=isolation) as running:
+        with chosen.deployed(app, name, rate_rps=rate_rps, isolation=isolation) as running:
             ready_s = time.monotonic() - began
             shown.started("watching its load", seconds)
             found = check_system(running, app, seconds)
             shown.started(f"stopping {app.system}")
+    refused = _refused(app)
     if as_json:
         items = [asdict(one) for one in found.services]
-        said = {"findings": list(found.findings), "not_known": list(found.not_known)}
+        said = {"findings": list(found.findings), "not_known": [*found.not_known, *refused]}
         print_json("system check", items, **said, ready_s=round(ready_s, 1))
     else:
         rows = [
@@ -62,13 +66,25 @@ def command(
                 echo(
                     f"The sidecar of {one.service} ({one.sidecar}) brings {', '.join(one.by_sidecar) or 'no fault type'}."
                 )
-        for sentence in found.not_known:
+        for sentence in (*found.not_known, *refused):
             echo(sentence)
         for sentence in found.findings:
             say(sentence)
         if not found.findings:
-            echo(f"All of it works. Next: `opsassay demo --system {system}`.")
+            following = "demo --system {}" if app.namespace is None else "incident record {} FAULT.yaml -o incidents"
+            echo(f"All of it works. Next: `opsassay {following.format(system)}`.")
     context.exit(1 if found.findings else 0)
+
+
+def _refused(app: System) -> list[str]:
+    """Return a sentence for each reason for which fault types cannot hit pods of *app*, a namespace that exists."""
+    if app.namespace is None:
+        return []
+    from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import refusals
+    from opsassay.testbed.substrates.kubernetes.api.client import Api
+
+    found = refusals(Api.connect(None, app.namespace.context), app.namespace.name)
+    return [f"Not possible: {', '.join(faults)} ({reason})." for reason, faults in found.items()]
 
 
 def _check_namespace(context: click.Context, name: str, *, as_json: bool) -> NoReturn:

@@ -14,6 +14,8 @@ class ExistingNamespace(Written):
     probes: dict[str, str] = Field(
         default_factory=dict, description="by deployment, a URL in the cluster whose GET it answers with 200"
     )
+    context: str | None = Field(default=None, description="the context of the kubeconfig; the current one if left out")
+    unlimited: tuple[str, ...] = Field(default=(), description="services whose containers have no limits")
     readiness: dict[str, str] = Field(
         default_factory=dict, description="by deployment, the container that has a readiness probe"
     )

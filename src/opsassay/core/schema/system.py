@@ -284,6 +284,11 @@ class System(Written):
                 if store not in self.stores or self.stores[store].password is None:
                     raise ValueError(f"{where}.{key}: there is no store {store!r} with a password")
 
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The services of others' containers that may use all that their machine has."""
+        return (self.compose or self.namespace or ExistingNamespace(name="none")).unlimited
+
     def programs(self) -> list[str]:
         """Return the names of the services that run the user's own program, not one made by OpsAssay."""
         return [name for name, service in self.services.items() if service.program is not None]
@@ -303,7 +308,7 @@ class System(Written):
         callee, route = target.split(maxsplit=1)
         if callee not in self.services:
             raise ValueError(f"{where}: there is no service {callee!r}")
-        if self.namespace is not None:
+        if self.namespace is not None and not self.programs():
             return
         if (program := self.services[callee].program) is not None:
             if not program.ports:
@@ -378,6 +383,10 @@ class System(Written):
         """Return the services that users call; for a load command without a mix, the first service that listens."""
         named = {kind.request.split()[0] for kind in self.load.mix}
         return named or set(self._listening()[:1] if self.load.command else ())
+
+    def asked(self) -> set[str]:
+        """Return the services that users call, or that a probe asks in their place: of a namespace that exists."""
+        return self.entries() | set(self.namespace.probes if self.namespace is not None else ())
 
     def seen_at(self) -> set[str]:
         """Return the services whose server spans show users' requests: the entries if the load is a command, else none."""

@@ -183,7 +183,7 @@ class DescribedProject(ABC):
         self.published = {
             name
             for name, one in described.items()
-            if one.get("ports") and not _store_port(one) and self.ports[name] and self.ports[name][0] not in NOT_HTTP
+            if one.get("ports") and not store_port(one) and self.ports[name] and self.ports[name][0] not in NOT_HTTP
         }
 
     @abstractmethod
@@ -212,12 +212,12 @@ class DescribedProject(ABC):
         ready = stated.ready or (Ready(tcp=port) if port else None)
         if ready is not None and ready.http is not None and not port:
             raise ConfigError(f"{self.shown}: services.{name}.ready: its http needs a port; say which with `port`.")
-        if stated.sidecar is not None and (not port or port in NOT_HTTP or _store_port(described)):
+        if stated.sidecar is not None and (not port or port in NOT_HTTP or store_port(described)):
             words = f"port {port} takes no HTTP" if port else "it has no port; say which with `port`"
             raise ConfigError(f"{self.shown}: services.{name}.sidecar: {words}.")
         cpu, memory_mb = _limits(described)
         policy = str(described.get("restart") or "no").partition(":")[0]
-        calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
+        calls = () if stated.calls is None and store_port(described) else stated.calls  # a store calls none
         return Service(
             replicas=count_of(described),
             cpu_limit=cpu,
@@ -262,7 +262,7 @@ def _ports(described: Mapping[str, Any]) -> Iterator[int]:
     published, exposed = (list(_tcp_ports(described.get(key))) for key in ("ports", "expose"))
     yield from sorted(published, key=NOT_HTTP.__contains__)
     yield from exposed
-    if (port := _store_port(described)) is not None:
+    if (port := store_port(described)) is not None:
         yield port
 
 
@@ -294,7 +294,7 @@ def _tcp_ports(listed: Any) -> Iterator[int]:
             yield int(first)
 
 
-def _store_port(described: Mapping[str, Any]) -> int | None:
+def store_port(described: Mapping[str, Any]) -> int | None:
     """Return the port of the store (database, cache, queue) whose image the service has; None for another image."""
     image = re.split(r"[:@]", str(described.get("image") or "").rpartition("/")[2].lower())[0]
     while (shorter := EDITIONS.sub("", image)) != image:

@@ -36,6 +36,8 @@ def place_programs(system: System, source: Path) -> System:
     for name in system.programs():
         program = system.services[name].program
         assert program is not None
+        if program.container is not None:
+            continue  # it runs elsewhere
         placed = program.model_copy(update=_Placement(source, f"services.{name}.program", program).place_command())
         services[name] = place_sidecar(name, services[name], source).model_copy(update={"program": placed})
     return system.model_copy(update={"services": services, "load": place_load(system.load, source)})

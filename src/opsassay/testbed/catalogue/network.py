@@ -95,6 +95,8 @@ def _over_links(injection: Injection[Measured]) -> list[tuple[list[Counted], lis
         who = users.setdefault((caller.service if caller else LOAD_GENERATOR, activity), [])
         if (counted := caller or fleet.load) not in who:
             who.append(counted)
+        if called and caller is None and fleet.system.namespace is not None:  # it is asked by itself, past its Service
+            users[destination, "server"] = [called]
     return [(who, [activity]) for (_, activity), who in users.items()]
 
 

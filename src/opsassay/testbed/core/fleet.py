@@ -159,7 +159,7 @@ class Fleet:
             (user.id, store) for service, store in sorted(self.system.uses()) for user in self.replicas_of(service)
         ]
         return pairs + [
-            (LOAD_GENERATOR, callee.id) for entry in sorted(self.system.entries()) for callee in self.replicas_of(entry)
+            (LOAD_GENERATOR, callee.id) for asked in sorted(self.system.asked()) for callee in self.replicas_of(asked)
         ]
 
     def resource(self, replica: Replica) -> dict[str, str]:

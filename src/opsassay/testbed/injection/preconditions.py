@@ -115,8 +115,8 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     if index >= service.replicas:
         words = f"{name} has no replica {index}; it has {service.replicas}, counted from 0."
         yield Objection("target.replica", RefusedError(words))
-    if system.compose is not None and name in system.compose.unlimited and exhausts(fault.fault):
-        words = f"nothing limits the containers of {name}, so that it would exhaust this machine"
+    if name in system.unlimited and exhausts(fault.fault):
+        words = f"nothing limits the containers of {name}, so that it would exhaust their machine"
         yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; give them limits."))
         return
     operation = fault.parameters.get("operation")

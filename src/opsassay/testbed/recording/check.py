@@ -98,10 +98,13 @@ def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
     """Yield sentences on what cannot be known of *system* from its telemetry, and what follows from that."""
     silent = _silent(system, traces) if _attached(system) else []
     if silent := [name for name in silent if system.services[name].sidecar is None]:
+        at, more = "http://127.0.0.1:4318", f"give them `sidecar: {ENVOY}`, "
+        if system.namespace is not None:
+            at, more = f"http://receiver.{system.namespace.name}-watch:4318", ""
         yield (
-            f"No spans of {', '.join(silent)}: containers that run are given no variables. Give them `sidecar: {ENVOY}`, "
-            "say where their spans are with `backends`, or start them with "
-            "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the load, not from them."
+            f"No spans of {', '.join(silent)}: containers that run are given no variables; {more}say where their spans are "
+            f"with `backends`, or start them with OTEL_EXPORTER_OTLP_ENDPOINT={at}; without, requests are known from the "
+            "load, not from them."
         )
     if system.load.command:
         words = unseen(system, traces)
@@ -155,8 +158,8 @@ def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
 
 
 def _attached(system: System) -> bool:
-    """Return whether *system* is a compose project that OpsAssay did not start."""
-    return system.compose is not None and system.compose.attached is not None
+    """Return whether *system* is a compose project, or a namespace, that OpsAssay did not start."""
+    return system.namespace is not None or (system.compose is not None and system.compose.attached is not None)
 
 
 def _silent(system: System, traces: pl.DataFrame) -> list[str]:

@@ -78,13 +78,13 @@ class Sampler:
         """Return one reading of the resource usage of all replicas and hosts as an OTLP export request."""
         now_ns = time.time_ns()
         resources = [
-            _resource_metrics(self._fleet.resource(replica), self._read_replica(replica).items(), now_ns)
+            resource_metrics(self._fleet.resource(replica), self._read_replica(replica).items(), now_ns)
             for replica in self._fleet.replicas.values()
         ]
         for host in self._fleet.system.hosts:
             used = self._of_host(host)
             cores = self._cores(host, used.cpu_s)
-            resources.append(_resource_metrics({"k8s.node.name": host}, [("k8s.node.cpu.usage", cores)], now_ns))
+            resources.append(resource_metrics({"k8s.node.name": host}, [("k8s.node.cpu.usage", cores)], now_ns))
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
     def _read_replica(self, replica: Replica) -> dict[str, float]:
@@ -181,7 +181,7 @@ def network_counters(pid: int, interface: str) -> dict[str, float]:
     }
 
 
-def _resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, float]], now_ns: int) -> ResourceMetrics:
+def resource_metrics(resource: Mapping[str, str], values: Iterable[tuple[str, float]], now_ns: int) -> ResourceMetrics:
     """Return (metric name, number) pairs *values* of one *resource* at *now_ns* (UTC) as an OTLP message."""
     message = ResourceMetrics()
     message.resource.attributes.extend(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in resource.items())

@@ -40,7 +40,7 @@ def probe_urls(name: str, objects: There) -> dict[str, list[str]]:
     """Return {deployment: URLs to probe it}: the path of its readiness probe, then "/"; without a Service none."""
     found = {}
     for deployment in objects["Deployment"]:
-        service, container = _service_of(deployment, objects), deployment["spec"]["template"]["spec"]["containers"][0]
+        service, container = service_of(deployment, objects), deployment["spec"]["template"]["spec"]["containers"][0]
         if service is not None:
             path = ((container.get("readinessProbe") or {}).get("httpGet") or {}).get("path", "/")
             base = f"http://{service['metadata']['name']}.{name}:{service['spec']['ports'][0]['port']}"
@@ -48,7 +48,7 @@ def probe_urls(name: str, objects: There) -> dict[str, list[str]]:
     return found
 
 
-def _service_of(deployment: Object, objects: There) -> Object | None:
+def service_of(deployment: Object, objects: There) -> Object | None:
     """Return the first Service that has a port and selects the pods of *deployment*, None without one."""
     labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
     for one in objects["Service"]:
@@ -122,7 +122,7 @@ def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
     for deployment in objects["Deployment"]:
         name = deployment["metadata"]["name"]
         if name in system.services:
-            service = _service_of(deployment, objects) if name in asked else None
+            service = service_of(deployment, objects) if name in asked else None
             reach = ImpactClosure((), name if name in asked else min(asked), 1.0)
             yield NamespacePlace(system, name, reach, deployment, service, objects)
 

@@ -65,7 +65,7 @@ def draw(api: Api, name: str, *, seed: int = 0, per_class: int = 1, system_file:
     probes = {
         deployment: url
         for deployment, urls in probe_urls(name, there).items()
-        if (url := next((one for one in urls if _answers(api, one)), "")) and _ready_of_desired(there)[deployment][1]
+        if (url := next((one for one in urls if answers(api, one)), "")) and _ready_of_desired(there)[deployment][1]
     }
     if not probes:
         raise UserError(
@@ -104,7 +104,7 @@ def _ready_of_desired(objects: Mapping[str, Sequence[Object]]) -> dict[str, tupl
     }
 
 
-def _answers(api: Api, url: str) -> bool:
+def answers(api: Api, url: str) -> bool:
     """Return whether *url* answers 200 to a request through the API server's proxy."""
     parts = urlsplit(url)
     service, namespace = (parts.hostname or "").split(".")

@@ -51,8 +51,8 @@ from opsassay.testbed.substrates.kubernetes.api.readings import (
     programs,
     protected_settings,
 )
+from opsassay.testbed.substrates.kubernetes.endpoints.probing import send_probe
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
-from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.costed import ClusterCost
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers

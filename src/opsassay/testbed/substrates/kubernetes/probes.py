@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from opsassay.core.errors import LostError, OpsAssayError
 from opsassay.core.schema.trajectory import ControlPlaneReading
@@ -22,7 +22,7 @@ from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAns
 from opsassay.testbed.substrates.kubernetes.api import readings
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
-from opsassay.testbed.substrates.kubernetes.manifests.system import PROBE, PROBE_PORT
+from opsassay.testbed.substrates.kubernetes.endpoints.probing import send_probe
 
 HEALTH_TIMEOUT_S = 10.0
 PARTS_WAIT_S = 1.0
@@ -198,14 +198,6 @@ class HealthOfParts:
         except OpsAssayError:
             return
         self._answer = asked, found
-
-
-def send_probe(api: Api, namespace: str, url: str, timeout_s: float) -> dict[str, Any]:
-    """Have the probe pod in *namespace* send one GET to *url*; return status (None: no answer), latency_s and error."""
-    query = urlencode({"url": url, "timeout": timeout_s})
-    path = f"/api/v1/namespaces/{namespace}/services/{PROBE}:{PROBE_PORT}/proxy/?{query}"
-    answer: dict[str, Any] = api.request("GET", path, timeout_s=timeout_s + 5)
-    return answer
 
 
 def api_health(api: Api) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -23,8 +23,9 @@ from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER,
 from opsassay.testbed.substrates.kubernetes.actuators.offers import offers_of
 from opsassay.testbed.substrates.kubernetes.api import topology
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
-from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready
+from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready, service_of
 from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import PodEndpoints, ledger_of
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_logs import PodLogs
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE, watch_of
@@ -59,7 +60,18 @@ class KubernetesSystem:
     @cached_property
     def receiver(self) -> RemoteReceiver:
         """The receiver of the system's telemetry, which runs in the cluster; it knows its open sessions."""
-        return RemoteReceiver(self.api, self.watch_namespace)
+        logs = partial(PodLogs, self.api, self.name, tuple(self.definition().services)) if self.existing else None
+        return RemoteReceiver(self.api, self.watch_namespace, logs)
+
+    @cached_property
+    def existing(self) -> bool:
+        """Whether OpsAssay only observes the namespace, and did not deploy it."""
+        return self.api.get("ConfigMap", "system", self.watch_namespace) is not None
+
+    @property
+    def load_namespace(self) -> str:
+        """The namespace of the load generator."""
+        return self.watch_namespace if self.existing else self.name
 
     def definition(self) -> System:
         """Return the system's definition; its hosts are the nodes with replicas; raises LostError when it is gone."""
@@ -77,7 +89,9 @@ class KubernetesSystem:
         system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
         pods = self.api.list("Pod", self.name)
         nodes = {
-            p["spec"].get("nodeName") for p in pods if (p["metadata"].get("labels") or {}).get("app") in system.services
+            p["spec"].get("nodeName")
+            for p in pods
+            if {service_of(p), (p["metadata"].get("labels") or {}).get("app")} & system.services.keys()
         }
         free = {name: spec.model_copy(update={"host": None}) for name, spec in system.services.items()}
         return system.model_copy(update={"hosts": tuple(sorted(nodes - {None})) or system.hosts, "services": free})
@@ -118,19 +132,20 @@ class KubernetesSystem:
     def require(self, plan: FaultPlan, source: Path | None = None) -> None:
         """Raise an error when *plan* cannot be injected here; ConfigError if it is from the file *source*."""
         require(self.definition(), plan, CLUSTER.refusal, source=source)
-        require_mechanisms(self.api, plan, self.prefer)
+        require_mechanisms(self.api, plan, self.prefer, self.name if self.existing else "")
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
         """Inject *plan* and yield its events; closing the iterator, its end or *over* undoes it."""
         self.require(plan)
-        offers, image = offers_of(self.api, self.prefer), self._image()
+        offers, image = offers_of(self.api, self.prefer, self.name if self.existing else ""), self._image()
         return injecting(self.api, self.name, self.definition(), plan, offers, image, self.kept, over)
 
     def set_rate(self, rate_rps: float) -> float:
         """Set the load to *rate_rps* and return the former rate; the load generator's pod is replaced."""
         former = self._rate()
         containers = [{"name": LOAD, "env": [{"name": "RATE_RPS", "value": f"{rate_rps:g}"}]}]
-        self.api.patch("Deployment", LOAD, {"spec": {"template": {"spec": {"containers": containers}}}}, self.name)
+        change = {"spec": {"template": {"spec": {"containers": containers}}}}
+        self.api.patch("Deployment", LOAD, change, self.load_namespace)
         return former
 
     def flush(self) -> None:
@@ -144,7 +159,10 @@ class KubernetesSystem:
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return what faults caused since *since_ns* (UTC), recorded by present pods and those that faults removed."""
-        return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)
+        pods, system = PodEndpoints.for_namespace(self.api, self.load_namespace), self.definition()
+        if self.existing:
+            system = system.model_copy(update={"services": {}})  # none of its pods keeps a ledger
+        return ledger_of(pods, system, self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:
         """Return namespaces and probe URLs for an observer; *protected* defaults to the system's entries."""
@@ -184,7 +202,7 @@ class KubernetesSystem:
 
     def _rate(self) -> float:
         """Return the rate of the load in requests per second, 0 without a load generator."""
-        generator = self.api.get("Deployment", LOAD, self.name)
+        generator = self.api.get("Deployment", LOAD, self.load_namespace)
         if generator is None:
             return 0.0
         environment = generator["spec"]["template"]["spec"]["containers"][0]["env"]

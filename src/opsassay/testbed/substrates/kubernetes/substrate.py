@@ -89,9 +89,9 @@ class KubernetesSubstrate:
         UserError, StartError, LostError.
         """
         _refuse_level(isolation)
-        require_own_runtime(system)
         if system.namespace is not None:
-            raise UserError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
+            raise UserError(f"The namespace {system.namespace.name} runs already; check, record or try it instead.")
+        require_own_runtime(system)
         self.api.require()
         deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
         timeout_s = START_TIMEOUT_S
@@ -127,7 +127,17 @@ class KubernetesSubstrate:
         isolation: str | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system*, as `deploy` does, during the block and yield it; its namespaces are deleted at the end."""
+        """Run *system*, as `deploy` does, during the block and yield it; its namespaces are deleted at the end.
+
+        A namespace that exists is observed, and restored at the end.
+        """
+        if system.namespace is not None:
+            _refuse_level(isolation)
+            with self.attached(system) as observed:
+                if rate_rps is not None:
+                    observed.set_rate(rate_rps)
+                yield observed
+            return
         running = self.deploy(
             system, name, seed=seed, rate_rps=rate_rps, owned=True, isolation=isolation, furnishing=furnishing
         )
@@ -196,7 +206,7 @@ class KubernetesSubstrate:
         _refuse_level(isolation)
         if not any(part.target is not None and part.target.host for part in plan.parts):
             require(system, plan, CLUSTER.refusal, source=source, within=within)
-        require_mechanisms(self.api, plan, self._prefer)
+        require_mechanisms(self.api, plan, self._prefer, system.namespace.name if system.namespace else "")
 
     def remove(self, name: str) -> list[str]:
         """Remove the system *name*, or restore the existing namespace, and wait; return []; raises OperationError."""

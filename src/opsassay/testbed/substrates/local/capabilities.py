@@ -59,7 +59,7 @@ def choose_level(desired: str | None) -> IsolationLevel:
 def level_for(system: System, desired: str | None) -> IsolationLevel:
     """Return the isolation level for *system*: *desired*, or the best for None; raises NotFoundError, RefusedError."""
     if system.namespace is not None:
-        raise RefusedError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
+        raise RefusedError(f"The namespace {system.namespace.name} runs on its cluster; name the substrate kubernetes.")
     if system.compose is not None:
         if desired not in (None, "compose"):
             raise RefusedError(f"The containers of {system.system} have no {desired} isolation; leave the level out.")

@@ -29,6 +29,7 @@ class LoadGenerator:
         self.system = System.model_validate(config["system"])
         self.rate_rps: float = config["rate_rps"]
         self.clients = Clients(Names(config["names"], NAME), IN_FLIGHT_LIMIT, {})
+        self.clients.lasting = self.system.namespace is None  # a policy of a namespace stops new connections alone
         self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
         self.record = os.open(config["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.random = random.Random(config["seed"])  # noqa: S311

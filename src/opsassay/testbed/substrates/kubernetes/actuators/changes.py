@@ -7,6 +7,7 @@ them fails, the pods stay and do it at the deadline.
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,6 +31,8 @@ from opsassay.testbed.substrates.kubernetes.api.readings import owner_of
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL
 
+UNDO = "undo-"
+"""What the names of undos begin with."""
 CONFLICTS, PAUSE_S = 10, 0.2
 """How often a request is sent that the server did not get between the writes of others."""
 
@@ -111,7 +114,7 @@ def injected(
     of the agent's sight, on no node of *avoid*, which are those that break. *on_ready* is called once it runs,
     before the changes.
     """
-    name = f"undo-{secrets.token_hex(4)}"
+    name = f"{UNDO}{secrets.token_hex(4)}"
     requests = [request for change in reversed(changes) if (request := undo_of(api, change)) is not None]
     deadline, order = time.time() + limit_s, api.path_of("ConfigMap", undo_namespace, name)
     made = undoing.undo_objects(name, undo_namespace, requests, deadline, image, avoid, order) if requests else []
@@ -158,6 +161,17 @@ def _failure(api: Api, request: UndoRequest) -> OpsAssayError | None:
         else:
             return None
     raise AssertionError("the last attempt returns")
+
+
+def carry_out(api: Api, undo_namespace: str) -> None:
+    """Send the requests of every undo that waits in *undo_namespace*; raises the error of one that fails."""
+    for item in api.list("ConfigMap", undo_namespace):
+        if undoing.ORDER not in (item.get("data") or {}) or not item["metadata"]["name"].startswith(UNDO):
+            continue
+        for one in json.loads(item["data"][undoing.ORDER])["requests"]:
+            request = UndoRequest(one["method"], one["path"], "", "", None, one["body"], one["content_type"])
+            if (error := _failure(api, request)) is not None:
+                raise error
 
 
 def clear_cluster_roles(api: Api, undo_namespace: str) -> None:

@@ -19,6 +19,7 @@ from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.system import System
 from opsassay.testbed.core.event import DoneEvent, InjectionEvent
 from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
+from opsassay.testbed.substrates.kubernetes.actuators.existing import ExistingUnderTest
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER
 from opsassay.testbed.substrates.kubernetes.actuators.offers import Offers
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
@@ -56,9 +57,8 @@ def injecting(
     events: queue.Queue[InjectionEvent | BaseException | None] = queue.Queue()
     runner = _Runner(events)
     with _alone(api, watch_of(name), plan), tempfile.TemporaryDirectory(prefix="opsassay-injection-") as folder:
-        under_test = ClusterUnderTest(
-            api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image
-        )
+        kind = ClusterUnderTest if system.namespace is None else ExistingUnderTest
+        under_test = kind(api, name, system, Path(folder), offers, runner.lease, limit_s=limit_s(plan), image=image)
         thread = threading.Thread(target=runner.run, args=(under_test, plan), name="injection", daemon=True)
         thread.start()
         try:

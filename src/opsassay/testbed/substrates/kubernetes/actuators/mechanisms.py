@@ -86,24 +86,41 @@ MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
 }
 
 
+BY_NODE = ("ContainerKill", "CPUStress")
+"""What an agent on the node can do to a pod that OpsAssay did not make, besides its packets."""
+
+
 def obstacle(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
     """Return why *mechanism* cannot carry out *fault* on a cluster with *offers*, None when it can."""
     on_host = fault.target is not None and fault.target.host is not None
     if mechanism.name == "node":
-        if not on_host and CATALOGUE[fault.fault].category is not Category.NETWORK:
-            return "the mechanism by the node is for whole nodes"
-        return offers.nodes
+        if on_host or CATALOGUE[fault.fault].category is Category.NETWORK:
+            return offers.nodes
+        by_node = offers.existing and fault.fault in BY_NODE
+        return offers.nodes if by_node else "the mechanism by the node is for whole nodes"
     if on_host:
         return f"the mechanism by {mechanism.name} hits one pod, not a node"
     if fault.parameters.get("protocol"):
         return "it knows pods and no protocols; leave `protocol` out, or name a `peer`"
+    if offers.existing and (reason := _not_existing(mechanism, fault, offers)):
+        return reason
     return offers.further[mechanism.name](fault) if mechanism.name in offers.further else None
+
+
+def _not_existing(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> str | None:
+    """Return why *mechanism* cannot carry out *fault* on a pod that OpsAssay did not make, None when it can."""
+    if mechanism.name == "pod":
+        return "it takes OpsAssay's own runtime in the pod"
+    if mechanism.name == "object" and fault.parameters.get("peer"):
+        return "a policy cannot name one peer of a namespace alone; leave `peer` out"
+    return offers.denied.get(fault.fault) if mechanism.name == "object" else None
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
     """Return the first mechanism that can carry out *fault*, by *offers* and their preference; raises RefusedError."""
     further = (Mechanism(name, FURTHER.load(name)().make) for name in offers.further)
-    mechanisms, reasons = [*MECHANISMS[fault.fault], *further], list[str]()
+    own = [*MECHANISMS[fault.fault], *([NODE] if offers.existing and fault.fault in BY_NODE else [])]
+    mechanisms, reasons = [*dict.fromkeys(own), *further], list[str]()
     for mechanism in sorted(mechanisms, key=lambda mechanism: mechanism.name != offers.prefer):
         if (reason := obstacle(mechanism, fault, offers)) is None:
             return mechanism
@@ -111,12 +128,26 @@ def choose(fault: PlannedFault, offers: Offers) -> Mechanism:
     raise RefusedError(f"{fault.name} cannot be injected on this cluster ({'; '.join(reasons)}).")
 
 
-def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> None:
-    """Raise RefusedError unless the cluster can carry out every fault of *plan*; mechanism *prefer* is tried first."""
-    offers = offers_of(api, prefer)
+def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None, existing: str = "") -> None:
+    """Raise RefusedError unless the cluster can carry out every fault of *plan*; mechanism *prefer* is tried first.
+
+    *existing* is the namespace of pods that OpsAssay did not make, '' without.
+    """
+    offers = offers_of(api, prefer, existing)
     for part in plan.parts:
         if part.fault in MECHANISMS:  # what a package brings is for its actuator to refuse
             choose(part, offers)
+
+
+def refusals(api: Api, existing: str) -> dict[str, list[str]]:
+    """Return {reason: fault types} of what cannot be done to a pod of the namespace *existing*, which we did not make."""
+    offers, found = offers_of(api, existing=existing), dict[str, list[str]]()
+    for name in MECHANISMS:
+        try:
+            choose(PlannedFault.model_validate({"fault": name, "target": {"service": "any"}}), offers)
+        except RefusedError as error:
+            found.setdefault(str(error).partition("(")[2].removesuffix(")."), []).append(name)
+    return found
 
 
 def _make_intervention(injection: Injection[ClusterUnderTest]) -> Intervention:

@@ -12,6 +12,7 @@ from typing import Any
 from opsassay.core.errors import OperationError, OpsAssayError
 from opsassay.core.schema.faults import Category, fault_type
 from opsassay.testbed.catalogue.network import CALLS, impairment_of
+from opsassay.testbed.catalogue.stress import burner_count
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.core.links import touched
@@ -52,7 +53,10 @@ class NodeFault:
         await self._wait_for_agent(system, node)
         injection.began_at = time.monotonic()
         if fault_type(injection.plan.fault).category is Category.POD:
-            system.suspects |= {replica.id for replica in injection.replicas}
+            if injection.host:
+                system.suspects |= {replica.id for replica in injection.replicas}
+            else:
+                system.expected.add(injection.replica.pod)
         self._begun = True
         await asyncio.to_thread(self._request_agent, system, "POST", "begin")
 
@@ -107,6 +111,8 @@ class NodeFault:
 def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> list[dict[str, Any]]:
     """Return the actions by which the node's agent makes the fault of *injection*: {kind, parameters} each."""
     plan = injection.plan
+    if injection.host is None and fault_type(plan.fault).category is not Category.NETWORK:
+        return [_container_deed(injection, system)]
     if fault_type(plan.fault).category is Category.STRESS:
         return [{"kind": "burners", **plan.parameters}]
     if fault_type(plan.fault).category is Category.NETWORK:
@@ -116,6 +122,16 @@ def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> l
         return _packets(injection, system, parameters, impairment)
     gone = [_packet_request(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
     return [{"kind": "kubelet"}, *gone]
+
+
+def _container_deed(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> dict[str, Any]:
+    """Return the action on the first container of the pod of *injection*: its end, or burners in its CPU group."""
+    plan, replica = injection.plan, injection.replica
+    container = system.container_of(replica.pod)
+    if fault_type(plan.fault).category is Category.POD:
+        return {"kind": "kill", "container": container}
+    cores = burner_count(plan.parameters, replica.spec.cpu_limit)
+    return {"kind": "burners", **plan.parameters, "cores": cores, "container": container}
 
 
 def _packets(

@@ -16,6 +16,7 @@ from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.api.selecting import by_labels, selector_of
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
 from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL, RECEIVER_PORT
 
@@ -24,6 +25,7 @@ NO_IMAGE = "unavailable"
 SEGMENT = "segment"
 """The label by which a policy finds the one pod that it is for."""
 ESTABLISHED = "a policy stops new connections: those that stood ended with their next request, one to a queue did not"
+STANDING = "a policy stops new connections: those that stood went on"
 DNS_PORT = 53
 
 
@@ -103,13 +105,25 @@ def no_image(injection: Injection[ClusterUnderTest]) -> list[Change]:
 def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
     """Return the changes, a label and a network policy, that cut the target pod off from its peers."""
     system, label = injection.system, (SEGMENT, secrets.token_hex(3))
-    given = injection.plan.parameters
+    given, existing = injection.plan.parameters, injection.system.system.namespace is not None
     policy = isolation(f"{SEGMENT}-{label[1]}", system.name, label, given.get("peer"), given["direction"])
-    injection.notes.append(ESTABLISHED)
+    if existing:
+        _require_alone(injection)
+    injection.notes.append(STANDING if existing else ESTABLISHED)
     return [
         Change("Pod", injection.replica.pod, system.name, patch={"metadata": {"labels": dict([label])}}),
         Change("NetworkPolicy", policy["metadata"]["name"], system.name, create=policy),
     ]
+
+
+def _require_alone(injection: Injection[ClusterUnderTest]) -> None:
+    """Raise RefusedError when a policy selects the target pod: what it lets through no other policy can stop."""
+    system, pod = injection.system, injection.replica.pod
+    standing = system.api.get("Pod", pod, system.name) or {"metadata": {}}
+    for policy in system.api.list("NetworkPolicy", system.name):
+        if by_labels(selector_of(policy["spec"].get("podSelector") or {}))(standing):
+            words = f"the policy {policy['metadata']['name']} selects {pod}, and what it allows no other policy stops"
+            raise RefusedError(f"{injection.plan.name} cannot be injected by a policy: {words}; choose another target.")
 
 
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None, direction: str = "both") -> Object:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsassay.core.errors import OperationError, OpsAssayError
+from opsassay.core.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.state import SystemState
@@ -75,7 +75,7 @@ class ClusterUnderTest:
         self.state = SystemState(name, folder)
         (folder / "ledger").mkdir()
         self.fleet = Fleet(system, 0)
-        self.pod_endpoints = PodEndpoints.for_namespace(api, name)
+        self.pod_endpoints = PodEndpoints.for_namespace(api, self.load_namespace)
         self.journal = Journal(self.state.journal)
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "injector.jsonl"), "injector")
         self.unexpected_exits = UnexpectedExits()
@@ -96,6 +96,15 @@ class ClusterUnderTest:
         self._silent: dict[str, int] = {}
         self._answered = time.monotonic()
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def load_namespace(self) -> str:
+        """The namespace of the load generator."""
+        return self.name
+
+    def service_of(self, pod: Object) -> str:
+        """Return the name of the service, store or load generator that *pod* belongs to, '' for another pod."""
+        return str((pod["metadata"].get("labels") or {}).get("app", ""))
 
     async def __aenter__(self) -> ClusterUnderTest:
         self._pods.start()
@@ -197,7 +206,7 @@ class ClusterUnderTest:
         """
         replica = self.fleet.replicas.get(name)
         app = replica.service if replica else name
-        pods = [p for p in self._pods.all() if p["metadata"]["labels"].get("app") == app]
+        pods = [p for p in self._pods.all() if self.service_of(p) == app]
         found = [p["status"].get("podIP") for p in pods if replica is None or p["metadata"]["name"] == replica.pod]
         if as_callee and (service := self.api.get("Service", app, self.name)) is not None:
             found.append(service["spec"].get("clusterIP"))
@@ -206,6 +215,13 @@ class ClusterUnderTest:
     def uid_of(self, pod: str) -> str:
         """Return the Kubernetes uid of the pod called *pod*."""
         return str(self._pods.objects[self.name, pod]["metadata"]["uid"])
+
+    def container_of(self, pod: str) -> str:
+        """Return the id of the first container of the pod called *pod*, without its runtime; raises RefusedError."""
+        for state in self._pods.objects[self.name, pod]["status"].get("containerStatuses") or ():
+            if container := str(state.get("containerID") or "").rpartition("/")[2]:
+                return container
+        raise RefusedError(f"No container of {pod} runs; wait until it is ready.")
 
     def left_s(self) -> float:
         """Return how many seconds the injection may still last."""
@@ -272,17 +288,18 @@ class ClusterUnderTest:
         pods = {p["metadata"]["name"]: p for p in self._pods.all() if not is_over(p)}
         staying = {name: p for name, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
         for service in self.system.services:
-            own = sorted(name for name, p in staying.items() if p["metadata"]["labels"].get("app") == service)
+            own = sorted(name for name, p in staying.items() if self.service_of(p) == service)
             replicas = self.fleet.replicas_of(service)
             free = [name for name in own if name not in {replica.pod for replica in replicas}]
             for replica in replicas:
                 if replica.pod not in own and free:
                     replica.pod = free.pop(0)
                 self._update_replica(replica, pods.get(replica.pod))
-        loads = sorted(
-            name for name, p in staying.items() if p["metadata"]["labels"].get("app") == LOAD and is_ready(p)
-        )
-        self.load_pod = loads[0] if loads else None
+        self.load_pod = self._find_load(staying.values())
+
+    def _find_load(self, pods: Iterable[Object]) -> str | None:
+        """Return the name of the load generator's pod, one of *pods* that is ready."""
+        return min((p["metadata"]["name"] for p in pods if self.service_of(p) == LOAD and is_ready(p)), default=None)
 
     def _update_replica(self, replica: Replica, pod: Object | None) -> None:
         """Copy readiness, node and starts of *pod* (None: gone) to *replica*; note an unexpected end."""

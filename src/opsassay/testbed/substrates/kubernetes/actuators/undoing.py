@@ -14,11 +14,13 @@ from typing import Any
 
 from opsassay.core.errors import StartError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
-from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, group_in
 from opsassay.testbed.substrates.kubernetes.api.readings import why_not_ready
 from opsassay.testbed.substrates.kubernetes.manifests import roles
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED, UID
 
+ORDER = "order.json"
+"""The key of the ConfigMap that holds the requests of an undo."""
 PODS = 2
 UNDO_READY_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.2
@@ -82,7 +84,7 @@ def undo_objects(
     subject = roles.account(name, undo_namespace)
     found: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {"order.json": json.dumps(order)}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {ORDER: json.dumps(order)}},
         *roles.granted(name, undo_namespace, [_rule("ConfigMap", name, ["get", "delete"])], subject, labels),
     ]
     for number, request in enumerate(requests):
@@ -97,12 +99,7 @@ def undo_objects(
 def _rule(kind: str, name: str, verbs: list[str]) -> Object:
     """Return the RBAC rule that grants *verbs* on the one object *name* of *kind*."""
     group, plural, _ = KINDS[kind]
-    return {
-        "apiGroups": [group.split("/")[1] if group.startswith("apis/") else ""],
-        "resources": [plural],
-        "resourceNames": [name],
-        "verbs": verbs,
-    }
+    return {"apiGroups": [group_in(group)], "resources": [plural], "resourceNames": [name], "verbs": verbs}
 
 
 def _make_pod(name: str, image: str, avoid: Collection[str]) -> Object:

@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 import dns.rcode
 
@@ -22,8 +23,12 @@ START_TIMEOUT_S = 5.0
 class PodNames:
     """Answers the process called *name*, of *service*; *wrong* says which names fail or lead to another of *services*."""
 
-    def __init__(self, name: str, service: str, services: Sequence[str], ledger: LedgerWriter) -> None:
+    def __init__(
+        self, name: str, service: str, services: Sequence[str], ledger: LedgerWriter, urls: Mapping[str, str]
+    ) -> None:
+        """*urls* is where services are that do not have a Kubernetes Service of their own name."""
         self._name, self._service, self._services, self._ledger = name, service, services, ledger
+        self._urls = urls
         self.wrong: Mapping[str, Lookup] = {}
 
     def serve(self) -> int:
@@ -31,7 +36,7 @@ class PodNames:
         ready, ports = threading.Event(), list[int]()
 
         async def run() -> None:
-            server = NameServer(lambda service, _caller: look_up(service))
+            server = NameServer(lambda service, _caller: look_up(service, self._urls.get(service)))
             server.overrides[self._name] = self._answer_wrongly
             ports.append(await server.start("127.0.0.1"))
             ready.set()
@@ -53,10 +58,11 @@ class PodNames:
         return dns.rcode.SERVFAIL
 
 
-def look_up(service: str) -> list[Endpoint] | None:
-    """Return the endpoints of *service* in the cluster's DNS; None for an unknown name."""
+def look_up(service: str, url: str | None = None) -> list[Endpoint] | None:
+    """Return the endpoints of *service*, which may be at *url*, in the cluster's DNS; None for an unknown name."""
+    parts = urlsplit(url or f"http://{service}:{SERVICE_PORT}")
     try:
-        return [(socket.gethostbyname(service), SERVICE_PORT)]
+        return [(socket.gethostbyname(parts.hostname or ""), parts.port or 80)]
     except socket.gaierror as error:
         if error.errno == socket.EAI_NONAME:
             return None

@@ -15,7 +15,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,11 @@ def frozen_kubelet(_: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def burners(action: dict[str, Any]) -> Iterator[None]:
-    """Burn ``load_percent`` of each of ``cores`` cores (default: all) for the block, in the node's topmost CPU group."""
-    group = top_group(PROCESSES)
+    """Burn ``load_percent`` of each of ``cores`` cores (default: all) for the block.
+
+    The burners are in the CPU group of ``container`` (an id), without one in the node's topmost group.
+    """
+    group = group_of(action["container"], PROCESSES) if "container" in action else top_group(PROCESSES)
     pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action.get("cores") or os.cpu_count() or 1)]
     try:
         for pid in pids:
@@ -120,8 +123,16 @@ def burners(action: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the container has ended, and its group with it
+                os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+@contextmanager
+def killed(action: dict[str, Any]) -> Iterator[None]:
+    """Kill the main process of ``container`` (an id) at the start of the block; the kubelet starts it again."""
+    os.kill(main_process(action["container"], PROCESSES), signal.SIGKILL)
+    yield
 
 
 @contextmanager
@@ -164,7 +175,9 @@ def packets(action: dict[str, Any]) -> Iterator[None]:
         os.close(ended)
 
 
-_DEEDS: dict[str, Callable[[dict[str, Any]], Any]] = {"kubelet": frozen_kubelet, "burners": burners, "packets": packets}
+_DEEDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "kubelet": frozen_kubelet, "burners": burners, "packets": packets, "kill": killed,
+}  # fmt: skip
 
 
 def kubelet_here(processes: Path) -> int:
@@ -188,6 +201,35 @@ def top_group(processes: Path) -> Path:
         if found.exists():
             return found
     raise OperationError("the control groups of this node are not visible")
+
+
+def main_process(container: str, processes: Path) -> int:
+    """Return the pid, in *processes* (/proc), of the first process of *container* (an id); raises OperationError."""
+    found = list[int]()
+    for folder in processes.iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                found += [int(folder.name)] if container in (folder / "cgroup").read_text() else []
+    if not found:
+        raise OperationError("no process of the container is on this node any more")
+    return min(found, key=lambda pid: _started(processes / str(pid)))
+
+
+def _started(process: Path) -> int:
+    """Return when *process*, a folder of /proc, was started, in ticks since the boot."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
+
+
+def group_of(container: str, processes: Path) -> Path:
+    """Return the members file of the CPU group of *container* (an id), by *processes* (/proc); raises OperationError."""
+    process = processes / str(main_process(container, processes))
+    lines = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
+    top = top_group(processes).parent
+    own = next((path for _, names, path in lines if "cpu" in names.split(",")), "")
+    own = own or next(path for _, names, path in lines if not names)
+    if not (found := top / own.lstrip("/") / "cgroup.procs").exists():
+        raise OperationError("the control group of the container is not visible")
+    return found
 
 
 def process_of(uid: str, processes: Path) -> int:

@@ -69,7 +69,8 @@ class PodAgent:
         self.fleet = Alone(order["resource"], order.get("service"), order["system"], child, self.starts)
         self.container = OwnContainer(state, self.fleet)
         ledger = LedgerWriter(str(HOME / "ledger/names.jsonl"), "names")
-        self.names = PodNames(self.name, order.get("service", ""), tuple(order["system"]["services"]), ledger)
+        urls = (order["system"].get("namespace") or {}).get("probes", {})
+        self.names = PodNames(self.name, order.get("service", ""), tuple(order["system"]["services"]), ledger, urls)
         self._order = {**order, "management": str(state.management_socket)}
         self._key = os.environ.get("ENDPOINT_KEY", "")
         self._companions: dict[str, asyncio.subprocess.Process] = {}

@@ -20,7 +20,7 @@ import yaml
 
 from opsassay.core.errors import LostError, OperationError, StartError, UserError
 from opsassay.core.extras import install_hint
-from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS, version_in
+from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS, group_in, version_in
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -173,6 +173,15 @@ class Api:
             return str(error)
         return None
 
+    def allows(self, verb: str, kind: str, namespace: str) -> bool:
+        """Return whether this user may do *verb* (get, create, ...) with objects of *kind* in *namespace*."""
+        group, plural, _ = KINDS[kind]
+        about = {"namespace": namespace, "verb": verb, "resource": plural, "group": group_in(group)}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = self.request("POST", path, {**review, "spec": {"resourceAttributes": about}})
+        return bool(answer["status"]["allowed"])
+
     def patch(
         self, kind: str, name: str, change: Any, namespace: str | None = None, *, patch_type: str = "strategic"
     ) -> Object:
@@ -215,20 +224,26 @@ class Api:
 
         *on_start* is called when the server has accepted the watch, which may be long before the first event.
         """
+        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
+        for line in self.lines(self.path_of(kind, namespace), query, on_start):
+            yield json.loads(line)
+
+    def lines(
+        self, path: str, query: Mapping[str, Any], on_start: Callable[[], None] = lambda: None
+    ) -> Iterator[bytes]:
+        """Yield the lines of the answer to a GET of *path* as they come; *on_start* and errors are as of `watch`."""
         import urllib3
 
-        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
         answer = None
         try:
-            answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", WATCH_S + 10)
+            answer = self._send("GET", path, None, query, "application/json", WATCH_S + 10)
             if answer.status >= 400:
-                raise self._refusal_error("GET", self.path_of(kind, namespace), answer.status, answer.data)
+                raise self._refusal_error("GET", path, answer.status, answer.data)
             on_start()
             pending = b""
             for chunk in answer.stream(65536):
                 *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
-                    yield json.loads(line)
+                yield from lines
         except urllib3.exceptions.HTTPError as error:
             raise self._unreachable_error(error) from error
         finally:

@@ -20,3 +20,8 @@ IN_ALL = frozenset(kind for kind, row in _ROWS.items() if row.get("in_all"))
 def version_in(group: str) -> str:
     """Return the apiVersion for *group*, the API path of a group and version: ``apps/v1``, ``v1`` for the core."""
     return group.removeprefix("apis/").removeprefix("api/")
+
+
+def group_in(group: str) -> str:
+    """Return the API group for *group*, a path as of `version_in`, as rules of rights name it: ``apps``, "" for v1."""
+    return group.split("/")[1] if group.startswith("apis/") else ""

@@ -284,6 +284,21 @@ def cores(quantity: str) -> float:
     return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
 
 
+def memory_bytes(quantity: str) -> int:
+    """Return the bytes in *quantity* of memory, such as ``64Mi``, ``1G`` or ``134217728``."""
+    number = quantity.rstrip("mkKMGTPEi")
+    unit = quantity[len(number) :]
+    power = "m kMGTPE".index(unit[:1].replace("K", "k") or " ") - 1
+    return int(float(number) * (1024 if unit.endswith("i") else 1000) ** power)
+
+
+def service_of(pod: Object) -> str:
+    """Return the service of *pod* in a namespace that exists: the name of its deployment or stateful set, else ''."""
+    kind, name = owner_of(pod) or ("", "")
+    labels = pod["metadata"].get("labels") or {}
+    return name.removesuffix(f"-{labels.get('pod-template-hash', '')}") if kind == "ReplicaSet" else name
+
+
 def _is_leaving(pod: Object) -> bool:
     """Return whether *pod* is being deleted."""
     return "deletionTimestamp" in pod["metadata"]

@@ -47,6 +47,26 @@ def by_labels(selector: str) -> Selects:
     return selects
 
 
+def selector_of(selector: Mapping[str, Any]) -> str:
+    """Return the label *selector* of an object (``matchLabels``, ``matchExpressions``) in the syntax of lists."""
+    forms = {
+        "In": "{key} in ({values})",
+        "NotIn": "{key} notin ({values})",
+        "Exists": "{key}",
+        "DoesNotExist": "!{key}",
+    }
+    parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    return ",".join(
+        [
+            *parts,
+            *(
+                forms[one["operator"]].format(key=one["key"], values=",".join(one.get("values") or ()))
+                for one in selector.get("matchExpressions") or ()
+            ),
+        ]
+    )
+
+
 def by_fields(selector: str, kind: str) -> Selects:
     """Return a function from object of *kind* to whether it matches the field *selector*; raises StatusError (400)."""
     requirements = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api, ApiError
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 from opsassay.testbed.substrates.kubernetes.endpoints.pod_endpoint import TIMEOUT_S, PodEndpoints
+from opsassay.testbed.substrates.kubernetes.endpoints.pod_logs import PodLogs
 from opsassay.testbed.substrates.kubernetes.manifests.system import RECEIVER
 
 PIECE_BYTES = 4 << 20
@@ -31,15 +33,19 @@ class Session(NamedTuple):
 class RemoteReceiver:
     """Controls the receiver in the namespace *watch_namespace* as `ReceiverControl` does one of this machine."""
 
-    def __init__(self, api: Api, watch_namespace: str) -> None:
+    def __init__(self, api: Api, watch_namespace: str, pod_logs: Callable[[], PodLogs] | None = None) -> None:
+        """*pod_logs* begins to follow pods that send nothing to the receiver; what they say is added to a session."""
         self._api, self._namespace = api, watch_namespace
         self._sessions: dict[str, Session] = {}
+        self._begin_logs, self._logs = pod_logs, dict[str, PodLogs]()
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record all telemetry as session *name*; `refresh` and `close_session` copy it to *directory*."""
         session = Session(directory, self._find_pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
+        if self._begin_logs is not None:
+            self._logs[name] = self._begin_logs()
 
     def refresh(self, name: str) -> None:
         """Copy what session *name* has recorded since the last time; raises LostError if the receiver was replaced."""
@@ -57,6 +63,8 @@ class RemoteReceiver:
         stats = session.pod_endpoints.request(session.pod, "POST", f"sessions/{name}/close", timeout_s=CLOSE_TIMEOUT_S)
         del self._sessions[name]
         _fetch_new(session, name, TIMEOUT_S, TRIES)
+        if (pod_logs := self._logs.pop(name, None)) is not None:
+            pod_logs.write(session.folder)
         with suppress(OpsAssayError):  # it goes with the pod at the latest
             session.pod_endpoints.request(session.pod, "DELETE", f"sessions/{name}")
         return SessionStats.model_validate(stats)

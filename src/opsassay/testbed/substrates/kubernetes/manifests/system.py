@@ -138,11 +138,11 @@ class Deployed:
         """Return a Deployment and a Service for each service."""
         return [made for name, service in self.system.services.items() for made in self._service_objects(name, service)]
 
-    def load(self) -> Object:
-        """Return the deployment of the load generator."""
+    def load(self, namespace: str | None = None) -> Object:
+        """Return the deployment of the load generator, in *namespace* (None: that of the system)."""
         rate = self.rate_rps or self.system.load.rate_rps
         container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, keyed=True)
-        return self._deployment(LOAD, container)[0]
+        return self._deployment(LOAD, container, namespace=namespace)[0]
 
     def _service_objects(self, name: str, service: Service) -> list[Object]:
         """Return the Deployment and Service of the service *name*."""
@@ -196,7 +196,7 @@ class Deployed:
             "containers": [container],
             "volumes": [{"name": "scratch", "emptyDir": {}}],
         }
-        if namespace is None:
+        if any(mount["name"] == "system" for mount in container["volumeMounts"]):
             pod["volumes"] = [*pod["volumes"], {"name": "system", "configMap": {"name": "system"}}]  # type: ignore[misc]
         specification = {
             "replicas": replicas,

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.system import System
-from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
+from opsassay.testbed.substrates.kubernetes.actuators.changes import carry_out, clear_cluster_roles
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, watch_of
 from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE, PopulatedSystem, SystemPopulation
@@ -37,13 +37,17 @@ LISTED = (
 
 
 def watching_objects(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
-    """Return the namespace and probe pods (of *image*) that observe *system*; *exclusive*: other trials must wait."""
+    """Return the namespace and pods (of *image*) that observe *system*; *exclusive*: other trials must wait.
+
+    They are the probe's, and of a system that is recorded the receiver's and the load generator's.
+    """
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]
     namespace["metadata"]["labels"] |= {ATTACHED: "true", **({EXCLUSIVE: "true"} if exclusive else {})}
     described["metadata"]["namespace"] = made.watch_namespace
-    return [namespace, described, *made.probes()]
+    recording = [*made.watchers(), made.load(made.watch_namespace)] if system.programs() else made.probes()
+    return [namespace, described, *recording]
 
 
 def leave(api: Api, name: str) -> None:
@@ -55,6 +59,7 @@ def leave(api: Api, name: str) -> None:
     for kind in ("RoleBinding", "Role"):
         for item in api.list(kind, name, f"{INSTANCE_LABEL}={watch}"):
             api.delete(kind, item["metadata"]["name"], name)
+    carry_out(api, watch)
     clear_cluster_roles(api, watch)
     standing = api.get("Namespace", name)  # none, or one that goes, has nothing that could be put back
     if (before := read_kept(api, watch)) is not None and standing and standing["status"]["phase"] == "Active":

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from opsassay.core.errors import OperationError, OpsAssayError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
-from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE, send_probe
+from opsassay.testbed.substrates.kubernetes.endpoints.probing import send_probe
+from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 
 RESTORED = (

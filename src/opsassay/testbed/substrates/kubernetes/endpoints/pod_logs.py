@@ -1,0 +1,192 @@
+"""What pods of a namespace that exists say of themselves while it is recorded: lines, states of containers, events.
+
+They come from the API, as kubectl's do. A container is followed from the start of the session, or of the container; what it
+wrote is kept also when its pod is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
+from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
+from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
+from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, owner_of, service_of
+from opsassay.testbed.workload.runtime.program_output import LEVELS, OutputLine, read_line
+from opsassay.testbed.workload.sampler import resource_metrics
+
+STATES_EVERY_S, RECORDS_PER_FRAME = 5.0, 5_000
+RETRY_S, TRIES = 0.5, 20
+"""A container whose log cannot be read is asked again: it may be about to start."""
+
+
+class PodLogs:
+    """Follows the pods of *services* in *namespace* from now on, until `stop`."""
+
+    def __init__(self, api: Api, namespace: str, services: tuple[str, ...]) -> None:
+        self._api, self._namespace, self._services = api, namespace, frozenset(services)
+        self._opened_ns = time.time_ns()
+        self._records: list[tuple[Object, LogRecord]] = []
+        self._states: list[ExportMetricsServiceRequest] = []
+        self._followed: set[tuple[str, str, int]] = set()
+        self._seen: dict[str, Object] = {}
+        self._stopping = threading.Event()
+        self._pods = Mirror(api, "Pod", namespace, self._follow_pod)
+        self._sampling = threading.Thread(target=self._sample, name="pod-states", daemon=True)
+        self._pods.start()
+        self._pods.wait()
+        self._sampling.start()
+
+    def stop(self) -> None:
+        """Stop following; threads end with their present wait."""
+        self._stopping.set()
+        self._pods.stop()
+
+    def write(self, folder: Path) -> None:
+        """Add what was seen to the spool of a closed session in *folder*; without the right to list events none of them."""
+        self.stop()
+        events = list[Object]()
+        with suppress(DeniedError):
+            events = self._api.list("Event", self._namespace)
+        records = sorted([*self._records, *self._records_of_events(events)], key=lambda one: one[1].time_unix_nano)
+        for start in range(0, len(records), RECORDS_PER_FRAME):
+            part = records[start : start + RECORDS_PER_FRAME]
+            _append(folder, "logs", ExportLogsServiceRequest(resource_logs=list(_by_resource(part))))
+        for request in self._states:
+            _append(folder, "metrics", request)
+
+    def _follow_pod(self, event: str, pod: Object) -> None:
+        """Begin to read each container of *pod* that has started since, but for a pod that is gone or not of a service."""
+        if event == "DELETED" or service_of(pod) not in self._services:
+            return
+        self._seen[pod["metadata"]["name"]] = pod
+        for state in pod.get("status", {}).get("containerStatuses") or ():
+            name, starts = state["name"], int(state["restartCount"])
+            key = (pod["metadata"]["uid"], name, starts)
+            if "running" not in state.get("state", {}) or key in self._followed:
+                continue
+            self._followed.add(key)
+            thread = threading.Thread(target=self._read_container, args=(pod, name), name=f"log-{name}", daemon=True)
+            thread.start()
+
+    def _read_container(self, pod: Object, container: str) -> None:
+        """Read the lines of *container* of *pod* until it ends or the session does."""
+        path = f"{self._api.path_of('Pod', self._namespace, pod['metadata']['name'])}/log"
+        since = datetime.fromtimestamp(self._opened_ns / 1e9).astimezone().isoformat(timespec="seconds")
+        query = {"container": container, "follow": "true", "timestamps": "true", "sinceTime": since}
+        for _ in range(TRIES):
+            try:
+                for line in self._api.lines(path, query):
+                    if self._stopping.is_set():
+                        return
+                    self._keep(pod, container, line.decode(errors="replace"))
+            except OpsAssayError:
+                if self._stopping.wait(RETRY_S):
+                    return
+            else:
+                return
+
+    def _keep(self, pod: Object, container: str, line: str) -> None:
+        """Keep *line*, a time and what *container* of *pod* wrote then, unless it is older than the session."""
+        time_text, _, text = line.partition(" ")
+        with suppress(ValueError):
+            time_ns = _nanoseconds(time_text)
+            if text.strip() and time_ns >= self._opened_ns:
+                self._records.append((resource_of(pod, container), _record(time_ns, read_line(text.rstrip()))))
+
+    def _sample(self) -> None:
+        """Note at intervals which pods are ready and how often their containers were started again."""
+        while not self._stopping.wait(STATES_EVERY_S):
+            now_ns, found = time.time_ns(), []
+            for pod in self._pods.all():
+                if service_of(pod) not in self._services or is_over(pod):
+                    continue
+                for state in pod.get("status", {}).get("containerStatuses") or ():
+                    values = {
+                        "k8s.container.restarts": float(state["restartCount"]),
+                        "k8s.pod.ready": float(is_ready(pod)),
+                    }
+                    found.append(resource_metrics(resource_of(pod, state["name"]), values.items(), now_ns))
+            self._states.append(ExportMetricsServiceRequest(resource_metrics=found))
+
+    def _records_of_events(self, events: list[Object]) -> Iterator[tuple[Object, LogRecord]]:
+        """Yield (resource, record) of those of *events* that happened to pods of the services meanwhile."""
+        for event in events:
+            about, when = event.get("involvedObject") or {}, event.get("lastTimestamp") or event.get("eventTime")
+            pod = self._seen.get(about.get("name", ""))
+            if (
+                about.get("kind") != "Pod"
+                or pod is None
+                or not when
+                or (time_ns := _nanoseconds(when)) < self._opened_ns
+            ):
+                continue
+            level = "WARN" if event.get("type") == "Warning" else "INFO"
+            said = OutputLine(LEVELS[level], level, f"{event.get('reason', '')}: {event.get('message', '')}")
+            yield resource_of(pod, ""), _record(time_ns, said)
+
+
+def resource_of(pod: Object, container: str) -> dict[str, str]:
+    """Return the OpenTelemetry resource attributes of *container* of *pod*; '' stands for none."""
+    kind, owner = owner_of(pod) or ("", "")
+    service, metadata = service_of(pod), pod["metadata"]
+    found = {
+        "service.name": service,
+        "k8s.namespace.name": metadata["namespace"],
+        "k8s.node.name": pod["spec"].get("nodeName", ""),
+        "k8s.deployment.name" if kind == "ReplicaSet" else "k8s.statefulset.name": service,
+        "k8s.replicaset.name": owner if kind == "ReplicaSet" else "",
+        "k8s.pod.name": metadata["name"],
+        "k8s.container.name": container,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _nanoseconds(text: str) -> int:
+    """Return the time *text* (RFC 3339 in UTC, with up to nine digits of a second) in ns; raises ValueError."""
+    whole, _, rest = text.partition(".")
+    digits = rest.removesuffix("Z")
+    seconds = datetime.fromisoformat(f"{whole.removesuffix('Z')}+00:00").timestamp()
+    return int(seconds) * 10**9 + int(digits[:9].ljust(9, "0") or 0)
+
+
+def _record(time_ns: int, line: OutputLine) -> LogRecord:
+    """Return *line*, written at *time_ns*, as OTLP's log record."""
+    record = LogRecord(time_unix_nano=time_ns, severity_text=line.level, severity_number=line.number)  # type: ignore[arg-type]
+    record.body.string_value = line.body
+    if line.trace_id and line.span_id:
+        record.trace_id, record.span_id = line.trace_id.to_bytes(16, "big"), line.span_id.to_bytes(8, "big")
+    return record
+
+
+def _by_resource(records: Iterable[tuple[Object, LogRecord]]) -> Iterator[ResourceLogs]:
+    """Yield one message for each resource of *records*, with its records in order of time."""
+    groups: dict[tuple[tuple[str, str], ...], list[LogRecord]] = {}
+    for resource, record in records:
+        groups.setdefault(tuple(resource.items()), []).append(record)
+    for attributes, own in groups.items():
+        message = ResourceLogs()
+        message.resource.attributes.extend(KeyValue(key=k, value=AnyValue(string_value=v)) for k, v in attributes)
+        message.scope_logs.add().log_records.extend(own)
+        yield message
+
+
+def _append(folder: Path, signal: str, request: ExportLogsServiceRequest | ExportMetricsServiceRequest) -> None:
+    """Add *request* to the spool of *signal* in *folder* as a receiver would have done."""
+    payload = request.SerializeToString()
+    spool = SpoolFile(spool_path(folder, signal))
+    try:
+        spool.append(frame_header(time.time_ns(), Kind.PROTOBUF, payload), payload)
+    finally:
+        spool.close()
