@@ -1,1 +1,1 @@
-"""What stored runs say: the audit, blamed steps, leaderboards, and the search for faults that fool a verifier."""
+"""Analysis of stored runs: audits, blamed steps, leaderboards, and the search for faults that fool a verifier."""

@@ -1,4 +1,4 @@
-"""Annotates cases and keeps the result beside their truth; what is unchanged is not made again."""
+"""Annotates cases and stores the result next to their truth; unchanged cases are not annotated again."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from opsassay.core.text import number_text
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
 EVERY_TYPE = "every"
-"""A sham of each type that may be at a service."""
+"""The value of `AnnotateJob.sham` that tests a placebo of each fault type that a service can have."""
 
 CAUSES_VERSION = "7"
-"""Part of what an annotation is made from; raised when the way of making it changes."""
+"""Part of the digest in `made_from`; raised whenever annotation yields other results for the same input."""
 
 
 @dataclass(frozen=True)
 class AnnotateJob:
-    """What to do with the case at *path*.
+    """The case at *path* to annotate, and how.
 
-    *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
-    broken (on *root*, or on every service in turn; EVERY_TYPE: each type that may be there). What is pretended is never
-    written. *again* makes anew what is unchanged. With *others*, other roots are looked for that would explain an incident
-    whose root is stated.
+    *root* annotates as if the fault had been on that service; *sham* annotates a fault-free case as if a fault of that
+    type (or EVERY_TYPE) had been at *root*, or at each service in turn. Neither result is stored. *again* ignores a
+    stored annotation of unchanged data. *others* also tests which other roots would explain an incident whose root is
+    stated.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class AnnotateJob:
 
 @dataclass(frozen=True)
 class Annotated:
-    """What became of one case: the annotation, or the reason why there is none."""
+    """The result for one case: the annotation or the *error*. *pretended*: the assumed root; *stated*: a sentence on it."""
 
     name: str
     datapack: Path
@@ -66,7 +66,7 @@ def annotate_path(path: Path) -> Annotated:
 
 
 def run_job(job: AnnotateJob) -> list[Annotated]:
-    """Annotate the case of *job* and store the result; with *sham* one per type and service, which are not stored."""
+    """Annotate the case of *job*, store and return the result; with *sham* one result per type and service, none stored."""
     began = time.perf_counter()
     try:
         (case,) = resolve(job.path)
@@ -84,7 +84,7 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
 
 
 def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str | None:
-    """Return in words whether the recording confirms the root that the team states; None when it states none."""
+    """Return a sentence: whether the recording confirms the root that the team states; None if it states none."""
     if case.truth is None or not case.truth.stated:
         return None
     window, (place, *_) = case.datapack.incident.abnormal, case.truth.roots[0].service
@@ -107,7 +107,7 @@ def _compare_with_stated(case: Case, annotation: Annotation, job: AnnotateJob) -
 
 
 def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
-    """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry shows.
+    """Return the annotation of *case*; a fault whose effect check failed is labelled no_effect in any case.
 
     When the truth names a service but no fault, the kind of fault is inferred. *root* pretends that the fault was on
     that service. Raises UserError for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
@@ -131,7 +131,7 @@ def annotate_case(case: Case, root: str | None = None, settings: AnnotateSetting
 
 
 def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: AnnotateSettings) -> Annotation:
-    """Return the annotation of *case* with an unknown kind of fault, inferred at a service of each of *places*."""
+    """Return the annotation of *case* with the kind of fault inferred at each of *places* (names of one service each)."""
     opened = open_pack(case.datapack, settings)
     seen = opened.since(None, settings)
     known = case.datapack.services()
@@ -175,7 +175,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
 
 
 def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annotation | None:
-    """Return the stored annotation if data and settings are still those it was made from; else None."""
+    """Return the case's stored annotation if it was made from the same data and settings; else None."""
     known = case.annotation
     if known is None or case.truth is None or not known.made_from:
         return None
@@ -183,7 +183,7 @@ def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annota
 
 
 def _annotate_placebos(case: Case, job: AnnotateJob) -> list[Annotated]:
-    """Annotate a fault-free case as if a fault of *job*'s type had been at the job's root, or at each service."""
+    """Return one result per service (or the job's root) and type, as if a fault of *job.sham* had been there."""
     assert job.sham is not None
     _require_service(case, job.root)
     services: Sequence[str] = [job.root] if job.root else case.datapack.services()
@@ -210,7 +210,7 @@ def _require_service(case: Case, root: str | None) -> None:
 
 
 def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
-    """Return *annotation* with each fault whose effect check failed as no_effect; *acting*: some fault had an effect."""
+    """Return *annotation* with faults whose effect check failed set to no_effect; *acting*: another fault had an effect."""
     checked = zip(truth.faults, truth.effects, strict=False)
     idle = tuple(_verdict_without_effect(fault, effect) for fault, effect in checked if not effect.passed)
     if acting:

@@ -1,6 +1,6 @@
-"""Answers that others gave, read in their own forms; packages add to the forms by the entry point `opsassay.answers`.
+"""Answers given outside of OpsAssay, read in their own formats ("forms"); packages add some by `opsassay.answers`.
 
-A form is an `AnswerForm`: what files it reads, how it recognises them, and how it makes answers of one.
+A form is an `AnswerForm`: which files it reads, how it recognises them, and how it reads answers from one.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ ANSWER_FORMS = Registry(
 )
 
 PREDICTIONS = {"whoandwhen": 0, "traceelephant": 1}
-"""Forms of predictions about traces, with the number that their first step has."""
+"""Forms of predictions about traces, with the number of their first step."""

@@ -1,4 +1,4 @@
-"""What every form of answers shares: the file, the incidents at hand by all their names, and an answer as it was given."""
+"""What all forms of answers use: the file, the known incidents by all their names, and one answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from opsassay.telemetry.tree import Case
 
 @dataclass(frozen=True)
 class ExternalAnswer:
-    """One answer about *case* by *solver*, from *source*: the file and the place in it.
+    """One answer about *case* by *solver*; *source* names the file and the place in it.
 
-    *outcome* is the answer as a run ends with it, its conversion notes among its notes; *seed* is the first that it may
-    have, *trace* how it came about where that is known.
+    *outcome* is the answer as the outcome of a run, conversion notes included; *seed* is the lowest seed for its run;
+    *trace* are its steps, if known.
     """
 
     source: str
@@ -39,15 +39,15 @@ class ExternalAnswer:
 
 
 Reading = Callable[[], Iterable[ExternalAnswer]]
-"""Reads one entry of a file; raises UserError for one that is no answer, or is about nothing at hand."""
+"""Reads one entry of a file; raises UserError if it is no answer, or about no known incident."""
 
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """A form of answers: the *suffixes* of its files, how one is recognised, and one reading for each entry in it.
+    """A form of answers: the *suffixes* of its files, a test that recognises one, and one reader per entry.
 
-    *fits* tells by the name alone which files of a folder are meant when the form is named; *owns_folder* that other files
-    beside and below such a file belong to its answer.
+    *fits* selects files of a folder by name when the user names the form; *owns_folder*: other files next to and below
+    such a file belong to its answer.
     """
 
     suffixes: tuple[str, ...]
@@ -59,7 +59,7 @@ class AnswerForm:
 
 @dataclass(frozen=True)
 class Document:
-    """A file of answers below *root*, the path that was named; *solver* is the name that was given for whom it is of."""
+    """A file of answers below *root*, the path that the user named; *solver*: the solver that the user named, if any."""
 
     path: Path
     root: Path
@@ -123,7 +123,7 @@ class Document:
             raise DatapackError(f"{self.name}:{number} is not valid JSON ({said}); give one object a line.") from error
 
     def has_row(self, predicate: Callable[[Any], bool]) -> bool:
-        """Return whether *predicate* holds for one of the first `LOOKED_AT` rows that can be parsed."""
+        """Return whether *predicate* is true for one of the first `LOOKED_AT` rows; unreadable rows are skipped."""
         for _, read in islice(self.rows(), LOOKED_AT):
             try:
                 if predicate(read()):
@@ -134,12 +134,12 @@ class Document:
 
 
 LOOKED_AT = 20
-"""Rows of a file by which its form is recognised."""
+"""Number of rows of a file that are tested to recognise its form."""
 _LISTS = ("samples", "results", "answers", "predictions", "rows", "data")
 
 
 def _as_is(value: Any) -> Any:
-    """Return *value*."""
+    """Return *value*: the reader of a row that is parsed already."""
     return value
 
 
@@ -149,7 +149,7 @@ def _is_list_of_objects(value: Any) -> bool:
 
 
 class Cases:
-    """The incidents at hand, by their ids and all that they are called where they come from."""
+    """The known incidents, which can be found by id and by the names that they have in public data."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self.all = tuple(cases)
@@ -166,7 +166,7 @@ class Cases:
     def find_solver(
         self, document: Document, *claimed: object, kind: Literal["method", "agent"] = "agent", **further: Any
     ) -> tuple[Solver, tuple[str, ...]]:
-        """Return the solver of *kind* that gave the answer in *document*, and notes, one if only its path names it.
+        """Return (the solver of *kind* that gave the answer in *document*, notes); one note if only its path names it.
 
         The name is the user's, else *claimed* by the file, else that of a folder that is no number: the nearest above
         the folder named after the incident, else the nearest of all. *further* are fields of `Solver`.
@@ -182,7 +182,7 @@ class Cases:
         return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 
     def find_named(self, *names: object) -> Case:
-        """Return the incident with the first of *names* that any has; raises NotFoundError, UserError for several.
+        """Return the incident with the first of *names* that is known; NotFoundError, UserError if several have it.
 
         A name is an id, the folder that the incident was imported from, or the end of its path; upper and lower case
         are equal.
@@ -213,7 +213,7 @@ def _list_names(case: Case) -> Iterator[str]:
 
 
 def _fold_name(name: str) -> str:
-    """Return *name* normalised for comparison: small letters, "/" between folders, no "/" at either end."""
+    """Return *name* normalised for comparison: lower case, "/" between folders, no "/" at either end."""
     return name.replace("\\", "/").strip("/").lower()
 
 
@@ -232,7 +232,7 @@ def require_text(value: Any, location: str, expected: str = "a name") -> str:
 
 
 def _describe_kind(value: Any) -> str:
-    """Return "missing", "empty", or the type and the beginning of *value*, for errors."""
+    """Return "missing", "empty", or the type and the first 60 characters of *value*, for errors."""
     if value is None:
         return "missing"
     return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"

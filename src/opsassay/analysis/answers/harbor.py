@@ -1,4 +1,4 @@
-"""Trials of Harbor on our tasks: a folder per trial in the folder of a job, with ``result.json`` and the answer's file.
+"""Trials of Harbor on our tasks: one folder per trial in the folder of a job, with ``result.json`` and the answer.
 
 Source: the results that Harbor writes (harbor-framework/harbor, models/trial/result.py), and what our tasks ask for.
 """
@@ -28,7 +28,7 @@ _SPENT = {"n_input_tokens": "input_tokens", "n_output_tokens": "output_tokens", 
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
-    """Yield one function, which reads the answer in a trial's result file."""
+    """Yield one function, which reads the answer of the trial in *document*."""
     yield partial(_read_answer, document, cases)
 
 

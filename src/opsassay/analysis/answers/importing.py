@@ -1,6 +1,6 @@
-"""Answers that others gave become runs of a store: converted, kept and ready to be graded as every other run is.
+"""Imports answers given elsewhere as runs of a store, which are graded like any other run.
 
-An answer is converted before anything of it is written. It was not run by us, so it is *unsealed*: graded, and not ranked.
+All of an answer is converted before any of it is written. Imported runs are *unsealed*: graded but not ranked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.telemetry.tree import Case
 
 GIVEN_AS = "given as: "
-"""Begins the note of a run that says which file, and which place in it, its answer was given in."""
+"""Prefix of a run's note that names the file, and the place in it, of its imported answer."""
 
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """What became of an answer: the *run* in its *folder*, made now or (*known*) by an import before this one."""
+    """An imported answer: the *run* in its *folder*, made by this import or (*known*) by an earlier one."""
 
     source: str
     folder: Path
@@ -43,7 +43,7 @@ class KeptAnswer:
 
 @dataclass
 class AnswerReport:
-    """What became of all answers: those that are *kept*, a sentence for each of the *problems*, and files of no form."""
+    """The result of an import: answers *kept*, a sentence per problem, and files without answers (*passed_over*)."""
 
     kept: list[KeptAnswer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -55,9 +55,9 @@ def import_answers(
 ) -> AnswerReport:
     """Import the answers in *source*, a file or folder, about the incidents *cases* as runs of the store *out*.
 
-    *form* names their format (None: recognised by file), *solver* the solver of answers that do not say theirs. Answers
-    that cannot be read are listed as problems. One that was imported before is not stored again; a further one of the
-    same solver on the same incident is a repeat. Raises UserError where nothing can be read; then nothing is written.
+    *form* names their format (None: recognised by file), *solver* the solver of answers that do not name theirs.
+    Unreadable answers are listed as problems. An answer is imported once; a further one of the same solver on the same
+    incident is a repeat. Raises UserError where nothing can be read; then nothing is written.
     """
     if not source.exists():
         raise UserError(f"{source} is not there; name a file of answers, or a folder of them.")
@@ -118,7 +118,7 @@ def find_form(name: str) -> AnswerForm:
 
 
 def list_files(source: Path) -> Iterator[Path]:
-    """Yield the files at or below *source*, folders and numbers in natural order, without hidden files and links."""
+    """Yield the files at or below *source* in natural order ("a2" before "a10"), without hidden files and links."""
     if source.is_file():
         yield source
         return
@@ -172,7 +172,7 @@ _CAUSES: Mapping[type[Exception], str] = {
     ArithmeticError: "a number is too large",
     RecursionError: "it is nested too deeply",
 }
-"""What is said of a file that raises an exception; of any other its own words."""
+"""The explanation of each type of exception in reading a file; other types explain themselves."""
 
 
 def sentence_about(document: Document, error: Exception) -> str:
@@ -185,10 +185,10 @@ def sentence_about(document: Document, error: Exception) -> str:
 
 
 def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, used_runs: set[Path]) -> KeptAnswer:
-    """Store *answer* to *item* as a run of *store* and return it; one that was imported before is found instead.
+    """Store *answer* to *item* as a run of *store* and return it; an answer that was imported before is returned as it is.
 
-    *used_runs* are the folders of runs of this import, which are not reused. Raises UserError where the same place in
-    the source had another answer before.
+    *used_runs* are the folders of runs of this import, which are not reused. Raises UserError if the same place in the
+    source had another answer before.
     """
     digest, seed = answer.solver.digest(), answer.seed
     while True:
@@ -221,14 +221,14 @@ def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, use
 
 
 def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
-    """Whether the *run* in *folder* has the status and the diagnosis of *outcome*."""
+    """Return whether *run*, in *folder*, has the status and diagnosis of *outcome*."""
     kept = read_diagnosis(folder)
     given = outcome.diagnosis
     return (run.status, kept and kept.canonical_json()) == (outcome.status, given and given.canonical_json())
 
 
 def _why_nothing_read(source: Path, report: AnswerReport, form: str | None) -> str:
-    """Return why no answer of *source* could be read in *form* (None: any): problems, or files without answers."""
+    """Return a sentence: why no answer of *source* could be read in *form* (None: any)."""
     if report.problems:
         more = len(report.problems) - 3
         return " ".join(

@@ -1,4 +1,4 @@
-"""Logs of inspect_ai on our task: every sample is an answer, with its trace."""
+"""Logs of inspect_ai on our task: each sample is an answer, with its trace."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ from opsassay.telemetry.importers.itbench_objects import workload_of
 from opsassay.telemetry.tree import Case
 
 OUTPUTS = ("agent_output.json", "agent_response.json")
-"""What the files of answers are called."""
+"""File names of answers."""
 
 _SERVICES = frozenset({"service", "deployment", "statefulset", "daemonset", "replicaset", "pod", "container"})
-"""Kinds whose name is that of a service, or begins with it."""
+"""Kinds of entities whose name is a service's name, or starts with one."""
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
@@ -76,7 +76,7 @@ def _find_scenario(document: Document, cases: Cases) -> Case:
 
 
 class _EntityNames:
-    """What the names of entities mean in the incident *case*."""
+    """Maps the names of ITBench entities to services of the incident *case*."""
 
     def __init__(self, case: Case) -> None:
         self._services = {normalise(one): one for one in case.datapack.candidates()}
@@ -91,7 +91,7 @@ class _EntityNames:
         self._roots = {node.component: label.service[0] for node, label in named if label.service}
 
     def service(self, name: str, notes: list[str]) -> str:
-        """Return the service that the entity *name* is, else *name*; a note on how it was read goes to *notes*.
+        """Return the service of the entity *name*, else *name*; appends a note to *notes* if they differ.
 
         A root of the ground truth that is no workload, such as an experiment or a policy, becomes the service that
         stands for it in the incident's truth.

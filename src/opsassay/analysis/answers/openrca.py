@@ -1,7 +1,7 @@
-"""Answers to OpenRCA: a CSV with a row for each question, its ``prediction`` a JSON object of numbered root causes.
+"""Answers to OpenRCA: a CSV with a row per question; its ``prediction`` is a JSON object of numbered root causes.
 
-A question asks about half an hour of a system, so a row is about the incidents that began in it; times are those of the
-days' folders. Source of the form: the README of github.com/microsoft/OpenRCA.
+A question is about half an hour of a system, so a row answers all incidents that began in it; times have the zone of
+the days' folders. Source of the form: the README of github.com/microsoft/OpenRCA.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
 
 
 def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
-    """Return time, component and reason of *entry*, as far as they are texts; notes on others go to *odd*."""
+    """Return the texts among time, component and reason of *entry*, by name; notes on other values go to *odd*."""
     folded = {str(key).strip().lower(): value for key, value in entry.items()}
     found = {}
     for name in (TIME, COMPONENT, REASON):
@@ -166,7 +166,7 @@ def _group_elements(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str
 
 
 def _build_diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
-    """Return the diagnosis that claims *causes*, and notes on what was changed or left out."""
+    """Return (the diagnosis that claims *causes*, notes on what was changed or left out); *case*: the incident."""
     claims, notes = [], list[str]()
     for cause in causes:
         if TIME in cause:

@@ -1,7 +1,7 @@
-"""Predictions of who failed and when, for Who&When and TraceElephant: JSON lines, or the text that Who&When's code prints.
+"""Predictions of failing agent and step for Who&When and TraceElephant: JSON lines, or text printed by Who&When's code.
 
-They become lines of ``answers.jsonl``, as comparisons of techniques keep them. Who&When counts steps from 0, TraceElephant
-from 1. Source of the text: the code of github.com/ag2ai/Agents_Failure_Attribution, which prints a block for each file.
+They become lines of ``answers.jsonl``, as in comparisons of techniques. Who&When counts steps from 0, TraceElephant
+from 1. Source of the text: github.com/ag2ai/Agents_Failure_Attribution, which prints a block for each file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REASON, _TECHNIQUE = ("reason", "mistake_reason", "explanation"), ("technique",
 
 @dataclass(frozen=True)
 class KeptPrediction:
-    """A *line* of answers about *case*, from *source*; *known* where it was kept by an import before this one."""
+    """An imported prediction: its *line* of answers about *case*; *known*: an earlier import stored it."""
 
     source: str
     case: LabelledTrace
@@ -65,14 +65,14 @@ class KeptPrediction:
 
 @dataclass
 class PredictionReport:
-    """Predictions that were *kept*, and a sentence for each of the *problems*."""
+    """The result of an import: the predictions *kept*, and a sentence per problem."""
 
     kept: list[KeptPrediction] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def holds_predictions(source: Path) -> bool:
-    """Return whether a file of *source* has predictions: Who&When's text, or rows with agent and step."""
+    """Return whether any file of *source* has predictions: Who&When's text, or rows with agent and step."""
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve())
         try:
@@ -118,7 +118,7 @@ def import_predictions(
 
 
 class _AnswerLines:
-    """The lines of a folder of answers, and those that are to be appended; nothing is written before `write`."""
+    """The lines of a folder of answers, and lines to append; only `write` writes."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -127,7 +127,7 @@ class _AnswerLines:
         self._runs: Counter[tuple[str, str]] = Counter()
 
     def keep(self, source: str, case: LabelledTrace, line: AnswerLine) -> KeptPrediction:
-        """Return *line* with its repeat number; raises UserError if *source*, its place, gave another answer before."""
+        """Return *line* with its repeat number, to be written; UserError if *source* gave another answer before."""
         self._runs[line.trace, line.technique] += 1
         run = self._runs[line.trace, line.technique]
         repeat = (f"prediction {run} of {line.technique} on this trace: a repeat",) if run > 1 else ()
@@ -166,7 +166,7 @@ def _is_text(document: Document) -> bool:
 
 
 def _is_by_trace(document: Document) -> bool:
-    """Whether *document* is one object of predictions by trace name."""
+    """Return whether *document* is one JSON object with a prediction per trace name."""
     content = document.content if document.suffix == ".json" else None
     rows = list(content.values()) if isinstance(content, dict) else []
     return bool(rows) and all(isinstance(row, dict) and _is_prediction({**row, "trace": "x"}) for row in rows)
@@ -203,7 +203,7 @@ def read_block(text: str) -> dict[str, str]:
 def _read_prediction(
     place: str, row: Any, document: Document, cases: Sequence[LabelledTrace], first: int
 ) -> tuple[str, LabelledTrace, AnswerLine]:
-    """Return (place, trace, line) of the prediction *row*; *first* is the number of the first step."""
+    """Return (place, trace, line) of the prediction *row*; *first* is the file's number of the first step, 0 or 1."""
     if not isinstance(row, dict):
         raise UserError(f"{place} is no object; expected a trace, an agent and a step.")
     said = first_of(row, _TRACE)
@@ -222,7 +222,7 @@ def _read_prediction(
 
 
 def _find_trace(name: str, row: Mapping[str, Any], document: Document, cases: Sequence[LabelledTrace]) -> LabelledTrace:
-    """Return the trace called *name* (id, file or task id); of several, that in the subset of row or file."""
+    """Return the trace called *name* (id, file or task id); of several, the one in the subset that row or file names."""
     bare = name.replace("\\", "/").strip("/").removesuffix(".json")
     found = [case for case in cases if bare in (case.id, case.trace.task_id)]
     found = found or [case for case in cases if case.id.endswith(f"/{bare}") or bare.endswith(f"/{case.id}")]

@@ -1,7 +1,7 @@
-"""Answers of rcabench and aegis: an AgentRCAOutput as a file, or rows and ``result.json`` that hold it as their response.
+"""Answers of rcabench and aegis: an AgentRCAOutput as a file, or rows and ``result.json`` with it as their response.
 
-The names of 15 of 25 fault kinds changed there after OpenRCA 2.0; both are read. Sources of the names: the enumeration and
-the aliases in github.com/OperationsPAI/aegis, rcabench-platform, v3/sdk/evaluation/fault_kind.py; of the columns of a row:
+After OpenRCA 2.0, 15 of 25 fault kinds were renamed there; both names are read. Sources of the names: the enumeration
+and the aliases in github.com/OperationsPAI/aegis, rcabench-platform, v3/sdk/evaluation/fault_kind.py; of the columns:
 v3/sdk/llm_eval/db/eval_datapoint.py there.
 """
 
@@ -52,10 +52,10 @@ RENAMED: Mapping[str, FaultKind] = MappingProxyType(
         "dns_returned_wrong_address": FaultKind.DNS_RESOLUTION_WRONG,
     }
 )
-"""Fault kinds by the names that aegis gives them now."""
+"""aegis's current names of fault kinds -> fault kinds."""
 
 UNKNOWN = "unknown"
-"""The name that aegis gives to an unknown kind."""
+"""aegis's name of an unknown kind."""
 
 _RESPONSE = ("response", "agent_output", "agent_response", "final_output", "prediction", "answer", "output")
 _CASE = ("source", "case", "case_name", "case_id", "datapack", "datapack_name", "incident", "incident_id", "name", "id")
@@ -121,7 +121,7 @@ def _read_answer(place: str, read: Callable[[], Any], document: Document, cases:
 
 
 def _read_model(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """Return the text in the first present field of *row* among *keys*, None when it is no text."""
+    """Return the text of the first field of *row* among *keys* that is present, None if it is not text."""
     value = first_of(dict(row), keys)
     return value if isinstance(value, str) else None
 
@@ -137,7 +137,7 @@ def _finished_outcome(
     notes: tuple[str, ...],
     spent: Mapping[str, float] | None = None,
 ) -> AttemptOutcome:
-    """Return the outcome of a finished run: *diagnosis*, *notes* and those of the conversion, usage *spent* by unit."""
+    """Return the outcome of a finished run with *diagnosis*, all notes, and the usage *spent* (amount by unit)."""
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *conversion_notes))
 
 
@@ -190,7 +190,7 @@ def _require_object(value: Any, location: str, expected: str) -> dict[str, Any]:
 
 
 def _read_fault_kind(claim: Mapping[str, Any], location: str, notes: list[str]) -> FaultKind | None:
-    """Return the claimed fault kind, None for "unknown", a renamed one with a note; raises UserError."""
+    """Return the claimed fault kind, None for "unknown"; a renamed one adds a note; UserError for other names."""
     said = require_text(claim.get("fault_kind"), f"{location}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:

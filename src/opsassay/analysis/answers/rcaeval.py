@@ -1,4 +1,4 @@
-"""Results of RCAEval: a file SERVICE_FAULT_RUN.json for each case with the columns that a method ranks, or one CSV of them.
+"""Results of RCAEval: a file SERVICE_FAULT_RUN.json per case with the columns that a method ranks, or one CSV of them.
 
 Source of the form, and of what counts as a service: main.py of github.com/phamquiluan/RCAEval.
 """
@@ -32,7 +32,7 @@ from opsassay.telemetry.tree import Case
 
 _CASE = re.compile(r"(?P<fault>[^_/]+_[^_/]+)[_/](?P<run>\w+?)(?P<failed>_failed)?")
 _DATABASE = "-db"
-"""Ends the name of a store that RCAEval counts as the service before it."""
+"""Suffix of a store's name; RCAEval counts the store as the service before it."""
 
 
 def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
@@ -82,7 +82,7 @@ def _read_row(place: str, csv_row: dict[str, Any], document: Document, cases: Ca
 
 
 def _find_case(name: str, folders: Sequence[str], cases: Cases) -> Case:
-    """Return the incident *name*, of the data set that a folder is called if any; raises as `Cases.find_named`."""
+    """Return the incident *name*, in the data set that one of *folders* names if any; raises as `Cases.find_named`."""
     datasets = {part.lower().replace("_", "-") for part in folders}
     fitting = [one for one in cases.all if one.datapack.incident.system.lower().replace("_", "-") in datasets]
     try:
@@ -105,7 +105,7 @@ def _parse_ranking(value: Any, location: str) -> list[str]:
 
 
 def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
-    """Return the outcome that ranks services by first column in *ranked* and claims the first; *before* are notes."""
+    """Return the outcome that ranks the services of *ranked* (columns) and blames the first; *before*: notes."""
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column
@@ -127,7 +127,7 @@ def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]
 
 
 def _is_rcaeval_answer(document: Document) -> bool:
-    """Whether *document* has RCAEval's columns, or RCAEval's file name with a ranking or an error."""
+    """Return whether *document* has RCAEval's columns, or its file name with a ranking or an error."""
     content = document.content
     if document.suffix == ".csv":
         return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}

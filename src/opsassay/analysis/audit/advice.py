@@ -1,4 +1,4 @@
-"""What may be said: the quotable claim, and what to choose for which system."""
+"""Conclusions of an audit: a quotable claim, and a recommended method for each system."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to choose for one system: *choice*, or None when it is undecided among *candidates*.
+    """The recommended method for one system: *choice*, or None when it is undecided among *candidates*.
 
     *needed* is the number of cases at which the observed lead over the closest rival would be found with power 0.8.
     *lead* is the mean paired difference to that rival, a fraction; *cases* are those of the system.
@@ -117,7 +117,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
-    """Return the advice as a sentence, for *choice* None with the reason why *n* cases do not decide."""
+    """Return the advice as a sentence; for *choice* None with the reason why *n* cases do not decide."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

@@ -1,4 +1,4 @@
-"""The whole audit of a matched table: every statistic for every pair, and what follows from them."""
+"""The whole audit of a matched table: every statistic for every pair, and the conclusions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Heterogeneity over all ways to leave some systems out: range of I2, prediction intervals over zero.
+    """Heterogeneity over all ways to leave out one or two systems.
 
     I2 is a share; *includes_zero* counts the *analyses* whose interval includes zero, None where two systems are left
     or less.
@@ -54,7 +54,7 @@ class LeftOut:
 
 @dataclass(frozen=True, eq=False)
 class PairAudit:
-    """Everything about one pair of methods, oriented as first minus second.
+    """All statistics of one pair of methods; effects are first minus second.
 
     *a* and *b* are indices of methods; effects, intervals and regrets are fractions. *low* and *high*: intervals of the
     effects by system. *signs*: effects above, below and at zero. *holm_p* and *permutation_p*: of the interaction, None
@@ -118,11 +118,7 @@ def audit(
     name: str = "the table",
     on_step: Callable[[str], None] = lambda _: None,
 ) -> AuditReport:
-    """Audit the score table *table* (a row per score), whose columns *settings* name; return the report.
-
-    *name* is for errors. *on_step* is called with a phrase for each computation. Raises UserError for a table that
-    cannot be compared, NotFoundError for a method or system that *settings* name and *table* lacks.
-    """
+    """Audit the score table *table* (a row per score), whose columns *settings* name; return the report."""
     settings = settings or AuditSettings()
     on_step("matching cases")
     inclusion = match(long_scores(table, settings.columns, name), settings, name)
@@ -195,7 +191,7 @@ def _audit_pair(
     penalised: FirthCells,
     settings: AuditSettings,
 ) -> PairAudit:
-    """Return every statistic of the methods in columns *a* and *b*, from the resamples and permutations of all pairs.
+    """Return every statistic of the methods with indices *a* and *b*, from the resamples and permutations of all pairs.
 
     *scenarios* are the tables of `_scenario_tables`, *penalised* the estimates of `firth_cells`.
     """
@@ -283,7 +279,7 @@ def _regret_intervals(
 
 
 def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
-    """Return the range of I2 over all ways to leave out *out* systems, and how often the prediction interval has 0."""
+    """Return the range of I2 over all ways to leave out *out* systems, and how many prediction intervals contain 0."""
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2
@@ -296,7 +292,7 @@ def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
 
 
 def _scenario_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matched]:
-    """Return table by name: one without the systems that *settings* leave out, one with canonical labels, if so set."""
+    """Return name to table: "without ..." the systems in *settings*, and "canonical labels", each if so set."""
     others = {}
     for name in settings.without:
         if name not in matched.systems:
@@ -318,6 +314,6 @@ def _remark_on_baseline(matched: Matched, settings: AuditSettings) -> tuple[str,
 
 
 def _includes_zero(pooled: RandomEffects) -> bool | None:
-    """Whether the prediction interval of *pooled* contains 0; None when it is not defined."""
+    """Return whether the prediction interval of *pooled* contains 0; None when it is undefined."""
     low, high = float(pooled.prediction_low), float(pooled.prediction_high)
     return None if np.isnan(low) else low <= 0 <= high

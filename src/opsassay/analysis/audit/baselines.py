@@ -1,4 +1,4 @@
-"""What no skill scores: chance and constant rows, and methods that always say the same."""
+"""Scores without skill: reference rows for chance and a constant answer, and methods that always answer alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_references(matched: Matched) -> Matched:
 
 
 def modal_share(labels: Labels, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the share of the most frequent answer, systems x methods; *starts* and *sizes* are in rows per system.
+    """Return the share of each method's most frequent answer, systems x methods; *starts*, *sizes*: rows per system.
 
     A share near 1 is an output that collapsed to a constant (leaderboard-audit, appendix F).
     """

@@ -1,4 +1,4 @@
-"""Two sets of scores on the same cases: paired difference, what could have been detected, verdict."""
+"""Compares two sets of scores on the same cases: paired difference, detectable difference, verdict."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from opsassay.core.text import plural
 KEYS = ("family", "system", "case")
 BEFORE, AFTER = "A", "B"
 MOST_MISSING = 0.1
-"""The share of cases that one side may lack, of all that any has."""
+"""The default share of all cases that may be missing on one side."""
 FEW = 8
 
 
 class PairOutcome(StrEnum):
-    """What the interval of B - A says."""
+    """The conclusion from the interval of B - A."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -40,9 +40,10 @@ class PairOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """B minus A on one system, or on all (*system* empty): fractions; *fewest* cases could show a difference at all.
+    """B minus A on one system, or on all (*system* empty), as fractions.
 
-    *detectable* is None where no difference of at most 1 could be found.
+    *fewest*: cases that are needed to show any difference; *detectable* is None where no difference of at most 1 could
+    be found.
     """
 
     system: str
@@ -61,9 +62,8 @@ class Difference:
 class Comparison:
     """One method in both tables; *only_before* and *only_after* name cases that the other lacks, as SYSTEM/CASE.
 
-    More than the share *most_missing* of all cases pass no gate: whoever leaves out what it fails compares well.
-
-    *unsealed_before* and *unsealed_after* count the runs behind it that were not sealed.
+    No gate passes if more than the share *most_missing* of all cases are missing, since omitting failures would help.
+    *unsealed_before* and *unsealed_after* count runs without a sandbox behind the scores.
     """
 
     method: str
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def missing(self) -> float:
-        """The fraction of all cases that only one side has scores for."""
+        """The fraction of all cases that only one side has scored."""
         lacking = len(self.only_before) + len(self.only_after)
         return lacking / (lacking + self.overall.cases)
 
@@ -115,7 +115,7 @@ class Comparison:
 
 
 def _join_first_names(names: Sequence[str]) -> str:
-    """Return the first `FEW` names, and how many more there are."""
+    """Return the first `FEW` of *names* as text, and how many more there are."""
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return ", ".join(names[:FEW]) + more
 
@@ -189,7 +189,7 @@ def compare(
 
 
 def _names_lacking(table: pl.DataFrame, other_table: pl.DataFrame) -> tuple[str, ...]:
-    """Return "system/case" of each row of *table* whose case is not in *other_table*."""
+    """Return "system/case" of each row of *table* whose case *other_table* lacks."""
     lacking = table.join(other_table, on=list(KEYS), how="anti").sort(KEYS)
     return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
@@ -258,7 +258,7 @@ def _make_difference(
     level: float,
     margin: float | None,
 ) -> Difference:
-    """Return *difference* with outcome; *means*: before, after; *error*: standard error; *margin*: accepted loss."""
+    """Return *difference* with its outcome; *means*: (A, B), *error*: standard error, *margin*: accepted loss or None."""
     detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
     too_few = cases < fewest or detectable > 1
     return Difference(
@@ -276,7 +276,7 @@ def _make_difference(
 
 
 def fewest_cases(level: float) -> int:
-    """Return the smallest n with 2 / 2^n <= 1 - *level*: if all n cases differ alike, p = 2 / 2^n."""
+    """Return the smallest n with 2 / 2^n <= 1 - *level*: the p-value of a sign test on n equal signs is 2 / 2^n."""
     return math.ceil(math.log2(2 / (1 - level)) - 1e-9)
 
 

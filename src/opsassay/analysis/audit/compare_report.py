@@ -1,4 +1,4 @@
-"""A comparison for a CI job: JUnit XML for its gate, Markdown for its summary."""
+"""A comparison for a CI job: JUnit XML for the gate, Markdown for the summary page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from opsassay.analysis.audit.compare import Comparison, Difference, sentence
 
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML document can hold, escaped or not."""
+"""Characters that are not allowed in XML, even escaped."""
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:

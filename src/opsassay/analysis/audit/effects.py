@@ -1,4 +1,4 @@
-"""Paired effects by system: the local contrast that a pooled mean hides."""
+"""Paired differences of two methods by system, which a pooled mean hides."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from opsassay.analysis.audit.matched import Matched
 Floats = NDArray[np.float64]
 
 TIE = 1e-12
-"""Differences of means below this are rounding of sums, not effects."""
+"""Differences of means below this count as 0: they are rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairedEffects:
-    """Mean difference and its variance by system; *adjusted* marks systems whose variance comes from the rule for zero.
+    """Mean difference and its variance by system; *adjusted* flags systems with a variance by `pseudo_variance`.
 
-    *deviation* is the standard deviation of the differences by system.
-    All are arrays (S,).
+    *deviation* is the standard deviation of the differences by system. All are arrays (S,).
     """
 
     effect: Floats

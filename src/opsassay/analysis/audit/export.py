@@ -1,4 +1,4 @@
-"""An audit as tables and as JSON: plain values only, None for what is not defined."""
+"""An audit as tables and JSON: plain values only, None where a statistic is undefined."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLES = (
     "power",
     "ledger",
 )
-"""Every table that an audit may have; those without rows are not written."""
+"""Every table that an audit can have; empty ones are not written."""
 
 
 def finite(value: Any) -> Any:
@@ -118,7 +118,7 @@ def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
 
 
 def _names_of_reversed(names: Iterable[str], held_out: HeldOut) -> list[str]:
-    """Return those of *names*, one per entry of *held_out*, on which the method chosen by the others is worse."""
+    """Return those of *names*, one per entry of *held_out*, where the method that the others choose is worse."""
     return [name for name, wrong in zip(names, held_out.reversed, strict=True) if wrong]
 
 
@@ -140,7 +140,7 @@ def _interaction_row(pair: PairAudit) -> Row:
 
 
 def _test_as_row(test: Test) -> Row:
-    """Return statistic, df, p and reason of *test*."""
+    """Return statistic, df, p and reason of *test* by name."""
     return {"statistic": test.statistic, "df": test.df, "p": test.p, "reason": test.reason}
 
 
@@ -344,7 +344,7 @@ def ledger_table(audit: AuditReport) -> pl.DataFrame:
 
 
 def as_json(audit: AuditReport) -> Row:
-    """Return the whole audit as one JSON object; ``--json`` prints it, audit.json holds it."""
+    """Return the whole audit as one JSON object, as ``--json`` prints it and audit.json stores it."""
     m = audit.matched
     return {
         "systems": list(m.systems),
@@ -377,7 +377,7 @@ def write_tables(audit: AuditReport, folder: Path) -> list[Path]:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write *text* to *path*, which appears whole or not at all."""
+    """Write *text* to *path* atomically; return *path*."""
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return path

@@ -1,7 +1,4 @@
-"""How much of the spread of effects lies between families of systems.
-
-How much of the interaction structural covariates of the systems explain: nested fractional logits.
-"""
+"""The spread of effects between and within families of systems, and its explanation by covariates of the systems."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def family_spread(effect: Floats, families: tuple[str, ...]) -> FamilySpread:
 
 @dataclass(frozen=True)
 class Nested:
-    """Tests between the models X, Y, Z, and the share of the residual statistic that each covariate absorbs."""
+    """Tests between the nested models X, Y, Z; *absorbed*: covariate to the share of the residual statistic it explains."""
 
     y_against_x: Test
     z_against_y: Test

@@ -1,4 +1,4 @@
-"""Does the difference between methods depend on the system: likelihood ratio and cluster-robust Wald tests.
+"""Tests of whether the difference between methods depends on the system: likelihood ratio and cluster-robust Wald.
 
 The fractional logit (Papke and Wooldridge 1996) maximises sum y log p + (1 - y) log(1 - p). With factors alone as
 predictors this depends on the scores only through the mean and size of each (group, method) cell, so a million cases
@@ -23,7 +23,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Test:
-    """A test statistic with its degrees of freedom; *p* is None, with the *reason*, where there is nothing to test."""
+    """A test statistic with its degrees of freedom; *p* is None, with a *reason*, where there is nothing to test."""
 
     statistic: float | None
     df: int
@@ -154,7 +154,7 @@ def fit_logit(design: Floats, means: Floats, weights: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RobustTest:
-    """A Wald test and the systems that could not take part in it."""
+    """A Wald test, and the systems that it had to leave out."""
 
     test: Test
     left_out: tuple[str, ...]

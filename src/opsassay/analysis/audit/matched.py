@@ -1,4 +1,4 @@
-"""The matched table and the inclusion ledger: who is compared on which cases, decided before any score is read."""
+"""The matched table and the inclusion ledger: the methods and cases of an audit, chosen by coverage, not by scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What was expected on each case (n), and what each method answered (n x M)."""
+    """The expected label of each case (n), and each method's answer (n x M)."""
 
     expected: NDArray[np.str_]
     predicted: NDArray[np.str_]
@@ -72,11 +72,11 @@ class Matched:
         return [(a, b) for a in range(len(self.methods)) for b in range(a + 1, len(self.methods))]
 
     def rows_of(self, systems: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a boolean per row: whether its system is marked in *systems* (a boolean per system)."""
+        """Return a boolean per row: whether its system is flagged in *systems* (a boolean per system)."""
         return np.repeat(systems, self.sizes)
 
     def only(self, systems: NDArray[np.bool_]) -> Matched:
-        """Return the table with the systems that are marked in *systems* (a boolean per system)."""
+        """Return the table with only the systems that are flagged in *systems* (a boolean per system)."""
         rows = self.rows_of(systems)
         return replace(
             self,
@@ -92,7 +92,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Admission:
-    """One line of the inclusion ledger."""
+    """One line of the inclusion ledger: whether a method's protocol is in the audit, its coverage, and the reason."""
 
     method: str
     protocol: str
@@ -106,7 +106,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Inclusion:
-    """The matched table with the account of who is in it, and remarks on families and systems."""
+    """The matched table with its inclusion ledger, and remarks on families and systems."""
 
     matched: Matched
     ledger: tuple[Admission, ...]
@@ -227,7 +227,7 @@ def _admit_methods(
 
 
 def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
-    """Return on how many cases a score is missing, and in which systems; *lacking* is per system."""
+    """Return in words on how many cases a score is missing, and of which systems; *lacking*: number per system."""
     about = cases.group_by("system_index", maintain_order=True).agg(pl.col("family", "system").first())
     labels = _label_systems(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
@@ -243,7 +243,7 @@ def _excluded_by_user(method: str) -> Admission:
 
 
 def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
-    """Return why fewer than two methods can be compared, and what the most complete other one lacks."""
+    """Return a sentence: why fewer than two methods can be compared, and what the most complete other one lacks."""
     if columns.get_column("method").n_unique() < 2:
         return f"{name} has one method, {columns['method'][0]!r}; a comparison needs at least two."
     closest = sorted((a for a in ledger if not a.included), key=lambda a: -a.cases)[0]
@@ -284,7 +284,7 @@ def _covariate_means(
 
 
 def _read_labels(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str, str]], name: str) -> Labels | None:
-    """Return predicted and expected labels; None unless every case has exactly one expected label."""
+    """Return predicted and expected labels; None if a case has no expected one; UserError for several."""
     if not {"predicted", "expected"} <= set(long.columns):
         return None
     keys = ["family", "system", "case"]

@@ -1,4 +1,4 @@
-"""Permutation tests of a method's advantage over systems: exact in size whatever the scores look like."""
+"""Permutation tests of whether a method's advantage differs between systems: exact whatever the distribution of scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """One system's effect minus the mean effect over the cases of all others, by system, with interval and p-value."""
+    """Per system its effect minus the mean effect over the cases of all others, with interval and p-value."""
 
     contrast: Floats
     low: Floats

@@ -1,4 +1,4 @@
-"""What so many systems in so many families can show: power by simulation of the two-level model."""
+"""The power of an audit with given systems and families, by simulation of the two-level model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILY_SHARES = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Power:
-    """Shares of simulated audits in which a statement would be made.
+    """Shares of simulated audits that come to each conclusion.
 
     *gap* is the true mean effect, *tau* the true standard deviation between systems, *family_share* how much of its
     variance families share. At gap 0 the first three are false alarms.
@@ -78,7 +78,7 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    """Return how often an audit detects *gap*; *deviations* are draws x systems, *share* is between families.
+    """Return the power to detect *gap*, from the random *deviations* (draws x systems) around it.
 
     *family* has a number per system; *tau* and *share*, by which deviations were drawn, are copied into the result.
     """

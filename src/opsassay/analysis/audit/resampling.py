@@ -1,4 +1,4 @@
-"""Case bootstrap and permutations of all methods and systems at once; pairs and statistics are read off the means."""
+"""Case bootstrap and permutations of all methods and systems at once, as arrays of means."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from opsassay.analysis.audit.matched import Matched
 
 Floats = NDArray[np.float64]
 _CELLS = 2_000_000
-"""Drawn cases held at a time."""
+"""Most drawn cases in memory at a time."""
 
 _PATTERN_COST = 6
-"""Cases that are drawn in the time of one pattern: 25 ns and 130 ns of CPU here."""
+"""Time to draw one pattern over that to draw one case (130 ns, 25 ns)."""
 
 
 def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> Floats:
@@ -106,11 +106,11 @@ def effect_intervals(matched: Matched, resampled: Floats, a: int, b: int, level:
 
 
 def permuted_means(matched: Matched, permutations: int = 2000, seed: int = 42) -> Floats:
-    """Return means by system after the cases were dealt to the systems at random, *permutations* x S x M.
+    """Return means by system after dealing all cases to systems at random, *permutations* x S x M.
 
-    Sizes of systems and scores of a case stay; under the null that all systems have the same distribution of paired
-    differences every deal is as likely as the observed one (leaderboard-audit, appendix K). Where many cases have the
-    same scores their patterns are dealt by hypergeometric draws: the distribution is the same.
+    The systems' sizes and each case's scores stay. If all systems have the same distribution of paired differences,
+    every deal is as likely as the observed one (leaderboard-audit, appendix K). Where many cases have equal scores,
+    patterns of scores are dealt by hypergeometric draws: the distribution is the same.
     """
     draw = np.random.default_rng([seed, 1])
     patterns, counts = _distinct_rows(matched.values)

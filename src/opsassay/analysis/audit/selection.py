@@ -1,4 +1,4 @@
-"""What it costs to choose by the pool: leave one system, one family or two systems out, choose, and count the regret.
+"""The cost of choosing a method by pooled results: leave out systems or a family, choose by the others, count the regret.
 
 Effects are (..., S), means (..., S, M): leading axes are resamples, so that intervals come from the same functions.
 """
@@ -21,9 +21,9 @@ POOLINGS: tuple[Pooling, ...] = ("macro", "weighted", "median", "trimmed")
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Choices by the pool of the others: the pooled effect that decided, and the regret on the held-out system.
+    """The choices by the other systems: the *pooled* effect that decided, and the *regret* on the held-out system.
 
-    A pool above zero or at zero (a tie) chooses the first method of the pair. *regret* is 0 where the choice was right.
+    A pooled effect of zero or more chooses the first method of the pair. *regret* is 0 where the choice was right.
     """
 
     pooled: Floats
@@ -31,7 +31,7 @@ class HeldOut:
 
     @property
     def reversed(self) -> NDArray[np.bool_]:
-        """For each system, whether the chosen method is the worse one there."""
+        """For each system, whether the chosen method is the worse one on it."""
         return np.asarray(self.regret > TIE)
 
     def summary(self) -> Regret:
@@ -41,7 +41,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Regret:
-    """Reversals, mean and maximum regret as fractions."""
+    """Number of reversals (wrong choices), mean and maximum regret as fractions."""
 
     reversals: int
     mean_regret: float
@@ -87,7 +87,7 @@ def pool_median(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats
 
 
 def pool_trimmed(effect: Floats, sizes: NDArray[np.int64], trim: float) -> Floats:  # noqa: ARG001 - one signature
-    """Return for each system the mean effect of the others less floor(trim k) at each end; *sizes* is not used."""
+    """Return for each system the mean of the others' effects without floor(trim k) at each end; *sizes* is not used."""
     if effect.shape[-1] < 2:
         return np.full(effect.shape, np.nan)
     others = np.sort(_effects_of_others(effect), axis=-1)
@@ -162,7 +162,7 @@ def first_best(means: Floats) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """Shares of resamples, by system: the better method stays the better one; the pool again chooses the worse one."""
+    """Shares of resamples by system: *winner_kept*: its better method stays so; *reversal_kept*: it is chosen wrongly."""
 
     winner_kept: Floats
     reversal_kept: Floats

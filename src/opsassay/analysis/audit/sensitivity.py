@@ -1,4 +1,4 @@
-"""The same statistics under other choices: protocols and thresholds of a method, systems left aside, other labels."""
+"""The same statistics under other choices: other protocols of a method, without some systems, other labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Heterogeneity and selection of one pair under one choice; None where a statistic is not defined."""
+    """Heterogeneity and selection of one pair under one such choice (*name*); None where a statistic is undefined."""
 
     name: str
     a: str
@@ -76,7 +76,7 @@ def _what_if_left_out(
 
 @dataclass(frozen=True)
 class ProtocolRow:
-    """One method under one protocol: means over systems, and its shift from the primary protocol."""
+    """One method under one protocol: its means over systems, and their shift from its primary protocol."""
 
     method: str
     protocol: str
@@ -91,10 +91,10 @@ class ProtocolRow:
 
 @dataclass(frozen=True)
 class ProtocolGap:
-    """One pair over all combinations of recorded protocols.
+    """The score difference (gap) of one pair over all combinations of recorded protocols.
 
-    *share* is the range of the gap over protocols divided by the size of the gap under the primary ones (None for a gap
-    of zero): how much of the gap is preprocessing. *sign_changes* says whether some combination turns the winner.
+    *share* is the range of the gap over its size under the primary protocols (None for a gap of zero). *sign_changes*:
+    some combination reverses the winner.
     """
 
     a: str

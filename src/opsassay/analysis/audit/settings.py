@@ -1,4 +1,4 @@
-"""What may be set in an audit, with the values of the paper as defaults."""
+"""Settings of an audit; defaults are the paper's values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from opsassay.core.schema.overrides import with_changes
 
 
 class Columns(Written):
-    """What the columns of the score table are called; *family* may be null: then all systems are one family.
+    """The names of the columns of the score table; *family* may be null: then all systems are one family.
 
-    *seed* tells repeats of a case apart, which are averaged; *conditions* are further columns that tell methods apart.
+    *seed* numbers repeats of a case, which are averaged; *conditions* are further columns that distinguish methods.
     """
 
     family: str | None = "family"

@@ -1,4 +1,4 @@
-"""Reading a score table: a long CSV or parquet file in which every row is checked before anything is computed."""
+"""Reads a score table, a long CSV or parquet file, and checks every row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Return the table in the CSV or parquet file *path*, with the columns of a CSV as text; raises UserError."""
+    """Return the table in the CSV (all columns as text) or parquet file *path*; raises UserError."""
     if not path.is_file():
         raise UserError(f"There is no score table {path}; give a CSV or parquet file, or a store of graded runs.")
     try:
@@ -79,7 +79,7 @@ def _average_seeds(long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_utf8(path: Path) -> None:
-    """Raise UserError with the place of the first byte that is not UTF-8."""
+    """Raise UserError with the position of the first byte of the file *path* that is not UTF-8."""
     decoder, read = codecs.getincrementaldecoder("utf-8")(), 0
     with path.open("rb") as stream:
         while True:
@@ -96,7 +96,7 @@ def _check_utf8(path: Path) -> None:
 
 
 def _parse_scores(table: pl.DataFrame, column: str, name: str) -> pl.Series:
-    """Return the column as numbers, empty cells as null; raises UserError with the row of any other text."""
+    """Return *column* as numbers, empty cells as null; UserError, naming *name* and row, for any other text."""
     raw = table.get_column(column)
     if raw.dtype.is_numeric() or raw.dtype in {pl.Boolean, pl.Null}:
         return raw.cast(pl.Float64)
@@ -114,7 +114,7 @@ def _parse_scores(table: pl.DataFrame, column: str, name: str) -> pl.Series:
 
 
 def _check_names(long: pl.DataFrame, name: str) -> None:
-    """Raise UserError with the row in which a key column is empty."""
+    """Raise UserError, naming the table *name* and the row, if a key column is empty."""
     for key in KEYS:
         column = long.get_column(key)
         empty = (column.is_null() | (column.str.strip_chars() == "")).arg_true()
@@ -123,7 +123,7 @@ def _check_names(long: pl.DataFrame, name: str) -> None:
 
 
 def _check_scores(long: pl.DataFrame, name: str) -> None:
-    """Raise UserError with the row of a score outside 0 to 1."""
+    """Raise UserError, naming the table *name* and the row, for a score outside 0 to 1."""
     score = long.get_column("score")
     outside = (~(score.is_finite() & (score >= 0) & (score <= 1)) & score.is_not_null()).arg_true()
     if len(outside):
@@ -137,7 +137,7 @@ def _check_scores(long: pl.DataFrame, name: str) -> None:
 
 
 def _check_duplicates(long: pl.DataFrame, name: str) -> None:
-    """Raise UserError with the row of a cell that occurs more than once."""
+    """Raise UserError, naming the table *name* and the row, for a cell that occurs more than once."""
     cell = [*KEYS, *(key for key in ("protocol", "seed") if key in long.columns)]
     twice = long.select(cell).is_duplicated().arg_true()
     if len(twice):

@@ -71,9 +71,9 @@ def firth_cells(matched: Matched) -> FirthCells:
 
 
 def firth(cells: FirthCells, a: int, b: int) -> Test:
-    """Return the joint Wald test of method x system from Firth's estimates, (systems - 1) degrees of freedom.
+    """Return the joint Wald test of whether method *a* - *b* (indices) depends on the system, by Firth's estimates *cells*.
 
-    Finite also where a cell is all 0 or all 1, which is what it is for (leaderboard-audit, Table 5).
+    It has systems - 1 degrees of freedom, and is finite where a cell is all 0 or all 1 (leaderboard-audit, Table 5).
     """
     if cells.log_odds is None or cells.variance is None:
         return Test(None, 0, None, cells.reason)
@@ -123,10 +123,10 @@ def _as_binary(design: Floats, means: Floats, sizes: NDArray[np.int64]) -> tuple
 
 
 def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
-    """Return the likelihood ratio test of method x system with the cells left out that are all 0 or all 1.
+    """Return the likelihood ratio test of method x system without the cells that are all 0 or all 1.
 
-    Each such cell takes its interaction parameter with it; *df* is what the cells that are left identify
-    (leaderboard-audit, Table 5, keeps the df of the full table). The reason names how many cells went.
+    Each such cell takes its interaction parameter with it; *df* counts the parameters that the other cells identify
+    (leaderboard-audit, Table 5, keeps the df of the full table). The reason says how many cells were left out.
     """
     means = matched.means[:, [a, b]]
     kept = (means > TIE) & (means < 1 - TIE)
@@ -151,5 +151,5 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
 
 
 def _cell_log_likelihood(means: Floats, fitted: Floats, weights: Floats) -> float:
-    """Return the binomial log likelihood of the cells' *means* at the *fitted* ones."""
+    """Return the binomial log likelihood of cell *means* given the means *fitted*; *weights*: cases per cell."""
     return float((weights * (means * np.log(fitted) + (1 - means) * np.log1p(-fitted))).sum())

@@ -1,4 +1,4 @@
-"""Printed figures against what their table gives: printed, recomputed, difference."""
+"""Compares printed figures with those computed from their table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORIENTED = {"effect": "effect", "ci_low": "ci_high", "ci_high": "ci_low", "mean
     "prediction_low": "prediction_high",
     "prediction_high": "prediction_low",
 }
-"""Figures that change sign with the order of a pair, and what they are called then."""
+"""Figures that change sign when a pair is reversed -> their names then."""
 
 Key = tuple[str, str, str, str]
 
@@ -52,7 +52,7 @@ class PrintedLedger:
 
 @dataclass(frozen=True)
 class Checked:
-    """One figure; *recomputed* is None where the table does not determine it, *printed* where it is not printed."""
+    """One compared figure; *recomputed* is None if the table does not determine it, *printed* if it is not printed."""
 
     figure: str
     first: str
@@ -64,7 +64,7 @@ class Checked:
 
 
 def is_ledger(table: pl.DataFrame) -> bool:
-    """Return whether *table* has the columns of a per-system ledger: system, n, means, perhaps effects."""
+    """Return whether *table* has the columns of a per-system ledger: system and n, but no case."""
     return {"system", "n"} <= set(table.columns) and "case" not in table.columns
 
 
@@ -108,7 +108,7 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
 
 
 def _pivot_means(table: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return means given one per row as one column per method; raises UserError for inconsistent rows."""
+    """Return *table*, with one mean per row, with one column per method; UserError for inconsistent rows."""
     about = [c for c in ("family", "system") if c in table.columns]
     twice = table.select([*about, "method"]).is_duplicated().arg_true()
     if len(twice):
@@ -216,9 +216,9 @@ def _mean_figures(
 
 
 def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool) -> list[Checked]:
-    """Return each printed figure of *ledger* compared with *figures*, then the *figures* that it does not print.
+    """Return each printed figure of *ledger* compared with *figures*, then *figures* over all systems, unprinted.
 
-    With *same* the figures come from the ledger itself, so that only its effects are compared.
+    *same*: the figures were computed from the ledger itself, so that only its effects are compared.
     """
     printed: list[tuple[Key, float]] = []
     for method, means in ledger.means.items():
@@ -255,7 +255,7 @@ def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checke
 
 
 def _find_matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
-    """Yield the figure of *key*, then that of the same pair in the other order, with its sign adapted."""
+    """Yield the figure of *key*, then that of the reversed pair, with its sign adapted; nothing if neither exists."""
     figure, a, b, system = key
     if key in figures:
         yield figures[key]

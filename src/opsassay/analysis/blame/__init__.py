@@ -1,1 +1,1 @@
-"""Failure attribution: which component of an agent system is responsible, and since which step."""
+"""Failure attribution: which agent of a system is responsible for a failure, and from which step on."""

@@ -1,9 +1,8 @@
-"""Annotation in three rounds, from files: independent labels, disagreements resolved by name, a review of each other's.
+"""Annotation by several people in three rounds, from files.
 
-Round 1: every annotator labels alone, and says where they are uncertain; agreement is measured on these labels. Round
-2: traces on which labels differ, or of which one annotator is uncertain, are discussed and resolved by all by name.
-Round 3: each annotator reviews labels of the others; one that is contested is open again. Source: "trace-elephant",
-App. A.5. Files are those that the annotation page saves: annotator, and attributions by trace.
+Round 1: each labels alone and marks uncertain labels; agreement is measured on these. Round 2: traces with different or
+uncertain labels are resolved by all annotators. Round 3: each reviews labels of others; a contested one is open again.
+Source: "trace-elephant", App. A.5. The files are saved by the annotation page: annotator, and attributions by trace.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ SETTLED = frozenset({"agreed", "resolved"})
 
 
 class Annotations(Artefact):
-    """What one annotator says of each trace."""
+    """One annotator's label of each trace."""
 
     annotator: str
     attributions: dict[str, Attribution]
 
 
 class Resolution(Written):
-    """What the annotators settled on for one trace, *by* whom; a resolution by fewer than all is none."""
+    """The label that the annotators *by* agreed on for one trace; it counts only if these are all annotators."""
 
     agent: str
     step: int = Field(ge=1)
@@ -42,7 +41,7 @@ class Resolution(Written):
 
 
 class Resolutions(Written):
-    """The file of round 2: resolutions by trace; and of round 3: who contests which trace."""
+    """The file of rounds 2 and 3: resolutions by trace, and the reviewers who contest a trace."""
 
     resolved: dict[str, Resolution] = Field(default_factory=dict)
     contested: dict[str, tuple[str, ...]] = Field(
@@ -52,7 +51,7 @@ class Resolutions(Written):
 
 @dataclass(frozen=True)
 class LabelAgreement:
-    """Krippendorff's alpha on the labels of round 1, nominal for both, None when it is not defined.
+    """Krippendorff's alpha (nominal) of the labels of round 1, for agents and steps; None where undefined.
 
     alpha = 1 - observed disagreement / disagreement expected by chance: 1 is agreement, 0 what chance gives.
     """
@@ -65,7 +64,7 @@ class LabelAgreement:
 
 @dataclass(frozen=True)
 class Settled:
-    """One trace after all rounds so far; *attribution* is there when it is settled, *note* says why it is not."""
+    """One trace after the rounds so far; *attribution* is set if it is settled, else *note* says why it is not."""
 
     trace: str
     status: Status
@@ -107,7 +106,7 @@ def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
-    """Return each annotated trace with its label and status so far; raises UserError for others among *resolutions*."""
+    """Return each annotated trace with its status and label so far; UserError if *resolutions* name another trace."""
     given = resolutions or Resolutions()
     traces = _trace_ids(annotations)
     if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
@@ -116,7 +115,7 @@ def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None =
 
 
 def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
-    """Return by annotator the traces to review in round 3: each settled one goes to one annotator, dealt in turn."""
+    """Return annotator to the traces to review in round 3: settled traces are dealt to annotators in turn."""
     names = [one.annotator for one in annotations]
     plan: dict[str, list[str]] = {name: [] for name in names}
     for number, one in enumerate(one for one in settled if one.status in SETTLED):
@@ -125,7 +124,7 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
 
 
 def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: Resolutions) -> Settled:
-    """Return *trace* with the agreed or resolved label; without one when it is contested or not settled."""
+    """Return *trace* with its agreed or resolved label, or with none while it is contested or open."""
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
     status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
     if (resolution := resolutions.resolved.get(trace)) is not None:
@@ -143,7 +142,7 @@ def _settle_trace(trace: str, annotations: Sequence[Annotations], resolutions: R
 def _settle_by_labels(
     labels: Mapping[str, Attribution], annotators: Sequence[str]
 ) -> tuple[Status, Attribution | None, str]:
-    """Return (status, agreed label or None, note) of one trace; *labels* should have each of *annotators* as key."""
+    """Return (status, agreed label or None, note) of one trace; *labels*: annotator to label, some may be missing."""
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
     if absent:
         return "missing", None, f"not annotated by {', '.join(absent)}"

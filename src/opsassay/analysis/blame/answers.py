@@ -1,4 +1,4 @@
-"""Answers of attribution techniques on disk: a line for each question in ``answers.jsonl`` of a folder."""
+"""Stored answers of attribution techniques: a line per question in ``answers.jsonl`` of a folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from opsassay.core.schema.json_lines import read_nouns
 from opsassay.core.schema.trajectory import Attribution, Trace
 
 Question = tuple[str, str, int]
-"""The digest of all that is asked with, the technique, and which of the runs."""
+"""(digest of all inputs of the question, technique, number of the run)."""
 ANSWERS = "answers.jsonl"
 
 
 class AnswerLine(Noun):
-    """What a technique said of a trace in one *run*.
+    """A technique's answer about a trace in one *run*.
 
-    *asked* is the digest of all that it was asked with, *arm* what of the settings was not by default.
-    *failed* says why the model gave no answer, in which case there is none; *price* is in USD, None when it is not known.
+    *asked* is the digest of all inputs, *arm* lists settings that differ from the default. *failed* says why the model
+    gave no answer; *price* is in USD, None when unknown.
     """
 
     trace: str
@@ -54,9 +54,9 @@ def read_answers(folder: Path) -> list[AnswerLine]:
 
 
 def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
-    """Return the first answer in *folder* on *trace* (its task id or file *path*), by *technique* unless None.
+    """Return the first answer in *folder* on *trace* (its task id or file *path*) by *technique* (None: any).
 
-    The reason names the technique. Raises UserError where there is none.
+    The reason names the technique. Raises UserError if there is none.
     """
     names = {path.stem, f"{path.resolve().parent.name}/{path.stem}", trace.task_id}
     about = [line for line in read_answers(folder) if line.trace in names and line.failed is None]

@@ -1,4 +1,4 @@
-"""Asking a model and counting what it costs; reading its answers, of which anything may be missing."""
+"""Questions to a model with their cost, and tolerant readers of its answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Cost:
-    """What a technique spent."""
+    """The usage of a technique: model calls and tokens."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -36,14 +36,14 @@ class Cost:
 
 
 class BlameAsker:
-    """Asks *model* at one temperature and adds up the cost; *notes* are what is to be said beside the answer."""
+    """Asks *model* at one temperature and sums the cost; *notes* are remarks to show with the answer."""
 
     def __init__(self, model: Model, temperature: float) -> None:
         self._model, self._temperature = model, temperature
         self.cost, self.notes = Cost(), list[str]()
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Reply:
-        """Return the model's reply to *messages* and add its tokens to the cost; raises OperationError without one."""
+        """Return the model's reply to *messages*, which may call *tools*; add its cost. Raises OperationError."""
         reply = self._model.complete(messages, tools, temperature=self._temperature)
         self.cost += Cost(1, reply.input_tokens, reply.output_tokens)
         return reply

@@ -1,4 +1,4 @@
-"""The entry to rules and techniques: a trace in, an attribution with its cost out; a failing model is an answer."""
+"""Runs a rule or technique on a trace; returns its attribution and cost, also when a model fails."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 Technique = Callable[[Trace, BlameAsker, BlameSettings, Rerun | None], Attribution]
 """A technique that asks a model."""
 JOINED = "joined"
-"""No model: the step that the run on one clock points to, for operations agents."""
+"""The technique for operations agents, without a model: blames a step by the run's time axis."""
 CONTINUATION = "continuation"
-"""No model that reads: the first step after which runs of the system fail, measured by continuing the trace."""
+"""The technique that continues the trace from its steps and blames the first after which runs fail."""
 
 
 @dataclass(frozen=True)
 class Blamed:
-    """What a technique says of a trace, and what it cost."""
+    """A technique's attribution of a trace, and its cost."""
 
     technique: str
     attribution: Attribution
     cost: Cost
     failed: str | None = None
-    """Why the model gave no answer; the technique has then said nothing, neither right nor wrong."""
+    """Why the model gave no answer; the attribution then counts neither as right nor as wrong."""
     notes: tuple[str, ...] = ()
-    """What is to be said beside the answer, as how a re-run's requests differed from the recorded ones."""
+    """Remarks to show with the answer, such as how a re-run's requests differed from the recorded ones."""
     prefixes: tuple[PrefixRuns, ...] = ()
-    """Of `continuation`: the runs from each prefix of the trace."""
+    """For `continuation`: the runs from each prefix of the trace."""
 
 
 def names() -> list[str]:
@@ -103,9 +103,9 @@ def ask_model(
     *,
     in_conversation: bool,
 ) -> Blamed:
-    """Return the step of *trace* that the model-based *technique* blames, with its cost; *rerun* runs the system again.
+    """Return the step of *trace* that the model-based *technique*, called *name*, blames, with its cost.
 
-    *name* is that of the technique; *in_conversation*: it uses tools in a conversation, which halves the room for the
+    *rerun* runs the system again. *in_conversation*: it uses tools in a conversation, which halves the room for the
     trace.
     """
     asker = BlameAsker(model, settings.temperature)

@@ -4,12 +4,9 @@ For step i of a trace with the features x_i (one column per name in FEATURES)::
 
     p(i)  = exp(w . x_i) / sum over j of exp(w . x_j)
 
-This is a conditional logit (McFadden 1974); the features are those of `features.py`. The answer is the most probable step
-and its agent. No model is asked. `benchmarks/papers/blame/fitting.py` in a checkout learns weights.
-
-What the combined method knows of a step: the votes of the single rules, where it stands, and what it looks like.
-
-Every feature is computed without a model, and from what stands in the trace alone.
+This is a conditional logit (McFadden 1974). The answer is the most probable step and its agent; no model is asked.
+Features use only the trace: votes of the single rules, the step's position and its text.
+`benchmarks/papers/blame/fitting.py` in a checkout learns the weights.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ _HEDGE = re.compile(
 
 @dataclass(frozen=True)
 class _Context:
-    """A trace with what several features need, computed once; positions count from 0."""
+    """A trace with values that several features use, each computed once; positions count from 0."""
 
     trace: Trace
 
@@ -145,7 +142,7 @@ def agent_type(name: str) -> str:
 
 @dataclass(frozen=True)
 class Combined:
-    """The weights of FEATURES, by name."""
+    """The log-linear model with its weight for each of FEATURES."""
 
     weights: dict[str, float]
 
@@ -165,6 +162,6 @@ class Combined:
 
 @cache
 def shipped() -> Combined:
-    """Return the model with the packaged weights, fitted to all available Who&When traces; see docs/blame.md."""
+    """Return the model with the packaged weights, which were fitted to all Who&When traces; see docs/blame.md."""
     stored = json.loads(files("opsassay.analysis.blame").joinpath("combined_weights.json").read_text(encoding="utf-8"))
     return Combined({name: float(stored["weights"][name]) for name in FEATURES})

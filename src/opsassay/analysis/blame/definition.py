@@ -1,4 +1,4 @@
-"""What is asked for, in one text that annotators and models are both shown."""
+"""The definition of the decisive step, in one text for annotators and models."""
 
 from __future__ import annotations
 

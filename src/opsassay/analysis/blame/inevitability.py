@@ -1,12 +1,11 @@
 """Measured inevitability: the share of runs that fail when a trace is continued from each of its steps.
 
-A decisive step is the earliest one after which the failure is inevitable ("trace-elephant", section 3). Here that is
-measured: the first k steps are replayed from the record, the rest runs live, n times. P(fail | first k steps) is the share
-of these runs that fail, with Wilson's interval; the step is the first whose lower bound passes 0.9. Nothing is asked of a
-model that reads the trace.
+A decisive step is the earliest one after which the failure is inevitable ("trace-elephant", section 3). To measure it,
+the first k steps are replayed from the record and the rest runs live, n times. P(fail
 
-A prefix that was chosen for its high share would have too high a figure, so the prefixes at the boundary run again, by a
-number that is fixed beforehand, and their figures are of those runs alone.
+first k steps) is the share of these runs that fail, with Wilson's interval; the step is the first whose lower bound
+reaches 0.9. Since a prefix that was selected for its high share overstates it, prefixes at the boundary run again, and
+only these runs count.
 """
 
 from __future__ import annotations
@@ -25,20 +24,23 @@ from opsassay.core.text import plural
 from opsassay.scoring.rates import wilson
 
 INEVITABLE = 0.9
-"""What the lower bound of P(fail | first k steps) passes where the failure counts as inevitable."""
+"""The failure counts as inevitable when the lower bound of P(fail
+
+first k steps) reaches this.
+"""
 JUDGE_LIMIT_S = 60.0
 
 Fails = Callable[[int], bool]
-"""Continues the trace once from its first k steps, and says whether that run failed."""
+"""Continues the trace once from its first k steps, and returns whether that run failed."""
 Judge = Callable[[Trace], bool]
-"""Says whether the run of a trace succeeded."""
+"""Returns whether the run of a trace succeeded."""
 
 
 @dataclass(frozen=True)
 class Continuing:
-    """How a trace is continued: *runs* a prefix, *budget* of all, and how runs are judged.
+    """How a trace is continued: *runs* per prefix, *budget* of runs in total, and the judge of runs.
 
-    Without a *judge* a run has succeeded where the trace's reference answer stands in the output of its last step.
+    Without a *judge*, a run succeeds if the output of its last step contains the trace's reference answer.
     """
 
     judge: Judge | None = None
@@ -48,7 +50,7 @@ class Continuing:
 
 @dataclass(frozen=True)
 class PrefixRuns:
-    """How many of the *runs* that were continued from the first *steps* steps *failed*."""
+    """The outcome of *runs* runs that were continued from the first *steps* steps: how many *failed*."""
 
     steps: int
     runs: int
@@ -76,7 +78,7 @@ class PrefixRuns:
 
 @dataclass(frozen=True)
 class Inevitability:
-    """The first *step* from which the failure was inevitable, 0 when it was before any, None when that was not decided.
+    """The first *step* from which failure was inevitable: 0 if before any step, None if undecided.
 
     *prefixes* are ordered by their number of steps; *spent* counts the runs.
     """
@@ -107,7 +109,7 @@ class _Budget:
     measured: dict[int, PrefixRuns] = field(default_factory=dict)
 
     def run(self, prefix: int, runs: int) -> PrefixRuns | None:
-        """Make *runs* new runs after the first *prefix* steps; return them, None when the budget is too small."""
+        """Make *runs* new runs after the first *prefix* steps; return their outcome, None when the budget is too small."""
         if self.spent + runs > self.most:
             return None
         self.spent += runs
@@ -129,11 +131,11 @@ def continue_and_measure(trace: Trace, rerun: Rerun, options: Continuing) -> Ine
 
 
 def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -> Inevitability:
-    """Return the first step after which a failed trace of *steps* steps nearly always fails, in at most *budget* runs.
+    """Return the first step after which a failed trace of *steps* steps nearly always fails.
 
     Bisection with *runs* runs per step finds a candidate, beginning with runs from the start. Fresh runs must confirm
-    it; otherwise the next step is tested, up to the whole trace, which did fail.
-    *fails* makes one run from the step it is given and returns whether that failed.
+    it; otherwise the next step is tested, up to the whole trace, which did fail. All within *budget* runs. *fails*
+    makes one run from the given step and returns whether it failed.
     """
     trial, confirming = _Budget(fails, budget), fewest_to_confirm()
 
@@ -163,7 +165,7 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
 
 
 def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
-    """Return as a sentence how often the runs in *measured* failed after *step* and after the step before it."""
+    """Return a sentence: how often the runs in *measured* failed after *step* and after the step before it."""
     after, before = measured.get(step), measured.get(step - 1)
     if step == 0:
         return f"the system fails whatever its steps are: P(fail) from the start is {after}"
@@ -172,7 +174,7 @@ def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
 
 
 def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) -> Fails:
-    """Return a function of a step number that reruns *trace*, live after that step, and tells whether it fails.
+    """Return a function of a step number that reruns *trace*, live after that step, and returns whether it fails.
 
     A rerun that deviates before that step is void and made again. Raises OperationError at *most_void* void runs, and
     when the upstream does not answer.
@@ -204,7 +206,7 @@ def judge_named(text: str) -> Judge:
 
 
 def judge_by_reference(reference: str) -> Judge:
-    """Return a judge that passes a trace whose last output has *reference* as a separate word."""
+    """Return a judge that passes a trace if its last output contains *reference* as a separate word."""
     right = re.compile(rf"(?<![\w.]){re.escape(reference)}(?!\.?\w)")
 
     def succeeded(trace: Trace) -> bool:

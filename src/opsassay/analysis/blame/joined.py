@@ -1,7 +1,7 @@
-"""A run on one clock: agent steps, actions, probes, depths, fault windows and causes, as lanes of marks in ns of UTC.
+"""A run on one time axis: agent steps, actions, probes, depths D1 to D4, fault windows, causes; times in ns of UTC.
 
-What it reads: of the Trace, each step's times, agent and tools; of the Timeline, observations and probes; of the truth,
-faults and the onset of every node of the CausalGraph; of the actions, when each began and ended; phases and alerts.
+Sources: the trace (steps), the timeline (observations and probes), the truth (faults, onsets of the causal graph), the
+recorded actions, phases and alerts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opsassay.core.schema.trajectory import Action, AlertReading, Depth, Phase, 
 
 @dataclass(frozen=True)
 class ClockMark:
-    """Something on the clock; *kind* is plain, action, fault, cause, good, bad or missed; *step* if it is one's."""
+    """An interval on the time axis; *kind*: plain, action, fault, cause, good, bad or missed; *step*: its agent step."""
 
     text: str
     start_ns: int
@@ -29,7 +29,7 @@ class ClockMark:
 
 @dataclass(frozen=True)
 class ClockLane:
-    """One row of the clock."""
+    """One row of the time axis, such as "actions"."""
 
     name: str
     marks: tuple[ClockMark, ...]
@@ -37,10 +37,10 @@ class ClockLane:
 
 @dataclass(frozen=True)
 class Break:
-    """The moment at which availability broke V_temporal while the agent was at work, and the action before it.
+    """The moment at which availability fell below its limit while the agent worked, and the action before it.
 
-    *at_ns* is UTC; *value* and *standing* (when the agent began) are shares of ready replicas; *step* decided on the
-    action.
+    *at_ns* is UTC; *value* and *standing* (its value when the agent began) are shares of ready replicas; *step* is the
+    agent step that decided on the action.
     """
 
     at_ns: int
@@ -60,7 +60,7 @@ def lanes(
     phases: Sequence[Phase] = (),
     alerts: Sequence[AlertReading] = (),
 ) -> tuple[ClockLane, ...]:
-    """Return the non-empty rows of a run's time axis: phases, agent steps, actions, probes, D1 to D4, alerts ..."""
+    """Return the non-empty rows of a run's time axis: phases, steps, actions, probes, D1 to D4, alerts, faults, causes."""
     rows = [
         ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
         ClockLane("agent steps", tuple(_marks_of_steps(trace))),
@@ -77,13 +77,12 @@ def lanes(
 def first_break(
     timeline: Timeline, actions: Sequence[Action], trace: Trace, *, floor: float, started_ns: int, ended_ns: int
 ) -> Break | None:
-    """Return the first D1 reading while the agent worked that is below *floor* and the value at its start; else None.
+    """Return the first D1 reading, while the agent worked, below *floor* and below the value at its start; else None.
 
     V_temporal: the share of ready replicas D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
-    *started_ns* and *ended_ns* are UTC. Without a reading before the start D1(start) is 1.
-
-    Blamed is the last action that had begun by then, and the step that decided on it: the one it names, else the last
-    step that had begun before the action. Source: V_temporal of "side-effects".
+    *started_ns* and *ended_ns* are UTC. Without a reading before the start D1(start) is 1. The blamed action is the
+    last that had begun by then; its step is the one that it names, else the last that began before it. Source:
+    "side-effects".
     """
     readings = sorted(_observations_of_depth(timeline, "D1"), key=lambda o: o.ended_ns)
     standing = next((o.value for o in reversed(readings) if o.ended_ns <= started_ns and o.value is not None), 1.0)
@@ -130,7 +129,7 @@ def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[Clock
 
 
 def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
-    """Yield a mark for each of the verifier's probes, good or bad."""
+    """Yield a mark for each of the verifier's probes: good if it reached its target, else bad."""
     probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
     for probe in probes.values():
         reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"

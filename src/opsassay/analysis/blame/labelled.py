@@ -1,7 +1,4 @@
-"""Labelled traces of a folder: Who&When, TraceElephant, or those that annotators have settled.
-
-Labels of traces of TraceElephant, which only a benchmark of techniques reads, and which folders are its tasks.
-"""
+"""Reads labelled traces of a folder: Who&When, TraceElephant, or those settled by annotators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a trace that is longer than the context of the model, by the policy that the settings name.
+"""Shortens a trace that is longer than the model's context, by the policy in the settings.
 
 Lengths are estimated at one token for three bytes of UTF-8, which is more than most tokenizers make of prose or code.
 
@@ -20,17 +20,17 @@ from opsassay.core.errors import OperationError
 from opsassay.core.schema.trajectory import Attribution, ToolCall, Trace, TraceStep
 
 RESERVED = 1_500
-"""Tokens of the context that are kept for the instructions and the answer."""
+"""Tokens of the context for the instructions and the answer."""
 _BYTES_PER_TOKEN = 3
 _SHORTEST_SUMMARY = 200  # characters; below that a summary tells no more than the ends of the text
 _SUM_UP = "You shorten what an agent was given, for somebody who looks for the step at which its run went wrong."
 
 Ask = Callable[[Trace], Attribution]
-"""A technique with everything but its trace."""
+"""A function that puts the technique's question about a trace, or a part of one, to the model."""
 
 
 class TooLongError(OperationError):
-    """A trace is longer than the context, and the settings do not say what to do, or nothing that is left fits."""
+    """A trace is longer than the context, and the policy is to refuse it, or no shortened form fits."""
 
 
 def tokens_of(text: str) -> int:
@@ -41,7 +41,7 @@ def tokens_of(text: str) -> int:
 def ask_within(
     ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSettings, *, in_conversation: bool
 ) -> Attribution:
-    """Return the answer of the function *ask* on *trace*; a trace that is too long is shortened as *settings* say.
+    """Return the answer of *ask* on *trace*; a trace that is too long is shortened as *settings* say.
 
     *in_conversation* halves the room for the trace, since tools show its steps again. Raises TooLongError.
     """
@@ -63,7 +63,7 @@ def ask_within(
 
 
 def middle_cut(trace: Trace, tokens: int) -> Trace:
-    """Return *trace* with texts cut in their middle to fit *tokens*: inputs, then all texts; raises TooLongError."""
+    """Return *trace* cut to fit *tokens*: the middles of inputs, then of all texts; TooLongError if it cannot fit."""
     if _count_tokens(trace) <= tokens:
         return trace
     shortened: Callable[[Trace, int], Trace]
@@ -88,7 +88,7 @@ def windows_of(trace: Trace, tokens: int) -> list[Trace]:
 
 
 def summarised(trace: Trace, asker: BlameAsker, tokens: int) -> Trace:
-    """Return *trace* with each input longer than its share of *tokens* replaced by the model's summary."""
+    """Return *trace* with each input that exceeds its share of *tokens* replaced by a summary, written by the model."""
     share = max(_SHORTEST_SUMMARY, _characters_per_input(trace, tokens))
     steps = [
         _with_summary(step, asker, share, tokens) if len(step.input_context) > share else step for step in trace.steps
@@ -110,7 +110,7 @@ def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
 
 
 def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> TraceStep:
-    """Return *step* with its input summarised to *share* tokens, in pieces of at most *room* tokens."""
+    """Return *step* with its input summarised to about *share* characters, in pieces that fit *room* tokens."""
     size = room * _BYTES_PER_TOKEN // 4  # characters, of which each may be four bytes
     pieces = [step.input_context[at : at + size] for at in range(0, len(step.input_context), size)]
     words = max(20, share // len(pieces) // 8)
@@ -132,7 +132,7 @@ def _characters_per_input(trace: Trace, room: int) -> int:
 
 
 def _largest_limit(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) -> int:
-    """Return the largest cut length, in characters, at which *shortened* of *trace* fits *room* tokens."""
+    """Return the largest cut length, in characters, at which *shortened*(*trace*, length) fits *room* tokens."""
     low, high = 0, 1
     while _count_tokens(shortened(trace, high)) <= room:
         low, high = high, high * 2
@@ -148,7 +148,7 @@ def _cut_inputs(trace: Trace, limit: int) -> Trace:
 
 
 def _cut_all(trace: Trace, limit: int) -> Trace:
-    """Return *trace* with each text cut to *limit* characters, and without a long agent configuration."""
+    """Return *trace* with each text cut to *limit* characters, and without an agent configuration above that."""
     about = {
         "task_instruction": cut_middle(trace.task_instruction, limit),
         "system_architecture": None

@@ -1,4 +1,4 @@
-"""Blame for an operations agent: what its run folder and the truth say of its steps, on one clock.
+"""Attribution for an operations agent, from its run folder and the truth, on one time axis.
 
 Read from the run folder, as far as it is there: run.json, trace.jsonl, actions.jsonl, timeline.jsonl, phases.jsonl,
 alerts.jsonl, diagnosis.json and the scenario; of the case, the true faults, the causal graph and the telemetry.
@@ -23,12 +23,12 @@ from opsassay.testbed.recording.observer import read_timeline
 
 _Line = TypeVar("_Line", bound=Noun)
 FLOOR = float(Verification.model_fields["floor_availability"].default)
-"""Of V_temporal, where the run says nothing else."""
+"""The availability floor of V_temporal for runs without a scenario."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds besides the trace."""
+    """The records of a run folder other than the trace."""
 
     actions: tuple[Action, ...] = ()
     timeline: Timeline | None = None
@@ -40,7 +40,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Joined:
-    """A run on one clock, and what was found in it, first what came first."""
+    """A run's time axis and the findings on it, in order of step."""
 
     lanes: tuple[ClockLane, ...] = ()
     findings: tuple[PatternFinding, ...] = field(default=())
@@ -62,7 +62,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
-    """Return a run's time axis with findings: the first fall of availability; with *case*, why it missed true roots."""
+    """Return a run's time axis with findings: a fall of availability and, given *case*, patterns of missed true roots."""
     graph = case.annotation.graph if case and case.annotation else None
     clock = lanes(
         trace, actions=record.actions, timeline=record.timeline, phases=record.phases, alerts=record.alerts,
@@ -77,7 +77,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
 
 
 def blame_run(trace: Trace, joined: Joined) -> Attribution:
-    """Return the step that took availability below its floor, else the first with one of `find_patterns`, or none."""
+    """Return the step that took availability below its floor, else the first with another finding; empty without one."""
     with_step = [finding for finding in joined.findings if finding.step is not None]
     chosen = next((f for f in with_step if f.name == BROKE), next(iter(with_step), None))
     if chosen is None:

@@ -1,7 +1,7 @@
-"""Three failure patterns of root-cause agents, found by rule from trace, answer, truth and telemetry.
+"""Three failure patterns of root-cause agents, found by rules from trace, answer, truth and telemetry.
 
-Source: "openrca2-pave", section 3.3. Each finding names the step and quotes the evidence. A pattern is looked for only
-where the answer missed a true root: an answer that has them all followed none of them.
+Source: "openrca2-pave", section 3.3. Each finding names the step and quotes the evidence. Only answers that missed a
+true root are tested.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.severity import ERROR_LEVELS
 
 SILENT_RATIO = 0.1
-"""A service whose spans per second fell below this share of normal is silent."""
+"""A service is silent when its spans per second fall below this share of the normal rate."""
 SLOW_RATIO = 2.0
 """As in the method ``loudest``: a span is slow above this many times the normal 99th percentile of its operation."""
 
 
 @dataclass(frozen=True)
 class PatternFinding:
-    """A pattern with the *step* at which it shows, None when no step does, and the evidence in words."""
+    """A failure pattern (*name*), the *step* at which it shows, None when at no step, and the evidence in words."""
 
     name: str
     step: int | None
@@ -76,7 +76,7 @@ def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
 def presence_bias(
     trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
 ) -> PatternFinding | None:
-    """Return a finding if the missed *root* fell silent and one that it affects is *claimed* (blamed); else None.
+    """Return a finding if the missed *root* fell silent and a service that it affects was blamed (*claimed*); else None.
 
     Affected are the services downstream of the root in the true cascade. The step is the first whose tools counted or
     listed services of the abnormal window without the root among them.
@@ -96,7 +96,7 @@ def presence_bias(
 
 
 def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
-    """Return a finding if the noisiest service was blamed (is among *claimed*) and is no true root; else None."""
+    """Return a finding if the service with most complaints was blamed (*claimed*) but is no true root; else None."""
     counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
     if counted.is_empty() or counted["excess"][0] < _noise_level(counted["expected"][0]):
         return None
@@ -119,7 +119,7 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
 
 
 def _noise_level(expected: float) -> float:
-    """Return the excess over *expected* complaints below which the method ``loudest`` sees noise."""
+    """Return the excess over *expected* complaints up to which the method ``loudest`` sees only noise."""
     usual = Loudest()
     return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
 
@@ -188,7 +188,7 @@ def _quote_around(text: str, service: str, around: int = 40) -> str:
 
 
 def _lists_without(step: TraceStep, root: str) -> bool:
-    """Return whether a tool of *step* queried spans of the abnormal window and its output lacks *root*."""
+    """Return whether a tool call of *step* queried spans of the abnormal window and its output lacks *root*."""
     return any(
         "abnormal_traces" in json.dumps(call.arguments)
         and call.status == "ok"

@@ -1,4 +1,4 @@
-"""A trace as text for a model: metadata once, then steps; nothing that is hidden, nothing that is cut unsaid."""
+"""A trace as text for a model: metadata, then steps; nothing is left out silently."""
 
 from __future__ import annotations
 

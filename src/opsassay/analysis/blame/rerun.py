@@ -1,4 +1,4 @@
-"""Running a system again with one step's input edited: anything that can be started with a base URL and a key."""
+"""Runs a system again with one step's input edited; the system is anything that starts with a base URL and a key."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from opsassay.solvers.proxy.tokens import issue_token
 from opsassay.solvers.proxy.trace import trace_of
 
 Start = Callable[[str, str], None]
-"""Runs a system to its end, given the proxy's URL and the key to use; its calls are refused when enough was seen."""
+"""Runs a system to its end, given the proxy's URL and key; its calls are refused once enough was observed."""
 
 
 @dataclass(frozen=True)
 class ReplayedRun:
-    """The *steps* of a re-run, and how its requests differ from the recorded ones that they stand for.
+    """The *steps* of a re-run, and how its requests differ from the recorded ones at the same position.
 
-    *outage* says what the upstream answered instead, from the edited step on, where it could not be observed for that.
+    *outage*: the upstream's error from the edited step on, if one prevented the observation.
     """
 
     steps: tuple[TraceStep, ...] = ()
@@ -41,27 +41,27 @@ class ReplayedRun:
 
 
 class Rerun(Protocol):
-    """Something that can be run again."""
+    """A system that can be run again behind a proxy."""
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
-        """Run the system again with one step's input edited by *intervention*; return the steps it allows."""
+        """Run the system again with one step's input edited by *intervention*; return the steps up to its limit."""
         ...
 
     def after(self, steps: int) -> ReplayedRun:
-        """Run the system again: the first *steps* model calls are replayed, later ones are live."""
+        """Run the system again: the first *steps* model calls are replayed, later ones are live; return all steps."""
         ...
 
 
 _ENVIRONMENT = threading.Lock()
-"""The environment is the process's own: one re-run at a time sets it, however many questions are asked side by side."""
+"""Only one re-run at a time may set environment variables, which belong to the whole process."""
 
 
 @dataclass(frozen=True)
 class ProxyRerun:
     """Runs a system again behind the proxy; steps before the edited one come from the *recorded* session.
 
-    *upstream* is the URL of the model, or ``scripted:FILE``, which finds *environment* set when it is loaded. A request is
-    the recorded one when it is *similar* to it, *volatile* parts aside.
+    *upstream* is the URL of the model, or ``scripted:FILE``; *environment* is set while it runs. A request matches the
+    recorded one when their similarity is at least *similar*, *volatile* parts ignored.
     """
 
     start: Start
@@ -82,7 +82,7 @@ class ProxyRerun:
         return self._run_policy(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
 
     def _run_policy(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
-        """Run the system behind a proxy with *policy*; errors of the first *repeated* calls are no outage."""
+        """Run the system behind a proxy with *policy*; errors of the first *repeated* calls do not count as an outage."""
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder, _ENVIRONMENT:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
@@ -102,7 +102,7 @@ class ProxyRerun:
 
 
 def _upstream_error(live: Sequence[Exchange]) -> str | None:
-    """Return the upstream's first error (HTTP 429 or 5xx) among *live* calls, None without one."""
+    """Return the upstream's first error (HTTP 429 or 5xx) in *live*, its recorded calls; None without one."""
     failed = (call for call in live if call.status is not None and (call.status == 429 or call.status >= 500))
     return next((f"HTTP {call.status} {call.error or call.reason}".strip() for call in failed), None)
 
@@ -123,10 +123,10 @@ def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def command(arguments: Sequence[str], timeout_s: float = 120.0) -> Start:
-    """Return a function that runs the command *arguments* with the proxy's URL and key in its environment.
+    """Return a `Start` that runs the command *arguments* with the proxy's URL and key in its environment.
 
-    It raises UserError when the command cannot be started; one that fails or exceeds *timeout_s* has been observed
-    until then.
+    It raises UserError when the command cannot be started. One that fails, or is killed after *timeout_s*, counts as
+    observed until then.
     """
 
     def start(url: str, token: str) -> None:

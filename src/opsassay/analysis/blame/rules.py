@@ -1,7 +1,6 @@
-"""Rule-based attribution without any model: the rows that every comparison must show.
+"""Rule-based attribution without a model: the baselines of every comparison.
 
-On Who&When they match or beat published figures of large models, which says how much a figure of a model is worth.
-A rule that finds no trace of an error blames the first step.
+On Who&When they match or beat published figures of large models. A rule that finds no sign of an error blames step 1.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 
 Rule = Callable[[Trace], Attribution]
 LOOSE_ERROR = re.compile(r"Traceback|Error:|exitcode: [1-9]")
-"""Signs of an error in any text, quoted ones too; the strict rule reads the status of tool calls instead."""
+"""Signs of an error in any text, also quoted ones; `_tool_failed` reads the status of tool calls instead."""
 
 
 def first_step(trace: Trace) -> Attribution:
@@ -39,7 +38,7 @@ def before_error_text(trace: Trace) -> Attribution:
 
 
 def busiest_agent(trace: Trace) -> Attribution:
-    """Blame the first step of the agent with most steps."""
+    """Blame the first step of the agent with the most steps."""
     if not trace.steps:
         return Attribution(reason="there are no steps")
     name = Counter(step.agent_name for step in trace.steps).most_common(1)[0][0]
@@ -48,7 +47,7 @@ def busiest_agent(trace: Trace) -> Attribution:
 
 
 def chance(trace: Trace) -> Attribution:
-    """Blame a pseudo-random step, which depends on the trace alone."""
+    """Blame a pseudo-random step; the same trace always gives the same step."""
     digest = hashlib.sha256(trace.canonical_json().encode()).digest()
     return _blame_step(trace, int.from_bytes(digest[:8], "big") % max(1, len(trace.steps)) + 1, "picked by a hash")
 
@@ -61,7 +60,7 @@ RULES: dict[str, Rule] = {
     "busiest-agent": busiest_agent,
     "chance": chance,
 }
-"""The mandatory rows, by the names that the command line takes."""
+"""The rules by their names on the command line."""
 
 
 def error_in_text(step: TraceStep) -> bool:
@@ -75,7 +74,10 @@ def _tool_failed(step: TraceStep) -> bool:
 
 
 def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: str) -> Attribution:
-    """Blame the step before the first for which *sign* is True; that step if its own call failed; else step 1."""
+    """Blame the step before the first with *sign*, or that step if its own call failed; step 1 without any.
+
+    *reason* is given in the first case.
+    """
     found = next((step for step in trace.steps if sign(step)), None)
     if found is None:
         return _blame_step(trace, 1, "nothing in the trace looks like an error; the first step stands in")
@@ -85,7 +87,7 @@ def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: 
 
 
 def _acts_itself(step: TraceStep) -> bool:
-    """Return whether *step* holds a failed tool call with its arguments: then it chose that call itself."""
+    """Return whether *step* has a failed tool call with arguments: its own agent chose that call."""
     return any(call.status == "error" and call.arguments for call in step.tool_logs)
 
 

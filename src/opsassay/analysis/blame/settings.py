@@ -1,4 +1,4 @@
-"""What a technique may see, and how hard it may try."""
+"""Settings of techniques: what they may see, and their limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.solvers.proxy.matching import SIMILAR, Volatile
 
 LongPolicy = Literal["refuse", "middle-cut", "windows", "summary"]
 TRUNCATE_MIDDLE_AT = 3_000
-"""Characters of an input that the public static runs show: half of them from its beginning, half from its end."""
+"""Inputs are cut to so many characters, half from each end, as in the public static runs."""
 
 
 class BlameSettings(Written):
@@ -65,7 +65,7 @@ def with_inputs_cut(step: TraceStep, limit: int) -> TraceStep:
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Return *text*, beyond *limit* characters without its middle, with a mark that says how many are missing."""
+    """Return *text* or, beyond *limit* characters, its two ends around a mark that says how many are missing."""
     if len(text) <= limit:
         return text
     first, last = limit - limit // 2, limit // 2

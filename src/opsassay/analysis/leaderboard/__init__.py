@@ -1,1 +1,1 @@
-"""Leaderboards: many agents on the same tasks, with what may be said of their order and no more."""
+"""Leaderboards: many agents on the same tasks, with ranks only where differences are significant."""

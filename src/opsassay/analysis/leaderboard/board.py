@@ -1,4 +1,4 @@
-"""A leaderboard of one domain: ranks that may be shared, intervals on every number, and why others have none."""
+"""The leaderboard of one domain: shared ranks, an interval for every number, and reasons for missing ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from opsassay.scoring.rates import estimate_of
 from opsassay.scoring.void import void_note
 
 SHOWN = 8
-"""Metrics of a domain on its leaderboard: the first ones that it defines."""
+"""Number of a domain's metrics on its leaderboard, the first that it defines."""
 NO_ANSWER = "no answer"
-"""The baseline on every leaderboard: a solver that hands in nothing fails every task."""
+"""The baseline on every leaderboard: a solver that gives no answer and fails every task."""
 FEWEST_OF_SYSTEM = 6
-"""Tasks of a system below which nothing can be said of it alone: the signs of five give no p under 0.05."""
+"""Fewer tasks of a system cannot give a warning about it: the signs of five cannot reach p < 0.05."""
 
 
 def figure_item(figure: MeanFigure) -> dict[str, Any]:
@@ -34,9 +34,9 @@ def figure_item(figure: MeanFigure) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """One solver. *rank* is None for whom none may be given, and *reasons* say why; *ranks* is the interval of its rank.
+    """One solver's row. *rank* is None, with *reasons*, if it is not ranked; *ranks* is the interval of the rank.
 
-    *beats* are those who are worse than it beyond doubt. *spent* is what a run takes, by the names of `COSTS`.
+    *beats*: solvers that are significantly worse. *spent*: mean usage per task by the names of `COSTS`.
     """
 
     entry: Entry
@@ -74,7 +74,7 @@ class LeaderboardRow:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the tests say of a solver: its *rank* and the interval of it, or the *reasons* why it has none."""
+    """The test result of a solver: its *rank* and the interval of that, or the *reasons* for no rank."""
 
     rank: int | None = None
     ranks: tuple[int, int] | None = None
@@ -84,7 +84,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The leaderboard of one *domain*, ranked solvers first; *warnings* are sentences on what may not be read out of it."""
+    """The leaderboard of one *domain*, ranked solvers first; *warnings* are sentences on its limits."""
 
     domain: str
     tasks: int
@@ -92,14 +92,14 @@ class Leaderboard:
     metrics: tuple[MetricDefinition, ...]
     warnings: tuple[str, ...]
     void: int = 0
-    """Tasks that grade nobody, beside *tasks*."""
+    """Number of void tasks, which are not in *tasks*."""
 
 
 def make_board(graded: GradedRuns, before: Leaderboard | None = None) -> Leaderboard:
-    """Return the leaderboard of *graded* runs; of *before*, an earlier one, the figures of unchanged solvers are kept.
+    """Return the leaderboard of *graded* runs; rows of unchanged solvers are copied from *before*, an earlier board.
 
-    Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
-    cannot be separated shares a rank: it is one more than the number of those who are better.
+    A solver is ranked if it ran on every task, sandboxed, without a flag, and differs significantly from every
+    baseline. Its rank is one more than the number of significantly better solvers, so that ranks can be shared.
     """
     metrics = tuple(graded.domain.metrics()[:SHOWN])
     same = before is not None and (before.domain, before.metrics) == (graded.domain.name, metrics)
@@ -141,7 +141,7 @@ def _sort_value(row: LeaderboardRow) -> float:
 
 
 def _rank_solvers(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, Standing]:
-    """Return the rank of every solver that was run on every task."""
+    """Return solver to its standing, for the entries *complete*, which have a score on each of *tasks*."""
     names = [*(entry.name for entry in complete), NO_ANSWER]
     scores = np.array([[entry.scores[task] for task in tasks] for entry in complete] + [[0.0] * len(tasks)])
     baselines = [i for i, entry in enumerate(complete) if entry.baseline] + [len(complete)]
@@ -165,7 +165,7 @@ def _rank_solvers(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[s
 def _make_row(
     entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing, known: LeaderboardRow | None
 ) -> LeaderboardRow:
-    """Return the row of *entry* with means over tasks, in all and by system; those of *known* if it is of this entry."""
+    """Return the row of *entry* with means over tasks, overall and by system; those of *known* if it has this entry."""
     reasons = (*entry.reasons, *standing.reasons)
     if known is not None and known.entry is entry:
         return replace(known, rank=standing.rank, ranks=standing.ranks, reasons=reasons, beats=standing.beats)
@@ -187,7 +187,7 @@ def _make_row(
 
 
 def _list_tasks(entry: Entry, system: str) -> set[TaskKey]:
-    """Return the tasks of *system* that the solver was run on."""
+    """Return the tasks of *system* on which the solver has runs."""
     return {run.task for run in entry.runs if run.system == system}
 
 
@@ -220,7 +220,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
 
 
 def _list_general_warnings(complete: Sequence[Entry], standings: Mapping[str, Standing], tasks: int) -> list[str]:
-    """Return warnings that concern the whole board: nobody is ranked, or no baseline was run."""
+    """Return warnings about the whole board: no solver is ranked, or no baseline was run; *tasks*: number."""
     said = []
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(standings[entry.name].rank is not None for entry in solvers):

@@ -1,4 +1,4 @@
-"""What stands on a leaderboard: the graded runs of one domain as solvers by tasks, and who of them may be ranked."""
+"""The entries of a leaderboard: the graded runs of one domain by solver and task, and which solvers may be ranked."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ BASELINES = frozenset({
     "constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched",
     "by-time", "by-service", "by-severity", "by-calls",
 })  # fmt: skip
-"""Solvers that show what no skill looks like; a program that somebody brings is none, whatever it calls itself."""
+"""Names of solvers without skill; an external program is never a baseline, whatever its name."""
 
 BASELINE_ORACLES = frozenset(
     {"nothing", "no-op", "scale-to-zero", "constant-diagnosis", "constant", "constant-true", "constant-false", "chance"}
 )
-"""Oracles and controls that do what needs no skill: they are baselines of a leaderboard and, as all oracles, not ranked."""
+"""Names of oracles and controls without skill: baselines that, like all oracles, are not ranked."""
 
 COSTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tokens": (("input_tokens", "output_tokens"), ("tokens",)),
     "usd": (("usd",), ("money_usd",)),
     "seconds": (("seconds",),),
 }
-"""What a run costs: the sum of the first of these groups of units that it spent any of."""
+"""The costs of a run by name: groups of units; the first group with any usage is summed."""
 
 TaskKey = tuple[str, str]
-"""A task's id, and the digest that commits to all of it."""
+"""A task's id, and the digest of its whole content."""
 
 
 @dataclass(frozen=True)
 class LeaderboardRun:
-    """One graded run: whether it *succeeded*, 1 or 0, and what it scored by each metric.
+    """One graded run: *succeeded* (1 or 0), and its *values* by metric.
 
-    One that failed did not succeed, and has 0 wherever more is better: a time, of which less is better, it has not.
+    A failed run did not succeed and has 0 in metrics of which more is better, and no value in others, such as times.
     """
 
     task: TaskKey
@@ -66,7 +66,7 @@ class LeaderboardRun:
 
 @dataclass(frozen=True)
 class Entry:
-    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like."""
+    """A solver with its runs; *reasons*: why it has no rank; *baseline*: without skill; *stale*: reasons of stale runs."""
 
     name: str
     runs: tuple[LeaderboardRun, ...]
@@ -74,15 +74,15 @@ class Entry:
     reasons: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     made_of: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    """All that it was computed from."""
+    """All inputs of the entry, to detect whether it must be made again."""
 
     @cached_property
     def scores(self) -> dict[TaskKey, float]:
-        """The shares of repeats that succeeded, by task."""
+        """Task to the share of its repeats that succeeded."""
         return self._mean_by_task(lambda run: run.succeeded)
 
     def by_task(self, metric: str | None) -> dict[TaskKey, float]:
-        """Return the mean over repeats of *metric*, or of success, by task."""
+        """Return task to the mean over repeats of *metric* (None: of success)."""
         return self.scores if metric is None else self._mean_by_task(lambda run: run.values.get(metric))
 
     def costs(self, name: str) -> dict[TaskKey, float]:
@@ -99,6 +99,7 @@ class Entry:
 
     @cached_property
     def _runs_of_task(self) -> dict[TaskKey, list[LeaderboardRun]]:
+        """The entry's runs by task."""
         found: dict[TaskKey, list[LeaderboardRun]] = {}
         for run in self.runs:
             found.setdefault(run.task, []).append(run)
@@ -106,10 +107,10 @@ class Entry:
 
 
 def entries_of(graded: GradedRuns, known: Iterable[Entry] = ()) -> list[Entry]:
-    """Return the solvers of *graded* with their runs, by name; one of *known*, of that domain, stays as it was if it can.
+    """Return the entries of *graded*, by solver name; an entry of *known* with the same inputs is reused.
 
-    Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
-    an easier form alone is measured by that of the others. Runs of other forms are stale.
+    Of a changed task only one version counts: the one that most solvers ran, of these the latest, so that a solver
+    cannot gain by an easier version. Runs of other versions are stale.
     """
     present = _find_present_tasks([one for one in graded.counted if one.ranks])
     groups: dict[str, list[GradedRun]] = {}
@@ -120,7 +121,7 @@ def entries_of(graded: GradedRuns, known: Iterable[Entry] = ()) -> list[Entry]:
 
 
 def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
-    """Map each task to its present form: that which most solvers ran, the latest of these."""
+    """Return task id to the digest of its current version: the one that most solvers ran, of these the latest."""
     solvers: dict[TaskKey, set[str]] = {}
     latest: dict[TaskKey, int] = {}
     for one in runs:
@@ -134,7 +135,7 @@ def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
 def _make_entry(
     graded: GradedRuns, name: str, solver_runs: Sequence[GradedRun], tasks: set[TaskKey], known: Entry | None
 ) -> Entry:
-    """Return the solver's entry: its runs on present tasks, and why it has no rank; *known* if it was made of the same."""
+    """Return the solver's entry from its runs on current *tasks*, with reasons for no rank; *known* if unchanged."""
     baseline = _is_baseline(graded, solver_runs[0].run)
     made_of = (solver_runs, tasks, baseline, graded.ranks_unsealed, graded.aborted.get(name))
     if known is not None and known.made_of == made_of:
@@ -161,7 +162,7 @@ def _make_entry(
 
 
 def _as_board_run(graded: GradedRuns, one: GradedRun, higher: Sequence[str]) -> LeaderboardRun | None:
-    """Return the run with its values, 0 for a failed metric of *higher*; None when its outcome is not known."""
+    """Return *one* as a run of the board, 0 for failed metrics in *higher*; None when its success is unknown."""
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
     succeeded = outcome_of(graded.domain, run, metrics)
@@ -176,7 +177,7 @@ def _as_board_run(graded: GradedRuns, one: GradedRun, higher: Sequence[str]) -> 
 
 
 def _is_baseline(graded: GradedRuns, run: Run) -> bool:
-    """Whether the run's solver is a baseline, as stated or by name; never an agent that was brought."""
+    """Return whether the run's solver is a baseline, as *graded* states or by name; never an external agent."""
     if graded.baselines is not None:
         return run.solver_hash in graded.baselines
     brought = run.isolation in ("sealed", "unsealed")
@@ -184,5 +185,5 @@ def _is_baseline(graded: GradedRuns, run: Run) -> bool:
 
 
 def _is_baseline_oracle(name: str) -> bool:
-    """Whether *name* is an oracle, or a control as one, that is a baseline."""
+    """Return whether *name* is an oracle, or a control run as oracle, that counts as a baseline."""
     return name.startswith(ORACLE) and name.removeprefix(ORACLE).removeprefix(CONTROL) in BASELINE_ORACLES

@@ -1,9 +1,9 @@
-"""Which solvers can be separated on the same tasks, and what follows for their ranks.
+"""Which solvers differ significantly on the same tasks, and the rank intervals that follow.
 
-Two solvers are separated by a test of the signs of their paired differences: for solvers *a* and *b* with scores on the
-same n tasks, T = sum(d) / sqrt(sum(d²)) with d = a - b, against its distribution when every task's signs are drawn anew
-(Westfall and Young 1993: the largest |T| over all pairs, so that whoever hands in a hundred agents has no better chance
-that one of them is lucky). All 2^n signs are tried where they are few, so that three tasks never tell anybody apart.
+For solvers *a* and *b* with scores on the same n tasks, T = sum(d) / sqrt(sum(d²)) with d = a - b, against its
+distribution when the signs of all tasks are drawn anew. The largest |T| over all pairs counts (Westfall and Young
+1993), so that many entries of one participant give no better chance. All 2^n signs are used where they are few, so that
+three tasks never separate two solvers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 DRAWS = 4000
 LEVEL = 0.95
 _CHUNK = 2**24
-"""Numbers that are held at once while signs are drawn."""
+"""Most numbers in memory at a time while signs are drawn."""
 _KEPT = 2
-"""Numbers of tasks of which the draws are kept: a page of figures, and many pages, are about the same tasks."""
+"""Size of the caches of draws, which depend on the number of tasks."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Separation:
-    """What may be said of k solvers on n tasks.
+    """Significant differences among k solvers on n tasks.
 
-    *better* bool[k, k] tells that a row is better than a column; *first* and *last* i64[k] are the interval of the rank,
-    1 for the best.
+    *better* bool[k, k]: the row's solver is better than the column's. *first* and *last* i64[k]: the interval of the
+    rank, 1 for the best.
     """
 
     better: NDArray[np.bool_]
@@ -69,7 +69,7 @@ def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed:
 
 
 def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
-    """Return (solvers, solvers), whether the row's is better than the column's; *error* bounds any mistake at all."""
+    """Return bool[k, k]: whether the row's solver is better than the column's; *error*: probability of any false one."""
     solvers, tasks = scores.shape
     better = np.zeros((solvers, solvers), dtype=bool)
     a, b = np.triu_indices(solvers, 1)
@@ -94,7 +94,7 @@ def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[n
 
 
 def _draw_signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
-    """Return (draws, tasks) of -1 and 1: all combinations when there are at most *draws*."""
+    """Return f64[m, tasks] of -1 and 1: all 2^tasks combinations if these are at most *draws*, else *draws* random ones."""
     if 2**tasks <= draws:
         bits = (np.arange(2**tasks)[:, None] >> np.arange(tasks)) & 1
         return np.asarray(2.0 * bits - 1.0, dtype=np.float64)
@@ -109,7 +109,7 @@ def _draw_kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
 
 @lru_cache(_KEPT)
 def _draw_both(tasks: int, draws: int, seed: int) -> tuple[NDArray[np.int8], NDArray[np.unsignedinteger]]:
-    """Return the draws of `_draw_signs` and, after them, of `_bootstrap_counts` for *seed* as small integers, cached."""
+    """Return the cached results, as small integers, of `_draw_signs` and then `_bootstrap_counts` for *seed*."""
     random = np.random.default_rng(seed)
     signs = _draw_signs(tasks, random, draws).astype(np.int8)
     return signs, _bootstrap_counts(tasks, random, draws).astype(np.min_scalar_type(tasks))

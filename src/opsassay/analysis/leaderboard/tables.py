@@ -1,4 +1,4 @@
-"""Leaderboards as tables, and the overall of what each solver was run on."""
+"""Leaderboards as tables, and a table of which domains each solver was run in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.scoring.figures import MeanFigure
 
 
 def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
-    """Return the table of each of *boards*, its systems where there are several, and the overall of coverage."""
+    """Return a table for each of *boards*, one by system where it has several, and `overall` for several boards."""
     tables = []
     for board in boards:
         tables.append(_main_table(board))
@@ -32,7 +32,7 @@ def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
 
 
 def _main_table(board: Leaderboard) -> ResultTable:
-    """Return a row per solver with rank, means, costs and remarks."""
+    """Return the table of *board*: a row per solver with rank, means, costs and remarks."""
     names = [definition.name for definition in board.metrics]
     columns = (
         "rank",
@@ -79,6 +79,7 @@ def rank_text(row: LeaderboardRow) -> str:
 
 
 def _format_figure(figure: MeanFigure | None) -> str | None:
+    """Return the mean with its interval as text; None for None."""
     return None if figure is None else figure.text
 
 

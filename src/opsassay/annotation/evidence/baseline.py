@@ -1,4 +1,4 @@
-"""The baseline of each operation: calibrated on the first half of the normal window, tried on the second (E.2)."""
+"""The baseline of each operation: calibrated on the first half of the normal window, tested on the second (E.2)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from opsassay.core.schema.incident import Window
 
 @dataclass(frozen=True, eq=False)
 class OperationBaseline:
-    """What is normal: one row per node, the false-alarm rate of the screens on the second half.
+    """Statistics of each node in the normal window, and the false-alarm rate in its second half.
 
-    *nodes*: the columns of `describe` and pauses (whether windows without a call are normal for it). *limit*: the rate
-    above which the baseline measures nothing.
-    *false_alarm_rate* is a share of windows, None where there is none.
+    *nodes*: the columns of `describe`, and *pauses* (True: windows without a call are normal for the node). *limit*:
+    the *false_alarm_rate* (a share of windows, None if none was tested) above which the baseline is unusable.
     """
 
     nodes: pl.DataFrame
@@ -26,7 +25,7 @@ class OperationBaseline:
 
     @property
     def drifted(self) -> bool:
-        """Whether the second half of the normal window differs too much from the first (too many false alarms)."""
+        """Whether *false_alarm_rate* is above *limit*: the normal window was not stable. False when the rate is None."""
         return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
 
 
@@ -48,7 +47,7 @@ def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thr
 
 
 def drift_objection(spans: pl.DataFrame, window: Window, thresholds: Thresholds | None = None) -> str:
-    """Return a phrase on how the second half of *window* differs from the first; '' when it is alike.
+    """Return a phrase that says how unlike the two halves of the normal *window* are; '' when they are alike.
 
     *spans* have the columns of a datapack's table traces. The calls are the spans of kind Server.
     """
@@ -68,11 +67,11 @@ def drift_objection(spans: pl.DataFrame, window: Window, thresholds: Thresholds 
 
 
 MINIMUM_WINDOWS = 5
-"""With fewer windows in its calibration an operation is not known to be called without pause."""
+"""An operation with fewer windows in its calibration always counts as one that pauses."""
 
 
 def _with_pauses(nodes: pl.DataFrame, entries: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Return *nodes* with the column *pauses*: whether a window of [*start_ns*, *end_ns*) had none of the node's calls."""
+    """Return *nodes* plus *pauses*: whether the node had a window in [*start_ns*, *end_ns*) without any of its calls."""
     counted = windows(entries, nodes, start_ns, end_ns).group_by("node")
     steady = counted.agg(pauses=(pl.col("now") == 0).any() | (pl.len() < MINIMUM_WINDOWS))
     return nodes.join(steady, on="node", how="left").with_columns(pl.col("pauses").fill_null(value=True))

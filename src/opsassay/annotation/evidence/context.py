@@ -1,4 +1,4 @@
-"""What a root may show of its own: the scene of a trial, and what all checks share."""
+"""Data that all signature checks read (`EvidenceContext`) and return (`SignatureCheck`), and helpers that they share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """The outcome of one check, with the sentence that says what was seen; of a network fault its *direction*."""
+    """The outcome of one check: a *sentence* about the finding, and for a network fault the *direction* (else None)."""
 
     passed: bool
     sentence: str
@@ -69,9 +69,9 @@ class SignatureCheck:
 
 @dataclass(frozen=True, eq=False)
 class EvidenceContext:
-    """One root on trial: its calls since the fault began, its metrics, what is logged, and the fault.
+    """The telemetry that a check of one suspected root reads: calls since the fault began, metrics, log statements.
 
-    *root* is a service; or a host, whose services are *members*: together they are one end of links.
+    *root* is a service; or a host whose services are *members*, which together are one end of links.
     """
 
     calls: Calls
@@ -85,7 +85,7 @@ class EvidenceContext:
 
     @property
     def own(self) -> pl.DataFrame:
-        """The requests that the root service serves (rows of `Calls.entries`)."""
+        """The requests that the root serves (rows of `Calls.entries`)."""
         return self.calls.entries.filter(pl.col("service") == self.root)
 
     @property
@@ -101,7 +101,7 @@ class EvidenceContext:
 
 
 def rose(table: pl.DataFrame, thresholds: Thresholds, *, backed: bool = False) -> pl.DataFrame:
-    """Return the rows of `added_time` whose time clearly rose: significantly, by enough ms and by enough percent.
+    """Return the rows of *table*, from `added_time`, whose time rose significantly, by enough ms and by enough percent.
 
     With limits = thresholds.signature: z > limits.z (z_backed when *backed*: other evidence shows the fault already),
     added_ms > limits.added_ms, and added_ms > (limits.ratio - 1) * before_ms.
@@ -124,7 +124,7 @@ def with_outcome(context: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def beyond(context: EvidenceContext, exits: pl.DataFrame, hit: pl.Expr, group: str, minimum: int = 2) -> frozenset[int]:
-    """Return the ids of abnormal *exits* (calls) with *hit*, in groups in which hits are more frequent than by chance.
+    """Return the ids of the abnormal *exits* (calls) with *hit*, in groups where hits are more frequent than by chance.
 
     *hit* is an expression over *exits*, *group* a column of it, *minimum* the fewest hits of a group; the test is that
     of `beyond_chance`.

@@ -18,7 +18,7 @@ TAIL_FACTORS = (1.2, 1.5, 2.0)
 """Times the baseline's P99 that are moderate, warning and critical."""
 
 MULTIPLIER_FLOOR = 1.2
-"""The public implementation clamps at 1.0, which calls any rise above the mean of a slow service slow."""
+"""The public implementation has 1.0, with which any rise above the mean of a slow service counts as slow."""
 
 
 class AdaptiveLatency(Written):
@@ -36,7 +36,7 @@ class AdaptiveLatency(Written):
 
 
 class Severity(IntEnum):
-    """How far a value lies beyond its baseline."""
+    """How far a value lies beyond its baseline: NONE (within it) to CRITICAL."""
 
     NONE = 0
     MODERATE = 1
@@ -78,7 +78,7 @@ def percentile_severity(
 def adaptive_multiplier(
     mean_s: ArrayLike, cv: ArrayLike, floor: float = MULTIPLIER_FLOOR, constants: AdaptiveLatency | None = None
 ) -> Array:
-    """Return how many times its baseline mean (*mean_s*, seconds) a latency must be to count as slow; at least *floor*.
+    """Return the factor over its baseline mean (*mean_s*, seconds) from which on a latency is slow; at least *floor*.
 
     tau = (cv_base + cv_range (1 - exp(-cv / alpha))) (l_ref / l_base)^beta, *cv* being sd / mean, l_base = *mean_s*;
     l_ref is reference_s, and the other names are those of *constants*.

@@ -1,8 +1,8 @@
-"""In which direction a network fault acts: hypotheses over the directed links of its place, and what else explains them.
+"""In which direction a network fault acts: tests each class of links at one place, and rival faults at their other ends.
 
-Packets are delayed, lost or cut on their way out of a process or into it, on all of its links, on those with one peer, or
-on those of one protocol. What that touches are calls: all that come in, all that go out, both. For each of these classes
-the links in it must show the fault and those outside it must not; and the other end of the links must explain less.
+Packets are delayed, lost or cut on their way out of a process or into it: on all of its links, on those with one peer,
+or on those of one protocol. In the class of links that the fault affects, calls must be slow or broken; outside it they
+must not be, and no fault at the other end of the links may explain more.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Links = pl.DataFrame
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """*direction* (inbound, outbound, both, peer:NAME, protocol:NAME) of a fault at *place*.
+    """A network fault at *place* in *direction* (inbound, outbound, both, peer:NAME or protocol:NAME).
 
-    *slow*: the (caller, peer) links that show it, of *tells* in its class that tell; *links*: all that may be hit.
-    *added_ms*: what calls wait at least to count, *stores*: whether it shows on links to stores alone.
+    *slow*: the (caller, peer) links that show it, of the *tells* conclusive links of its class. *links*: all links of
+    the class. *added_ms*: the least added wait of a hit call. *stores*: whether only links to stores show it.
     *support*: the log likelihood ratios of `with_support`, each capped at most_of_one_link either way, summed over the
-    class less those outside it.
+    class minus those outside it.
     """
 
     place: str
@@ -43,10 +43,10 @@ class Hypothesis:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """The calls over links, and what one asks of them.
+    """Calls over links, and how a fault of one kind must affect them.
 
-    *least*: share of the calls hit; *least_ms*: what a hit call waits in any case; *alike*: each waits about as long;
-    *breaks*: they break, and waiting does not count.
+    *least*: smallest share of calls hit; *least_ms*: smallest added wait of a hit call; *alike*: all hit calls wait
+    about equally long; *breaks*: hit calls fail, and waiting does not count.
     """
 
     calls: LinkCalls
@@ -56,11 +56,11 @@ class _Question:
     breaks: bool = False
 
     def table(self, added_ms: float) -> Links:
-        """Return `count_by_link`, a call being hit when it waits *added_ms* longer than usual."""
+        """Return `LinkCalls.count_by_link`, where a call is hit when it waits *added_ms* longer than its baseline."""
         return self.calls.count_by_link(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
-        """Return the added wait (ms) from which a call on the links *members* of *place* counts as hit."""
+        """Return the added wait (ms) from which a call at *place*, on links that the filter *members* selects, is hit."""
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
@@ -79,22 +79,22 @@ class _Question:
 
 
 def _calls_or_serves(place: str) -> pl.Expr:
-    """Return the expression: *place* is the caller or the callee of the link."""
+    """Return a polars filter for links whose caller or callee is *place*."""
     return _is_called(place) | _is_caller(place)
 
 
 def _is_called(place: str) -> pl.Expr:
-    """Return the expression: *place* is the callee of the link."""
+    """Return a polars filter for links whose callee is *place*."""
     return pl.col("peer") == place
 
 
 def _is_caller(place: str) -> pl.Expr:
-    """Return the expression: *place* is the caller of the link."""
+    """Return a polars filter for links whose caller is *place*."""
     return pl.col("caller_service") == place
 
 
 def _link_classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, filter) of each group of *place*'s links that a fault may hit, largest first; with *peer* only its."""
+    """Yield (name, filter) of each group of *place*'s links that a fault may hit; with *peer* only its links."""
     if peer is not None:
         yield from _with_peer(links, peer)
         return
@@ -116,7 +116,7 @@ def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield (name, filter) of the links with *peer*; if none is named so, of each store protocol's links."""
+    """Yield (name, filter) of the links with *peer*; if no link names it, one filter for each store protocol."""
     called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
     called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
     if links.filter(called).height:
@@ -135,7 +135,7 @@ def best_hypothesis(
     only_direction: str | None = None,
     added_ms: float | None = None,
 ) -> Hypothesis | None:
-    """Return the network fault that *question*'s calls on links of *place* support best; None when they support none.
+    """Return the network fault at *place* that the calls of *question* support best; None when they support none.
 
     A group of links (such as inbound ones) is supported when at least *link_share* of its conclusive links are slow, at
     least as many outside of it are not, and its hits are significant. *only_direction* limits the search to one group,
@@ -155,7 +155,7 @@ def best_hypothesis(
 def _hypothesis_for(
     place: str, question: _Question, direction: str, members: pl.Expr, added_ms: float | None
 ) -> Hypothesis | None:
-    """Return the network fault on the links *members* of *place*, in *direction*; None when calls do not support it."""
+    """Return the fault in *direction* on the links of *place* that the filter *members* selects; None if unsupported."""
     agree, limits = question.calls.limits.link_share, question.calls.thresholds
     least_ms = question.smallest(place, members) if added_ms is None else added_ms
     mine = question.table(least_ms).filter(_calls_or_serves(place))
@@ -195,13 +195,13 @@ def _pairs_of_links(table: Links) -> frozenset[tuple[str, str]]:
 
 
 def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
-    """Return the expression: the row's (caller, callee) is one of *links*."""
+    """Return a polars filter for rows whose (caller, callee) is one of *links*."""
     ends = pl.struct(ENDS)
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
 def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question: _Question) -> Iterator[Hypothesis]:
-    """Yield the best network fault at the other end of each slow link of *hypothesis*, never at a load generator."""
+    """Yield the best network fault at the other end of each slow link of *hypothesis*; load generators are left out."""
     ends = {end for link in hypothesis.slow for end in link} - {hypothesis.place}
     for other in sorted(ends & set(context.calls.services)):
         theirs = best_hypothesis(other, question, added_ms=hypothesis.added_ms)
@@ -210,9 +210,9 @@ def _rival_hypotheses(context: EvidenceContext, hypothesis: Hypothesis, question
 
 
 def direction_of(context: EvidenceContext, direction: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
-    """Return (network fault at the root or None, the calls, a sentence): none if another end explains the calls better.
+    """Return (the network fault at the root or None, the calls over links, a sentence about the finding).
 
-    *direction* limits the search to one direction; the sentence states what was seen, or why there is no fault.
+    The fault is None when another end of the links explains the calls better. *direction* limits the search to one.
     """
     calls, peer, root = link_calls(context), context.fault.peer, context.root
     share = context.fault.kind in _OF_A_SHARE
@@ -243,7 +243,7 @@ def direction_of(context: EvidenceContext, direction: str | None = None) -> tupl
 def _compare_rivals(
     context: EvidenceContext, hypothesis: Hypothesis, question: _Question
 ) -> tuple[Hypothesis | None, Hypothesis | None]:
-    """Return (a fault elsewhere that explains more than *hypothesis*, one that explains the same), each None if none."""
+    """Return (a rival fault that explains more than *hypothesis* or None, one that explains the same or None)."""
     rivals = list(_rival_hypotheses(context, hypothesis, question))
     packets = context.fault.parameters.get("direction") in _OF_PACKETS
     same = {rival for rival in rivals if hypothesis.slow in (rival.slow, rival.slow if packets else _own_links(rival))}
@@ -259,9 +259,10 @@ def _own_links(hypothesis: Hypothesis) -> frozenset[tuple[str, str]]:
 
 
 def who_breaks(context: EvidenceContext, direction: str) -> tuple[bool, str | None]:
-    """Return (whether the root breaks most calls in *direction*, inbound or outbound, on all its links; an equal rival).
+    """Return (whether a fault of the root explains best why calls in *direction* break, place of an equal rival).
 
-    False when a fault at another end explains more; the rival is the place that explains exactly as much, or None.
+    *direction* is inbound or outbound. The first is False also when too few links of that direction break, the second
+    None without such a rival.
     """
     asked = _Question(link_calls(context), breaks=True)
     found = best_hypothesis(context.root, asked, peer=context.fault.peer, only_direction=direction)
@@ -274,20 +275,20 @@ def who_breaks(context: EvidenceContext, direction: str) -> tuple[bool, str | No
 _OF_A_SHARE = frozenset(
     {FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT, FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT}
 )
-"""Kinds that hit a share of the packets: any share of the calls."""
+"""Kinds that hit only some packets, so that any share of the calls may be affected."""
 
 _OF_CALLS = frozenset({"inbound", "outbound"})
 _OF_PACKETS = frozenset({"from", "to", "both"})
-"""Directions of packets, of either way of calls: those that leave the place, those to it."""
+"""Directions of packets, whichever side called: sent from the place, sent to it, or both."""
 
 _RESENT = frozenset({FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT})
 
 _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT})
-"""Kinds by which one call waits for long and another hardly: what is large."""
+"""Kinds under which some calls wait long and others hardly, by their size."""
 
 
 def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls: LinkCalls) -> bool:
-    """Return whether packets are late in the direction that the record of the fault names.
+    """Return whether packets are late in the direction that the fault's record names; False when it names none.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
     connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they
@@ -306,7 +307,7 @@ def _is_late_as_recorded(context: EvidenceContext, hypothesis: Hypothesis, calls
 
 
 def _share_after_callee_end(calls: LinkCalls, hypothesis: Hypothesis) -> float | None:
-    """Return the share of the added time that falls after the callee's end; None when clocks contradict it."""
+    """Return the share of the added time that falls after the callee's end; None without data or if clocks moved."""
     parts = calls.calls_of(_is_one_of_links(hypothesis.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
@@ -319,7 +320,7 @@ def _share_after_callee_end(calls: LinkCalls, hypothesis: Hypothesis) -> float |
 
 
 def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
-    """Return the added time and the broken calls on the links that the fault of *hypothesis* may hit."""
+    """Return the added time per link and the broken calls on the links that the fault of *hypothesis* may hit."""
     now = calls.calls_of(_is_one_of_links(hypothesis.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
@@ -329,7 +330,7 @@ def _sources_of(hypothesis: Hypothesis, calls: LinkCalls) -> Sources:
 
 
 def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
-    """Return a signature check for a network fault at the root, in any direction or in *only* one."""
+    """Return a signature check for a network fault at the root: in the direction *only*, or in any when that is None."""
 
     @at_usual_pace
     def check(context: EvidenceContext) -> SignatureCheck:
@@ -342,7 +343,7 @@ def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], Signa
 
 
 link_fault = _make_direction_check(None)
-"""Look for added waiting, or broken calls, on a class of links of the root that no other end explains better."""
+"""Check for added waiting or broken calls on a class of links of the root, unless a fault elsewhere explains more."""
 
 inbound_wait = _make_direction_check("inbound")
-"""The same between callers and the root alone."""
+"""The same check, limited to calls that the root receives."""

@@ -1,4 +1,4 @@
-"""Failures that a root may show: its own, on its links, of its stores, and calls that it is not there for."""
+"""Checks for failures at a root: its own errors, broken links, failing stores, and calls that it does not serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.annotation.reading.circuit_breaking import disturbed
 
 
 def absence(context: EvidenceContext) -> SignatureCheck:
-    """Check whether calls to the root fail unserved, or metrics show that the root restarted or was not ready."""
+    """Check whether calls to the root fail unserved, or metrics show that it restarted or was not ready."""
     restarted = raised(context.metrics, context.root, "restart", context.thresholds.resources)
     unready = raised(context.metrics, context.root, "unready", context.thresholds.resources)
     backed = restarted.passed or unready.passed
@@ -34,7 +34,7 @@ def absence(context: EvidenceContext) -> SignatureCheck:
 
 
 def killed(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root was gone, by `absence` or `unconsumed`; not passed if metrics count no restart."""
+    """Check whether the root was down, by `absence` or `unconsumed`; fails if metrics show that it kept running."""
     if (
         kept_running(context.metrics, context.root)
         and not raised(context.metrics, context.root, "unready", context.thresholds.resources).passed
@@ -52,7 +52,7 @@ def killed(context: EvidenceContext) -> SignatureCheck:
 
 
 def unconsumed(context: EvidenceContext) -> SignatureCheck:
-    """Check whether messages to the root are not consumed, or wait longer than in the baseline."""
+    """Check whether messages to the root are never consumed, or are consumed later than in the baseline."""
     to_root = (pl.col("callee_service") == context.root) & (pl.col("caller_service") != context.root)
     messages = context.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(context.root))
     lost = beyond(context, messages, pl.col("absent"), "to", minimum=3)
@@ -65,7 +65,7 @@ def unconsumed(context: EvidenceContext) -> SignatureCheck:
 
 
 def own_errors(context: EvidenceContext) -> SignatureCheck:
-    """Check whether failures begin at the root: requests fail with no failed call below, or though served well."""
+    """Check whether failures start at the root: no failed call below them, or callers fail though it served well."""
     below = pl.Series(disturbed(context.calls)[context.own.get_column("entry").to_numpy()])
     own = context.own.with_columns(hit=pl.col("own_error") & ~below)
     now, before = (own.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
@@ -115,7 +115,7 @@ def misdirected(context: EvidenceContext) -> SignatureCheck:
 
 
 def lookup_failures(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root fails to reach most places that it calls, while callers still reach it."""
+    """Check whether the root cannot reach most of its callees, or the fault's hostname, while callers reach it."""
     links = real_links(context)
     real = links.calls_of(pl.col("caller_service") == context.root).join(links.kinds.select("kind", "peer"), on="kind")
     hostname = context.fault.parameters.get("hostname")

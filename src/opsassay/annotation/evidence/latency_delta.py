@@ -10,7 +10,7 @@ import polars as pl
 from opsassay.annotation.reading.calls import Calls
 
 MINIMUM_MATCHED = 3
-"""A group with fewer calls on either side has no spread of its own."""
+"""A group with fewer calls in either window has too few to estimate its variance."""
 
 UNKNOWN_SPREAD = 0.25
 """Variance of the logarithm of a call's time where too few calls show it: a factor of 1.6 either way is usual."""
@@ -19,7 +19,7 @@ LOG_FLOOR_MS = 0.1
 """Shorter times are all equal to the logarithm: they are clock jitter."""
 
 COVERAGE = 0.5
-"""A group of which less than this share has a counterpart of the same shape is compared as a whole, where allowed."""
+"""Groups in which a smaller share of calls has a counterpart of the same shape may be compared as a whole."""
 
 
 def added_time(
@@ -68,7 +68,7 @@ def added_time(
 def _added_latency(
     frame: pl.DataFrame, value: str, group_by: list[str], strata: list[str], *, small_groups_too: bool
 ) -> pl.DataFrame:
-    """Compare *value* (ms) between the periods within equal *strata*: a row of weighted means for each *group_by*."""
+    """Return per *group_by* the weighted means of *value* (ms) in both windows, compared within equal *strata*."""
     keys = [*group_by, *strata]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
@@ -114,10 +114,10 @@ def _added_latency(
 
 
 def since(calls: Calls, start_ns: int | None) -> Calls:
-    """Return *calls* without those of the abnormal window that ended before *start_ns*, the start of the fault.
+    """Return *calls* without calls of the abnormal window that ended before *start_ns* (ns of UTC), the fault's start.
 
     A call that its caller made later is kept: the clock of the callee was wrong.
-    *start_ns* is ns of UTC; *calls* come back as they are where it is None or lies outside of that window.
+    Returns *calls* unchanged where *start_ns* is None or lies outside of that window.
     """
     if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
         return calls

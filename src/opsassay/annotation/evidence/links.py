@@ -1,8 +1,7 @@
-"""Directed links and what a network fault does to their calls: which calls it hit, and which links tell of it.
+"""Calls by directed link, and the statistics that show which links a network fault affects.
 
 A call is hit when it waits between its client span and its server span (or for a store) far longer than its kind did in
-the baseline, or breaks between its ends. How sure a link is to be affected is a likelihood ratio, so that one call may
-tell and a thousand may not.
+the baseline, or breaks between its ends. A likelihood ratio says how sure it is that a link is affected.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OF_CALL = (
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Calls over directed links, by kind: calls are many and kinds few, so names are compared of kinds alone.
+    """Calls over directed links, and the kinds of these calls: names are stored and compared once per kind.
 
     *calls*, one row per exit: exit, period, time_ns, callee_entry, failed, absent, store, duration_ms, gap_ms, lead_ms,
     kind. *kinds*, by their number: kind, caller_service and peer (the ends), link (the first kind with these), to (the
@@ -50,13 +49,13 @@ class Links:
     kinds: pl.DataFrame
 
     def calls_of(self, kinds: pl.Expr) -> pl.DataFrame:
-        """Return the calls whose kind (caller, callee, operation) satisfies *kinds*, an expression over `kinds`."""
+        """Return the calls whose kind (caller, callee, operation) satisfies the filter *kinds* over the table `kinds`."""
         flags = self.kinds.select(kinds.fill_null(value=False)).to_series()
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
 
 
 def real_links(context: EvidenceContext, selection: pl.Expr | None = None) -> Links:
-    """Return the context's synchronous calls, those of *selection* only, by the network link that they use.
+    """Return the context's synchronous calls by the network link that they use; *selection* is a filter on exits.
 
     The services of a host are one end, called like it, and calls between them are on no link of it.
     """
@@ -81,7 +80,7 @@ def real_links(context: EvidenceContext, selection: pl.Expr | None = None) -> Li
 
 @dataclass(frozen=True, eq=False)
 class LinkCalls(Links):
-    """The calls of `real_links` whose peers are known, with what is usual for them.
+    """The calls of `real_links` whose peers are known, with the baseline of their waiting times.
 
     *calls*: kind, exit, period, lead_ms, gap_ms, broken, waited_ms. *kinds* have protocol, usual_ms (median of the
     baseline) and before_ms (its mean) too.
@@ -91,7 +90,7 @@ class LinkCalls(Links):
     thresholds: LinkThresholds
 
     def hit(self, added_ms: float = 0.0, kinds: pl.Expr | None = None) -> pl.DataFrame:
-        """Return the calls of which it is known whether the fault hit them: kind, period, waited_ms and *hit*.
+        """Return calls (all, or of the filter *kinds*) with kind, period, waited_ms and *hit*: whether the fault hit them.
 
         A call is hit that is broken, or for which waited_ms > max(ratio * usual_ms, usual_ms + max(*added_ms*,
         limits.added_ms)), with the limits of SignatureThresholds. A call that is not broken and whose waiting is not
@@ -134,7 +133,7 @@ class LinkCalls(Links):
 
 
 def link_calls(context: EvidenceContext) -> LinkCalls:
-    """Return all calls over network links with their waiting time: without a server span below, their whole time."""
+    """Return all calls over network links with their waiting time; an unserved or store call waits its whole time."""
     among = pl.col("store") | pl.col("callee_service").is_not_null()
     if context.fault.end_ns > context.fault.start_ns:
         among &= (pl.col("period") == "normal") | (pl.col("time_ns") <= context.fault.end_ns)
@@ -189,7 +188,7 @@ def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> p
 
 
 def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
-    """Return the share of calls that the fault hits, estimated from the significant rows of `count_by_link`.
+    """Return the share of calls that the fault hits, estimated from *table*, the rows of `count_by_link`.
 
     It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*; if there are none, of all links
     with a higher rate than before, if together they are significant. None when there are none, or when that share is
@@ -205,7 +204,7 @@ def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> floa
 
 
 def chance(table: pl.DataFrame) -> float:
-    """Return the p-value of Fisher's exact test for all hits in `count_by_link` together."""
+    """Return the p-value of Fisher's exact test for all rows of `count_by_link` summed; 1 when they have no calls."""
     n, k, n0, k0 = (float(table[c].sum()) for c in ("n", "k", "n0", "k0"))
     one = [np.array([value]) for value in (k, n + n0, k + k0, n)]
     return float(hypergeometric_at_least(*one)[0]) if n else 1.0

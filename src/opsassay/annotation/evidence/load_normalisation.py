@@ -1,4 +1,4 @@
-"""Work that came is no delay: where users send more, time is compared in moments no busier than there were before."""
+"""Corrects checks of time for higher load: calls are compared in intervals that are no busier than the baseline was."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PERIODS = ("normal", "abnormal")
 
 
 def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callable[[EvidenceContext], SignatureCheck]:
-    """Wrap *check*: if the load grew, it only sees calls from moments as busy as those of the baseline."""
+    """Decorate *check* so that, if the load grew, it sees only calls outside of intervals busier than the baseline."""
 
     @wraps(check)
     def check_normalised(context: EvidenceContext) -> SignatureCheck:
-        """Run the check on all calls or, when load has grown, on those outside of busy moments alone."""
+        """Return the check of all calls or, when load has grown, of those outside of busy intervals."""
         busy = _is_busy(context)
         if busy is None:
             return check(context)
@@ -37,14 +37,14 @@ def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callabl
 
 
 def _growth(context: EvidenceContext) -> float:
-    """Return the rate of requests to the root now over that of the baseline, 1 when it had none."""
+    """Return the rate of requests to the root in the abnormal window over that of the normal one; 1 when that had none."""
     requests = dict(context.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
     before, now = (requests.get(p, 0) / context.calls.seconds(p) for p in PERIODS)
     return now / before if before else 1.0
 
 
 def _is_busy(context: EvidenceContext) -> pl.Expr | None:
-    """Return the expression for calls that began in a busy interval of the abnormal window; None without one.
+    """Return a polars filter for calls that began in a busy interval of the abnormal window; None if load did not grow.
 
     A busy interval has more requests than any of the normal window, and they keep the root busy for more than *idle* of
     it: the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
@@ -82,7 +82,7 @@ def _period_seconds(calls: Calls, period: str) -> float:
 def moment_of(calls: Calls, period: str, limits: LoadThresholds) -> pl.Expr:
     """Return the expression for the number, from 0, of the interval of *period* in which a row's call began.
 
-    It takes rows with time_ns; the intervals of a period are equally long.
+    It reads the column time_ns; all intervals of a period have the same length.
     """
     count, start_ns = _count_intervals(calls, period, limits), calls.start_ns[period]
     length_ns = max(calls.end_ns[period] - start_ns, NANO)

@@ -1,4 +1,4 @@
-"""Resource metrics of a service against its baseline and against everyone else's, and since when they deviate."""
+"""Resource metrics of a service, compared with its baseline and with other services, and when they began to deviate."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ _PERIODS = {period: pl.col("period") == period for period in ("normal", "abnorma
 
 @dataclass(frozen=True)
 class Raised:
-    """Whether a resource rose, with the sentence that says by how much.
+    """Whether a resource rose, and a sentence that says by how much.
 
-    *used_up*: it is at its limit, which it was not, and no other service's rose as much; *passed* asks for certainty too.
+    *used_up*: it reached its limit during the fault and about no other service's rose as much; *passed* needs certainty
+    too.
     """
 
     passed: bool
@@ -63,7 +64,7 @@ def _least_rise(family: str, limits: ResourceThresholds) -> tuple[float, float]:
 
 
 def _metric_levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
-    """Return before, now, rise and deviation of each metric of *family* by *owner* and service, the largest rise first.
+    """Return before, now, rise and deviation of each metric of *family* by *owner* and service, by falling rise.
 
     *before* is the median, *now* the upper quartile, *deviation* the sd by the median absolute deviation.
     """
@@ -152,10 +153,11 @@ def _judge_level(
 
 
 def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresholds) -> dict[str, NodeState]:
-    """Return component to state (cpu, mem, restart) with its onset, for pods, containers and hosts.
+    """Return component ("pod|...", "container|...", "node|...") to its states (cpu, mem, restart) with onsets, ns.
 
     A resource deviates from the first window on in which it is as high as `raised` asks: windows of WINDOW_S from
-    *start_ns* on, wider where samples are farther apart. A host is as its largest metric, a container as its pods.
+    *start_ns* on, wider where samples are farther apart. A host takes the state of its largest metric, a container that
+    of its pods.
     """
     found: dict[str, dict[str, int]] = {}
     widths: dict[str, int] = {}
@@ -212,14 +214,14 @@ def _restarted_pods(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
-    """Return whether *pod*'s metric like *pattern*, a share, is above *limit* now (P75) and was not before (median)."""
+    """Return whether the P75 of *pod*'s metric like *pattern*, a share, is above *limit*, and its old median was not."""
     rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
     now, before = (rows.filter(_PERIODS[period]).get_column("value") for period in ("abnormal", "normal"))
     return bool(now.len() and before.len() and now.quantile(0.75) > limit >= before.median())  # type: ignore[operator]
 
 
 def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
-    """Return whether a pod of *service* has a *family* counter above its normal maximum (restart) or below it (others)."""
+    """Return whether restarts of a pod of *service* grew, or (*family* unready) its readiness fell, beyond the baseline."""
     rows = metrics.filter(
         pl.col("metric").str.contains(_COUNTED[family])
         & (pl.col("service_name") == service)
@@ -238,9 +240,9 @@ def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
 
 
 def kept_running(metrics: pl.DataFrame, service: str) -> bool:
-    """Return whether metrics show that *service* did not restart: restarts are counted in both windows, and none was added.
+    """Return whether metrics show that no pod of *service* restarted between the windows.
 
-    False also when there is a pod in the abnormal window that was not there before.
+    False also when restarts are not counted in both windows, or a pod of the abnormal window is new.
     """
     rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & (pl.col("service_name") == service))
     pods = {

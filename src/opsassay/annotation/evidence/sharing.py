@@ -1,4 +1,4 @@
-"""Services in one pod, or on one host that is strained: pressure on one is pressure on all of them (rules X-01, A-X1)."""
+"""Services that share a pod, or an overloaded host: resource pressure of one slows all of them (rules X-01, A-X1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.annotation.reading.graph import SystemGraph
 
 
 def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple[str, ...]]:
-    """Return each span of the root to the spans of other services in the root's pods; {} when no pod is shared."""
+    """Return span of *root* to spans of other services in the same pods, the same for each; {} if no pod is shared."""
     pods = set(graph.pods_of(root))
     others = sorted(s for s in calls.services if s != root and pods & set(graph.pods_of(s)))
     if not others:
@@ -28,7 +28,7 @@ def shared_spans(graph: SystemGraph, root: str, calls: Calls) -> dict[str, tuple
 def crowded_spans(
     graph: SystemGraph, root: str, calls: Calls, states: Mapping[str, NodeState]
 ) -> dict[str, tuple[str, ...]]:
-    """Return host to the spans of other services on it, for the root's hosts whose CPU is overloaded by *states*."""
+    """Return host to the spans of other services there, for each host of *root* whose CPU is overloaded in *states*."""
     strained = [h for h in graph.hosts_of(root) if "cpu" in states.get(f"node|{h}", NodeState()).reasons]
     nodes = calls.entries.select("service", "node").unique()
 
@@ -41,7 +41,7 @@ def crowded_spans(
 
 
 def with_siblings(sources: Sources, calls: Calls, neighbours: Collection[str], limits: SignatureThresholds) -> Sources:
-    """Return *sources* plus the own time that *neighbours*, spans in the same pod or on the same host, take in addition."""
+    """Return *sources* plus the rise in own time of *neighbours* (spans that share the pod or host), where significant."""
     if not neighbours:
         return sources
     entries = calls.entries.filter(pl.col("node").is_in(sorted(neighbours)) & ~pl.col("any_failed_exit"))

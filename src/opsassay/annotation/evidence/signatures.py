@@ -1,8 +1,7 @@
-"""The fault kind's own signature at its root: one table from kind to what must be seen there, and what it sends on.
+"""The signature of each kind of fault: the checks that must pass at its root, and those that measure its effect on traffic.
 
-Other signs of a fault at its place: log lines, answers, processor, memory, garbage collection.
-
-The structure of calls at a root: requests that it answers without the calls that they always needed.
+Also the checks of log lines, answers, CPU, memory and garbage collection, and of requests that end without their usual
+calls.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from opsassay.core.schema.faults import FaultKind
 
 _NORMAL = pl.col("period") == "normal"
 MORE, AS_MANY, FEWER = 0.1, 0.75, 0.9
-"""Share of spans by which bare ones grow at least; of the usual rate of all spans, and of those that are not bare."""
+"""Limits of `calls_skipped`: least growth of the bare share; least rate of all spans, and most of the others, to usual."""
 OTHER_TIME = 2.0
-"""A span that skips its calls takes this many times as long or as short; one whose children were lost does not."""
+"""A span that skips its calls takes this many times as long or as short; one whose child spans were lost does not."""
 
 
 def calls_skipped(context: EvidenceContext) -> SignatureCheck:
@@ -113,7 +112,7 @@ def _lacking_operations(calls: Calls) -> pl.DataFrame:
 
 
 def _blames_others(context: EvidenceContext) -> bool:
-    """Return whether calls of the root fail more than in the baseline, or mostly only their callees have spans."""
+    """Return whether the root's calls fail more than in the baseline, or most of its calls lacked client spans before."""
     failed = dict(context.outbound.group_by("period").agg(pl.col("failed").mean()).iter_rows())
     virtual = context.outbound.filter(_NORMAL).get_column("virtual").mean()
     worse = (failed.get("abnormal") or 0.0) - (failed.get("normal") or 0.0)
@@ -121,7 +120,7 @@ def _blames_others(context: EvidenceContext) -> bool:
 
 
 def way_changed(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root's code no longer continues as in the baseline after one of its log statements."""
+    """Check whether the root no longer writes the log line that usually follows one of its log lines."""
     broken = context.statements.broken(context.root)
     if broken is None:
         return SignatureCheck(passed=False, sentence=f"{context.root} logs as before")
@@ -131,7 +130,7 @@ def way_changed(context: EvidenceContext) -> SignatureCheck:
 
 
 def _quote_statement(text: str) -> str:
-    """Return a statement's first 60 characters in quotes; text that begins with "(" stays as it is."""
+    """Return the first 60 characters of *text*, a log statement, in quotes; text that begins with "(" as it is."""
     return text if text.startswith("(") else repr(text.strip()[:60])
 
 
@@ -157,7 +156,7 @@ def _call_growth(context: EvidenceContext) -> float:
 
 
 def cpu_raised(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root's CPU use rose, about as much as any in the system."""
+    """Check whether the root's CPU use rose by about the most in the system, or is at its limit while calls starve."""
     found = raised(context.metrics, context.root, "cpu", context.thresholds.resources, _call_growth(context))
     late = starved_time(context) if found.used_up and not found.passed else None
     if late is not None and late.passed:
@@ -167,13 +166,13 @@ def cpu_raised(context: EvidenceContext) -> SignatureCheck:
 
 
 def host_cpu_raised(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the CPU use of the host itself rose."""
+    """Check whether the CPU use of the root, a host, rose by its own metrics."""
     found = host_raised(context.metrics, context.root, context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
 def memory_raised(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root's memory use rose, about as much as any in the system."""
+    """Check whether the root's memory use rose by about the most in the system."""
     found = raised(context.metrics, context.root, "memory", context.thresholds.resources)
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
@@ -200,7 +199,7 @@ Check = Callable[[EvidenceContext], SignatureCheck]
 
 @dataclass(frozen=True)
 class KindRule:
-    """*shows*: any of these is the signature; *sends*: what of it may enter the traffic; *reason*: the root's state."""
+    """For one kind of fault: checks that prove it (*shows*, any), checks of its effect on traffic (*sends*), root state."""
 
     shows: tuple[Check, ...]
     sends: tuple[Check, ...]
@@ -210,7 +209,7 @@ class KindRule:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """Whether the fault shows at its place, in which words, and where it enters the traffic.
+    """Whether the fault was *seen* at its place, a sentence about that, and where it enters the traffic (*sources*).
 
     *component* is the root; when that is a host, *parts* are what it runs and the fault affected. *direction*: of a
     network fault, which calls of its place it touches.
@@ -274,7 +273,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 
 
 def check_signature(kind: FaultKind, context: EvidenceContext) -> Signature:
-    """Return whether the telemetry shows a fault of *kind* at the root of *context*, with what shows it."""
+    """Return whether the telemetry shows a fault of *kind* at the root of *context*, with sentence and traffic sources."""
     rule = SIGNATURES[kind]
     shown = {check: check(context) for check in rule.shows}
     seen = any(e.passed for e in shown.values())
@@ -287,7 +286,7 @@ def check_signature(kind: FaultKind, context: EvidenceContext) -> Signature:
 
 
 _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRESS: host_cpu_raised})
-"""Kinds that a host shows in metrics of its own."""
+"""Kinds of faults that a host's own metrics show, with the check."""
 
 
 def check_host(

@@ -1,4 +1,4 @@
-"""The SLO surface: what a user of the system feels, and which golden signals of it are violated."""
+"""SLOs at the surface, where users notice: which of the golden signals latency, errors and silence are violated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNALS = {
     "errors": frozenset({"err", "timeout", "reset", "missing", "inj_affected"}),
     "silence": frozenset({"silent", "missing"}),
 }
-"""The states in which a path may end at a node with this signal violated: slowness explains no errors."""
+"""For each signal the states in which a path may end at a node with that violation: slowness explains no errors."""
 
 
 class SurfaceSlo(Written):
@@ -74,12 +74,11 @@ def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame
 
 @dataclass(frozen=True)
 class Alarms:
-    """What is wrong at the surface.
+    """Violations of the SLO that users notice.
 
-    *violated*: node -> signal (latency, errors, silence) -> first time, ns; a latency violation has no time of its own
-    here (the node's state has one). *suspects*: nodes that are as much slower as a violation, with less certainty
-    (*z_directed*). The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a
-    verified fault arrives, with enough time to make it this slow, is asked alone.
+    *violated*: node -> signal (latency, errors, silence) -> first time, ns (None for latency). *suspects*: nodes that
+    slowed as much with less certainty (slo.z_directed): enough for a single node at which a verified fault arrives, not
+    for a screen of the whole surface, which tests many.
     """
 
     violated: dict[str, dict[str, int | None]]

@@ -19,7 +19,7 @@ TAILS = (("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 
 
 class OperationState(StrEnum):
-    """The states of a node; the paper's finer names are kept as reasons beside them."""
+    """The coarse states of a node; the reasons (lat, err, ...) are the paper's finer names."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -52,7 +52,7 @@ STATE_OF_REASON = {
 NEEDED = (
     "period", "node", "time_ns", "duration_ms", "felt_ms", "failed", "felt_failed", "logged_error",
 )  # fmt: skip
-"""The columns of entries that states are read from."""
+"""The columns of `Calls.entries` from which `node_states` derives states."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def windows(entries: pl.DataFrame, nodes: pl.DataFrame, start_ns: int, end_ns: i
 
 
 def flag_windows(frame: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
-    """Add *slow*, *erroring* and *missing* to the rows of `windows`.
+    """Return *frame*, the rows of `windows`, with the columns *slow*, *erroring* and *missing* added.
 
     With the numbers of *thresholds* and tau as in `adaptive_multiplier`, of the baseline's mean and sd / mean:
     - slow: now >= 3, mean_now_ms - mean_ms > minimum_added_ms, and either mean_now_ms > tau * mean_ms or both z >
@@ -197,7 +197,7 @@ def node_states(
 
 
 def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
-    """Return node to the first time (ns of UTC), where requests fail on a callee they stopped waiting for beyond chance."""
+    """Return node to the first time (ns of UTC), where callers' waits for a callee time out more often than by chance."""
     if not calls.status_known:
         return {}
     worked_on = (pl.col("gap_ms") < pl.col("lead_ms")).fill_null(value=False)
@@ -211,7 +211,7 @@ def timeouts(calls: Calls, thresholds: Thresholds) -> dict[str, int]:
 
 
 def _slow_overall(entries: pl.DataFrame, slower: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
-    """Return node to onset (ns of UTC) for nodes that are slow over the whole abnormal window, as their callers feel it."""
+    """Return node to onset (ns of UTC) for nodes that are slow over the whole abnormal window, as their callers see it."""
     t = thresholds
     table = slower.filter(
         (pl.col("z") > t.z_critical)

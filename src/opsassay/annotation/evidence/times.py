@@ -1,4 +1,4 @@
-"""Time that a root may show: its own, in its stores, on its links, on its clock. Each check is one function."""
+"""Checks of time at a root: its own, in its stores, without CPU, and its clock; each check is one function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
 def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> SignatureCheck:
-    """Check whether the root spends more of *value* (ms a call) than in the baseline, in calls without a failed callee.
+    """Check whether the root spends more of *value* (an expression, ms per call) than in the baseline.
 
-    *activity* names that time in the sentence.
+    Calls with a failed callee are left out. *activity* names that time in the sentence.
     """
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = context.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
@@ -30,7 +30,7 @@ def _check_own_time(context: EvidenceContext, value: pl.Expr, activity: str) -> 
 
 @at_usual_pace
 def own_time(context: EvidenceContext) -> SignatureCheck:
-    """Check whether the root itself takes longer than in the baseline, waits for others apart."""
+    """Check whether the root's own time per call, without waiting for others, is longer than in the baseline."""
     return _check_own_time(context, pl.col("own_ms"), "time of its own")
 
 
@@ -43,8 +43,8 @@ def store_time(context: EvidenceContext) -> SignatureCheck:
 def starved_time(context: EvidenceContext) -> SignatureCheck:
     """Check whether time is added that no callee spent, in the root and before it, as in a process without CPU.
 
-    What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
-    separated into the root's own time and the time between the callers' spans and the root's.
+    The callers' wait minus the time of the root's own callees is tested as a whole, and then separated into the root's
+    own time and the time between the callers' spans and the root's.
     """
     unserved = pl.col("own_ms") + pl.col("store_ms") + pl.col("exit_gap_ms")
     entries = context.own.filter(~pl.col("any_failed_exit")).with_columns(own_part=unserved)

@@ -1,9 +1,7 @@
-"""Spans made into calls: one row per *entry* (a service begins to serve a request) and per *exit* (it calls out).
+"""Spans converted to calls: one row per *entry* (a service starts to serve a request) and per *exit* (it calls out).
 
-Inner spans of a service belong to the entry above them, so that a hop is a call between services and never a frame
-inside one.
-
-Times of which a recording holds nothing: a minute's file is missing, or a collector was down.
+Inner spans of a service belong to the entry above them, so that a hop is a call between services. Also finds gaps:
+times without any recorded span, because a file is missing or a collector was down.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from opsassay.core.schema.incident import Window
 from opsassay.telemetry.datapack import Datapack
 
 LONG_NS, TIMES_USUAL = 15_000_000_000, 10
-"""A silence of everything is a gap from LONG_NS on, when it is TIMES_USUAL the mean time between two requests."""
+"""A time without any span is a gap if it lasts LONG_NS, and TIMES_USUAL the mean time between two requests."""
 
 
 def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[int, int], ...]:
@@ -50,14 +48,14 @@ def unobserved(spans: pl.DataFrame, period: str, window: Window) -> tuple[tuple[
 
 
 def about_gaps(period: str, gaps: tuple[tuple[int, int], ...], window: Window) -> str:
-    """Return a sentence on how many seconds of *window*, that of *period*, were observed, given its *gaps*."""
+    """Return a sentence that says how many seconds of *window*, the one of *period*, were observed between its *gaps*."""
     whole, lost = window.seconds, sum(end - start for start, end in gaps) / 1e9
     seen = f"Of the {whole:.0f} s of the {period} window {whole - lost:.0f} s were observed"
     return f"{seen}: for {lost:.0f} s there are no spans."
 
 
 BEHIND = " > "
-"""Between a wildcard operation and the callee that tells its requests apart, in a node's name."""
+"""Separates, in a node's name, a wildcard operation from the callee by which its requests are distinguished."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +90,7 @@ class Calls:
     gaps: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def seconds(self, period: str) -> float:
-        """Return how many seconds of *period* were observed, at least 1, for use in rates."""
+        """Return how many seconds of *period* were observed, without gaps and at least 1, as the divisor of rates."""
         start, end = self.start_ns[period], self.end_ns[period]
         lost = sum(max(min(b, end) - max(a, start), 0) for a, b in self.gaps.get(period, ()))
         return max((end - start - lost) / 1e9, 1.0)
@@ -168,7 +166,7 @@ def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
 
 
 def _lacks_callees(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
-    """Return for each request that a service serves whether it lacks a callee that (nearly) all had in the baseline."""
+    """Return for each entry whether it lacks a callee that (nearly) all baseline requests of its node called."""
     node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
     reached = exits.get_column("callee_entry").is_not_null().to_numpy()
     caller = index_of(exits.get_column("caller_entry"))
@@ -228,7 +226,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
 
 
 def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
-    """Return *entries* with felt_ms, felt_failed and ended_early, as the load generator's client span shows them."""
+    """Return *entries* plus felt_ms, felt_failed and ended_early, by the load generator's client span if any."""
     outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
     waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
     failed = np.zeros(entries.height, dtype=np.bool_)
@@ -247,7 +245,7 @@ def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_know
 
 
 def _ended_early(entries: pl.DataFrame) -> pl.Series:
-    """Return for each entry whether it failed in less time than its node's baseline mean."""
+    """Return for each entry whether it failed in less than the mean time of its node in the normal window."""
     failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
     usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
     early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()

@@ -1,10 +1,8 @@
-"""Calls that were not made because the last one failed: circuit breakers, and clients that no longer try.
+"""Calls that were not made because the last one failed: open circuit breakers, and clients that no longer try.
 
-A request that fails with nothing failed below it, and without the call that its operation always makes, failed by
-itself; unless the last call that its process made to that callee had failed. Then it gave the callee up: who opens a
-circuit has seen failures, and closes it with the first success.
-
-Requests below which something failed, or would have: what a request makes of it is no witness against its service.
+A request that fails without a failed call, and without the call that its operation always makes, failed by itself,
+unless the last call that its process made to that callee had failed: then a circuit breaker may be open. Also finds
+requests with a failure below them, which prove nothing against their service.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from opsassay.annotation.reading.spans import Flags, take_or_missing
 
 
 def refused_requests(calls: Calls) -> pl.DataFrame:
-    """Return requests that failed without making a usual call: caller_entry, and exit, the failed call to it before.
+    """Return failed requests that skipped a usual call whose previous attempt failed: caller_entry and exit (that attempt).
 
     The call was made by the same process (pod), so that a circuit breaker may have opened.
     """
@@ -63,7 +61,7 @@ ROUNDS = 12
 
 
 def disturbed(calls: Calls) -> Flags:
-    """Return for each request, indexed by entry id, whether any call below it failed, at any depth."""
+    """Return an array by entry id: whether any call below the request failed, at any depth."""
     ids, exits = calls.entries.get_column("entry").to_numpy(), calls.exits
     size = int(max(ids.max(initial=-1), exits.get_column("callee_entry").max() or 0)) + 1
     failed = np.zeros(size, dtype=bool)

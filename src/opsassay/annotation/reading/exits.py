@@ -1,4 +1,4 @@
-"""Exits: where a service calls out, whom it reached, and whom it should have reached."""
+"""Exits: the calls that services make, the callee that each reached, and the callee that it usually reaches."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from opsassay.annotation.reading.spans import Flags, Spans, nullable, take_or_mi
 from opsassay.annotation.reading.windows import span_key
 
 EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
-"""An exit without a callee lacks one when its baseline had one this often, and this often the same."""
+"""An exit without a callee has an expected one if its baseline had one this often, and the same one this often."""
 
 
 ENDED_AT_ONCE_NS, ENDED_AT_ONCE_SHARE = 1e6, 0.01
-"""A callee that ends so little before its caller's exit was given up: clocks differ, and answers take their way."""
+"""A callee that ends less than this before its caller's exit counts as cut off: clocks differ, answers take time."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where exits are, by rows of spans: *span* (its times), *caller* (who calls out), *callee* (-1: nobody), *virtual*."""
+    """Exits as rows of spans: *span* (its times), *caller*, *callee* (-1: none); *virtual*: without a client span."""
 
     span: Index
     caller: Index
@@ -31,7 +31,10 @@ class _Places:
 
 
 def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataFrame:
-    """Return the calls of services: client spans, calls without one, span links; *entry_of*: request id by span row."""
+    """Return the table of calls (Calls.exits): from client spans, calls without one, and span links.
+
+    *entry_of*: for each span row the id in *entries* of the request that it starts, -1 for none.
+    """
     found = [*_exit_pairs(spans), *_linked_exits(spans)]
     places = [
         np.concatenate([getattr(p, name) for p in found]) for name in ("span", "caller", "callee", "virtual", "linked")
@@ -44,7 +47,7 @@ def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataF
 
 
 def _exit_pairs(spans: Spans) -> list[_Places]:
-    """Return calls with a client span, and calls without: server spans whose parent is no client span."""
+    """Return [calls with a client span, calls without one (a server span whose parent is no client span)]."""
     child = np.flatnonzero(spans.is_entry & (spans.parent >= 0) & ~spans.generator)
     parent = spans.parent[child]
     outermost = top_exit(spans)
@@ -63,7 +66,7 @@ def _exit_pairs(spans: Spans) -> list[_Places]:
 
 
 def _linked_exits(spans: Spans) -> list[_Places]:
-    """Return asynchronous calls: producer spans to which a consumer span of another trace has a link."""
+    """Return asynchronous calls, from producer spans to which a consumer span of another trace links; [] without links."""
     if "links" not in spans.frame.columns:
         return []
     pairs = (
@@ -97,7 +100,7 @@ def _exit_table(spans: Spans, places: _Places) -> pl.DataFrame:
 
 
 def _with_ends(exits: pl.DataFrame, entries: pl.DataFrame, caller: pl.Series, callee: pl.Series) -> pl.DataFrame:
-    """Return *exits* with caller and callee, rows of *entries* (null: the usual callee), and ms between their spans."""
+    """Return *exits* with caller and callee, rows of *entries* (null: none), and the ms between their spans."""
     nodes = entries.get_column("node")
     reached = entries.select(
         callee_node="node",
@@ -185,7 +188,7 @@ def _with_unconsumed(exits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _usual_callee(exits: pl.DataFrame) -> pl.DataFrame:
-    """Return usual_node and usual_service, the callee in the baseline, of each calling operation; *never*: it had none."""
+    """Return for each calling operation its callee in the baseline (usual_node, usual_service); *never*: it had none."""
     by = ["place"]
     normal = exits.filter(pl.col("period") == "normal")
     per_callee = normal.group_by(*by, "callee_node", "callee_service").len("calls")

@@ -1,8 +1,8 @@
-"""The statements that services log on their way through a request: which one follows which, and where that changed.
+"""The log statements that services write in a request: which one usually follows which, and where that changed.
 
-A statement is known by its place in the code, where the log tells it, else by its words without what varies in them. Of
-each statement one asks what follows it within its span: another statement, or nothing. A method that throws, or returns
-something else, breaks off that habit; so does whoever calls it, but later in the same request.
+A statement is identified by its place in the code, where the log has it, else by its words without variable parts. Its
+habit is the statement, or the end, that usually follows it within a span. A method that throws or returns another value
+breaks the habit; so do its callers, but later in the same request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opsassay.telemetry.severity import ERROR_LEVELS
 
 
 class StatementThresholds(Written):
-    """When the habit of a logged statement broke."""
+    """Limits from which on a habit (the usual statement after a log statement) counts as broken."""
 
     usual: float = Field(
         default=0.95, gt=0, le=1, description="share of the baseline that makes what follows a statement its habit"
@@ -44,7 +44,7 @@ class StatementThresholds(Written):
 
 
 _WRAPPED = r'"(?:log|message|msg)"\s*:\s*"((?:[^"\\]|\\.)*)"'
-"""The line itself in what a container runtime, and then a logger of JSON, writes around it."""
+"""Matches the log line inside the JSON of a container runtime or a JSON logger."""
 _KEY = r'"(?:log|message|msg)"'
 _NESTED = 3
 _TEXT = pl.col("text")
@@ -63,7 +63,7 @@ _VALUES = (
 )
 
 END = "(ends)"
-"""Stands after the last statement of a span."""
+"""The pseudo-statement that follows the last statement of a span."""
 
 _EVENT = ["service", "period", "trace", "broke_ns"]
 _HABIT = ["service", "statement", "usual"]
@@ -72,7 +72,7 @@ _COLUMNS = [*_HABIT, "period", "trace", "at_ns", "kept", "broke_ns"]
 
 @dataclass(frozen=True)
 class BrokenHabit:
-    """After *statement* of *service* came *usual* in the share *before* of its spans, and in *now* since."""
+    """After *statement*, *service* wrote *usual* in the share *before* of its spans, and only in *now* during the fault."""
 
     service: str
     statement: str
@@ -83,14 +83,14 @@ class BrokenHabit:
 
 @dataclass(frozen=True, eq=False)
 class Statements:
-    """What the services of a datapack log; read when it is first asked for. Spans that *calls* leaves out are left out."""
+    """The log statements of the services in *pack*, read on first use; only spans in *calls* count."""
 
     pack: Datapack
     calls: Calls
     limits: StatementThresholds
 
     def broken(self, service: str) -> BrokenHabit | None:
-        """Return the usual log line that *service* most clearly stopped writing by itself; None when there is none.
+        """Return the usual log line that *service*, by itself, most clearly stopped writing; None without one.
 
         Spans of requests in which another service stopped a usual line, or blamed a third, earlier are left out, since
         that may be the cause.
@@ -119,7 +119,7 @@ class Statements:
 
     @cached_property
     def _followed(self) -> pl.DataFrame:
-        """A row for each span or request and each log line usual for it, with whether it was written: columns _COLUMNS."""
+        """One row per span or request and usual log line of it: whether that line was written; columns _COLUMNS."""
         served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
@@ -140,7 +140,7 @@ class Statements:
         return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
 
     def _usual_share(self, service: str) -> float:
-        """Return the median share of spans that lack a usual log line, over the services other than *service*."""
+        """Return the median, over all services but *service*, of the share of spans without a usual log line."""
         return float(np.median([share for name, share in self._broken_shares.items() if name != service] or [0.0]))
 
     @cached_property
@@ -208,8 +208,8 @@ def _replace(values: pl.Series, rows: pl.Series, texts: pl.Series, change: pl.Ex
 def _uninformative_requests(lines: pl.DataFrame, requests: pl.DataFrame, usual_share: float) -> pl.DataFrame:
     """Return the *requests* that cannot show which log lines are usual: period, trace, service.
 
-    They are those of the baseline that logged an error, unless *usual_share* of the service's do; later ones that blame
-    another service; and later ones without an error where all logged one before, since they go on to lines never seen.
+    They are those of the baseline that logged an error, unless at least *usual_share* of the service's do; later ones
+    that blame another service; and later ones without an error where all logged one before.
     """
     normal, request = pl.col("period") == "normal", requests.columns
     errors = lines.filter("error").select(*request, "statement", "blames").unique([*request, "statement"])
@@ -255,7 +255,7 @@ def _habits_in_spans(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _habits_in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
-    """Return for each request whether it logged each statement that its operation usually logs: columns _COLUMNS."""
+    """Return a row per request and statement that its operation usually logs: whether it did; columns _COLUMNS."""
     request = ["service", "period", "trace"]
     requests = served.group_by(*request, "node").agg(broke_ns=pl.col("end_ns").max(), at_ns=pl.col("end_ns").min())
     logged = lines.filter(~pl.col("error")).select(*request, usual="statement").unique()

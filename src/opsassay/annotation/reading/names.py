@@ -1,4 +1,4 @@
-"""Names as numbers: an Enum over the sorted names behaves like them, and takes a byte or two per row instead of sixteen."""
+"""Names as polars Enums over the sorted names: they compare like strings and take one or two bytes per row, not sixteen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def coded(names: pl.Series, *more_names: pl.Series) -> pl.Series:
 
 
 def join_names(first: pl.Series, separator: str, second: pl.Series) -> pl.Series:
-    """Return *first* + *separator* + *second* for each row, as an Enum that also has the categories of *first*."""
+    """Return *first* + *separator* + *second* row by row, as an Enum whose categories include those of *first*."""
     heads, tails = known_names(first).to_list(), known_names(second).to_list()
     pairs = codes(first) * len(tails) + codes(second)
     distinct = pl.Series(pairs).unique().sort().to_numpy()

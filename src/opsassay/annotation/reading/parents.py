@@ -1,7 +1,4 @@
-"""Rows by key: one hash table over whole arrays, with half the time and a fraction of the memory of a join.
-
-``take`` needs half the time of an index in brackets.
-"""
+"""A hash table from keys to row numbers over whole arrays: half the time and a fraction of the memory of a join."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ Keys = NDArray[np.uint64]
 Index = NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: what a key is multiplied with, its upper bits are its place (Knuth, TAOCP 6.4)."""
+"""2^64 divided by the golden ratio: the upper bits of key * _GOLDEN are the key's slot (Knuth, TAOCP 6.4)."""
 
 
 class Rows:
-    """The rows of *keys*: of rows with the same key the first counts, the others are *repeated*.
+    """A hash table from each of *keys* to its first row; *repeated* flags the later rows with the same key.
 
-    A key whose place is taken goes to the next free one (linear probing); in each round all keys take one step.
+    Collisions are resolved by linear probing; in each round all unplaced keys move one slot.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -45,7 +42,7 @@ class Rows:
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
 
     def find(self, keys: Keys) -> Index:
-        """Return for each of *keys* the index of its first row, -1 when it is not in the table."""
+        """Return for each of *keys* the first row that has it in the table's own keys, -1 for none."""
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
         place = self._find_slots(keys)

@@ -1,4 +1,4 @@
-"""Whether a datapack can be judged at all: spans in both windows, and memory to hold them or a sample of their traces."""
+"""Checks before annotation: spans in both windows, and enough memory for them or for a sample of their traces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES_PER_SPAN = 300
 """Peak memory per span, measured from 1 to 10 million spans (benchmarks/causes_speed.py), rounded up."""
 
 FEWEST_SPANS = 200_000
-"""A sample that would hold fewer spans is not taken: the datapack needs more memory."""
+"""The fewest spans of a sample; if memory allows no more, the datapack is refused."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,11 +39,11 @@ class SampledTraces(Datapack):
 
 
 def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapack, tuple[str, ...]]:
-    """Return (*pack*, notes); when its spans need too much memory, a sample of its traces, and a note that says so.
+    """Return (*pack*, ()), or (a sample of its traces, (a note,)) when its spans need too much memory.
 
-    *memory_mb* is the limit, without what the program takes before it reads (about 200 MB); else what the machine has
-    free now. Raises DatapackError when a window holds no spans, and when no sample is possible: of fewer than
-    FEWEST_SPANS spans, or of messages between traces.
+    *memory_mb* is the limit beyond the 200 MB of the program itself; None: the memory that is free now. Raises
+    DatapackError when a window holds no spans, and when no sample is possible: fewer than FEWEST_SPANS spans, or
+    messages between traces.
     """
     spans = {period: pack.scan(period, "traces").select(pl.len()).collect().item() for period in PERIODS}
     for period, count in spans.items():
@@ -67,7 +67,7 @@ def fit_in_memory(pack: Datapack, memory_mb: int | None = None) -> tuple[Datapac
 
 
 def _has_links(pack: Datapack, period: str) -> bool:
-    """Return whether spans of *period* have links to spans of other traces, as consumers of messages do."""
+    """Return whether any span of *period* links to a span of another trace, as consumers of messages do."""
     table = pack.scan(period, "traces")
     if "attr.links" not in table.collect_schema().names():
         return False

@@ -25,11 +25,11 @@ Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
 USUAL = 0.5
-"""An operation with a child in another service in at least this share of its baseline is an exit."""
+"""An operation counts as an exit if at least this share of its baseline spans has a child in another service."""
 
 _STORE_VERB = r"^(SELECT|INSERT|UPDATE|DELETE|MERGE|REPLACE) "
 SQL_NAME = _STORE_VERB + r"|^sql\."
-"""What names of exits to a database match: a statement, or a call of its driver."""
+"""Regular expression for operation names of database calls: a statement, or a call of the driver."""
 _UNTOLD, _SERVER, _CONSUMER, _CLIENT, _PRODUCER = range(5)
 """Codes of KIND."""
 
@@ -93,7 +93,7 @@ def read_spans(pack: Datapack) -> Spans:
 
 
 def _find_roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
-    """Return which spans are entries (server side) and which are exits (client side)."""
+    """Return two flags per span: (is an entry, or server side; is an exit, or client side)."""
     service, kind = codes(frame.get_column("service")), frame.get_column("kind").to_physical().to_numpy()
     serving = (kind == _SERVER) | (kind == _CONSUMER)
     foreign = take_or_missing(service, parent, -1) != service
@@ -136,6 +136,6 @@ def _find_roots(parent: Index) -> Index:
 
 
 def top_exit(spans: Spans) -> Index:
-    """Return for each client span the outermost client span directly around it, since client libraries nest."""
+    """Return for each span the outermost client span in the chain of client spans above it, itself if there is none."""
     inside = spans.is_exit & take_or_missing(spans.is_exit, spans.parent, 0)
     return _find_roots(np.where(inside, spans.parent, -1))

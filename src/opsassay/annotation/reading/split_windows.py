@@ -1,4 +1,4 @@
-"""A datapack parted where the fault began: a recorder that hides the fault's time may draw the line after it."""
+"""A datapack whose windows meet where the fault began, for recordings whose abnormal window begins later than the fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsassay.core.schema.incident import Fault
 from opsassay.telemetry.datapack import Datapack
 
 LEAST_SHARE = 0.5
-"""A normal window that would keep less than this share of itself is left as it is."""
+"""The normal window is not shortened below this share of its length."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class SplitWindows(Datapack):
     """A datapack whose normal window ends with the beginning of the fault; what came after counts as abnormal."""
 
     def scan(self, period: str, modality: str) -> pl.LazyFrame:
-        """Return the rows of *period* with the windows split at the fault; a request that spans it is not split."""
+        """Return the rows of table *modality* in *period*; a request that crosses the fault's start is abnormal."""
         normal = super().scan("normal", modality)
         late = pl.col("time").dt.epoch("ns") >= self.incident.normal.end_ns
         if "trace_id" in normal.collect_schema().names():
@@ -34,7 +34,7 @@ class SplitWindows(Datapack):
 
 
 def parted_at_fault(pack: Datapack, faults: Sequence[Fault]) -> Datapack:
-    """Return *pack* with its windows split where the first of *faults* began, if that is late in its normal window."""
+    """Return *pack* with its windows split where the first of *faults* began, if late in the normal one; else *pack*."""
     began = min((f.start_ns for f in faults if f.type != NO_FAULT), default=None)
     whole, after = pack.incident.normal, pack.incident.abnormal
     least = whole.start_ns + int(LEAST_SHARE * (whole.end_ns - whole.start_ns))

@@ -10,14 +10,14 @@ from opsassay.annotation.reading.parents import Index
 from opsassay.annotation.reading.spans import Flags, Spans
 
 OFTEN = 0.5
-"""Share of an operation's baseline spans that have a child, or a call in them, from which on one without is *bare*."""
+"""Where more than this share of an operation's baseline spans has a child, or a call, a span without one is *bare*."""
 
 ALWAYS, ALWAYS_OF = 0.9, 5
-"""A child or callee that this share of an operation's baseline had, out of so many, belongs to it."""
+"""A child or callee is usual if this share of an operation's baseline spans had it, and there are ALWAYS_OF or more."""
 
 
 def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
-    """Return all spans but client spans of the operations with a bare span in the abnormal window.
+    """Return the spans, other than client spans, of all operations that have a bare span in the abnormal window.
 
     Columns: period, time_ns, end_ns, service, operation (the span's name), entry, bare. A span is *bare* when it has no
     child although most of its operation had one before, no call in it although most had one, or when it lacks a child
@@ -48,7 +48,7 @@ def find_bare(spans: Spans, entry_of: Index) -> pl.DataFrame:
 
 
 def _operation_codes(spans: Spans) -> tuple[Index, int]:
-    """Return (for each span the number, from 0, of its service and name; how many numbers there are)."""
+    """Return (for each span the number, from 0, of its (service, operation) pair; the number of pairs)."""
     service, name = (spans.frame.get_column(column) for column in ("service", "operation"))
     width = known_names(name).len()
     pair = codes(service) * width + codes(name)

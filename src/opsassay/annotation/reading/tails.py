@@ -1,6 +1,6 @@
-"""Tail probabilities of counts, by rows; `scipy.stats` has them too, and takes most of a second to import.
+"""Tail probabilities of counts, element by element; importing `scipy.stats` for them would take most of a second.
 
-All arguments are arrays of one shape that hold whole numbers (but for *a* and *b*); results are probabilities.
+Arguments are arrays of one shape with whole numbers (except *a*, *b* and *p*); results are probabilities.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-17
-"""A term this small beside the sum of those before it changes nothing any more."""
+"""The summation stops at terms smaller than this share of the sum so far."""
 
 
 def hypergeometric_at_least(k: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
-    """Return P(X >= k), X being how many *marked* ones are among *drawn* of *population* (Fisher's exact test).
+    """Return P(X >= k), X being the number of *marked* among *drawn* of *population* (Fisher's exact test).
 
     P(X = j) = C(marked, j) C(population - marked, drawn - j) / C(population, drawn). The smaller tail is summed: below
     the mean it is that of the unmarked, P(X >= k) = 1 - P(drawn - X >= drawn - k + 1).
@@ -29,7 +29,7 @@ def hypergeometric_at_least(k: Floats, population: Floats, marked: Floats, drawn
 
 
 def _hypergeometric_upper(start: Floats, population: Floats, marked: Floats, drawn: Floats) -> Floats:
-    """Return the sum of P(X = j) from j = *start*, above the mean, where every term is smaller than the last."""
+    """Return P(X >= *start*) where *start* is above the mean, so that every term is smaller than the last."""
     last = np.minimum(marked, drawn)
     j = np.minimum(start, last)
     bad = population - marked
@@ -44,9 +44,9 @@ def _hypergeometric_upper(start: Floats, population: Floats, marked: Floats, dra
 
 
 def beta_binomial_at_least(k: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
-    """Return P(X >= k) of *n* draws whose probability is Beta(*a*, *b*), as 1 - sum of P(X = j) over j < k.
+    """Return P(X >= k) for *n* draws whose probability is Beta(*a*, *b*), as 1 - sum of P(X = j) over j < k.
 
-    P(X = j) = C(n, j) B(j + a, n - j + b) / B(a, b). Memory is that of the sum of *k*.
+    P(X = j) = C(n, j) B(j + a, n - j + b) / B(a, b). Memory grows with the sum of *k*.
     """
     counts = np.maximum(k, 0).astype(np.int64)
     row = np.repeat(np.arange(len(counts)), counts)
@@ -62,7 +62,7 @@ def beta_binomial_at_least(k: Floats, n: Floats, a: Floats, b: Floats) -> Floats
 
 
 def binomial_at_most(k: Floats, n: Floats, p: float) -> Floats:
-    """Return P(X <= k) of *n* draws with probability *p*, which is neither 0 nor 1."""
+    """Return P(X <= k) for *n* draws with probability *p*, strictly between 0 and 1."""
     found = []
     for most, draws in zip(k.astype(np.int64).tolist(), n.tolist(), strict=True):
         j = np.arange(1, most + 1)

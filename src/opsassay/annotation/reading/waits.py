@@ -1,4 +1,4 @@
-"""Waiting: what an entry spends itself and what it waits for, and which of its calls are on the critical path."""
+"""Waiting times: an entry's own time, the time that it waits for each call, and which calls are on the critical path."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _clip_to_entry(entries: pl.DataFrame, exits: pl.DataFrame, rows: Index, call
 
 
 def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
-    """Return for each exit (*begin* to *finish*) the ns in which *caller* waits for it and for none that ends later."""
+    """Return per exit (*begin* to *finish*) the ns in which *caller* waits for it and for none that ends later."""
     if not caller.size:
         return np.zeros(0)
     order = _order_latest_first(caller, begin, finish)
@@ -80,7 +80,7 @@ def _critical_ns(caller: Index, begin: Index, finish: Index) -> Floats:
 
 
 def _order_latest_first(caller: Index, begin: Index, finish: Index) -> Index:
-    """Return the order of exits by caller, then by latest finish, then by latest begin."""
+    """Return the row order of exits sorted by caller, then by latest finish, then by latest begin."""
     bits = int(finish.max()).bit_length()
     if bits + int(caller.max()).bit_length() < _KEY_BITS:
         key = (caller << bits) | ((1 << bits) - 1 - finish)

@@ -1,7 +1,6 @@
-"""Spans as they are read: both windows in the same columns, by time, each with the row of its parent.
+"""Reads the spans of both windows into one table, sorted by time, with the row of each span's parent.
 
-Data without status codes is read by its logs: an error in the log of a span, in words that the normal window never had,
-is a failure of it.
+Where spans have no status codes, a span failed if its log has an error message that the normal window never had.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from opsassay.telemetry.severity import ERROR_LEVELS
 
 PERIOD = pl.Enum(PERIODS)
 KIND = pl.Enum(["", "server", "consumer", "client", "producer", "internal"])
-"""Kinds of spans: none given, and internal, which stands for all others too."""
+"""Kinds of spans; '' when none is given, and internal for all kinds that are not listed."""
 
 HABIT = 0.5
-"""An error that this share of a service's baseline traces logs says nothing."""
+"""An error that at least this share of a service's baseline traces logs is no sign of failure."""
 
 _STRAY_NS = 60 * 10**9
-"""How far outside its window a span may lie: requests run over the boundary, clocks do not."""
+"""How far outside its window a span may start: a request may cross the boundary, but a jumped clock is farther off."""
 
 _NAMES = ("service", "operation", "pod")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
-"""Numbers, times and ids: what differs between two messages that say the same."""
+"""Matches numbers, times and ids: the parts in which two messages of one statement differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Spans in *frame* with the row of the parent of each (-1: none), whether spans carry a status, and what was odd.
+    """The spans of both windows. *parent*: row of each parent (-1: none). *notes*: sentences on oddities.
 
     *frame*: the columns of Spans.frame, and root (names no parent), key (64-bit hash of its ids).
     """
@@ -49,7 +48,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """The spans of one window; *strayed* lay outside it and *repeated* had the ids of others: these are left out."""
+    """The spans of one window, without those outside of it (*strayed*: how many) and with repeated ids (*repeated*)."""
 
     frame: pl.DataFrame
     parent: Index
@@ -63,7 +62,7 @@ def span_key() -> pl.Expr:
 
 
 def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
-    """Return the 64-bit key of a span from the hash *trace*, the column *span* and the period; periods never match."""
+    """Return the key of a span: the hash *trace*, that of the column *span*, and a bit for the period."""
     period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
     return trace ^ pl.col(span).hash(2) ^ period
 
@@ -133,7 +132,7 @@ def _encode_names(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sort_by_time(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return *frame* sorted by time, key and duration; fast when it is in order of time already."""
+    """Return *frame* sorted by time, key and duration; rows already in time order are sorted only among equal times."""
     by = frame.select("time_ns", "key", "duration_ns")
     time = by.get_column("time_ns").to_numpy()
     if np.any(time[1:] < time[:-1]):
@@ -173,7 +172,7 @@ def _with_logged_errors(frame: pl.DataFrame, logged: pl.DataFrame, *, status_kno
 
 
 def _logged_errors(pack: Datapack) -> pl.DataFrame:
-    """Return key, logged_error, new_words and own_words of the spans with errors in their logs.
+    """Return key, logged_error, new_words and own_words of spans with errors in their logs; no columns without any.
 
     *new_words*: the normal window has no such message; *own_words*: moreover the message names no other service. Within
     the normal window all errors count as new, so that its failure rate is rather over- than understated, except those

@@ -1,1 +1,1 @@
-"""How far it spread: from the root along the rules, each hop through the gates."""
+"""The search for paths along which a fault spread: from the root by rules, each hop tested by the gates."""

@@ -1,4 +1,4 @@
-"""Failures on their way up: which failed requests failed because a call of theirs did, in the same trace."""
+"""How failures spread up the calls: which failed requests failed because one of their own calls did, in the same trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bypass:
 
 
 class FailureCount(NamedTuple):
-    """Failures of a node: those *carried* from the root, all *beyond_baseline* (failed - calls * usual rate), its calls."""
+    """Failures of a node: *carried* from the root; *beyond_baseline* (failed - calls * usual rate); and its calls."""
 
     carried: int
     beyond_baseline: float
@@ -71,7 +71,7 @@ class _Traffic:
 def carry_errors(
     calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
 ) -> PropagatedErrors:
-    """Return which failed requests the fault at *roots* explains; callers may also give up on *slow* nodes.
+    """Return the failed requests that the fault at the services *roots* explains; callers may time out on *slow* nodes.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
     counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit, more
@@ -106,7 +106,7 @@ def carry_errors(
 
 
 def _collect_traffic(calls: Calls) -> _Traffic:
-    """Return the calls of the fault window, and arrays on their requests, indexed by request id."""
+    """Return the calls of the fault window, with arrays about their requests that are indexed by entry id."""
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
     # Who gave a callee up failed because of the last call to it, as if it had made that one.
     given_up = refused_requests(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
@@ -140,12 +140,12 @@ def _collect_traffic(calls: Calls) -> _Traffic:
 
 
 def _failed_callers(traffic: _Traffic, bad: Flags) -> Flags:
-    """Return which of the exits flagged in *bad* explain that their caller failed."""
+    """Return the subset of the exits flagged in *bad* whose caller failed for no other stated reason."""
     return bad & take_or_missing(traffic.failed & traffic.blameless, traffic.caller, 0)
 
 
 def _propagate_failures(traffic: _Traffic, failed: Flags, hit_by_root: Flags) -> Flags:
-    """Set in *failed* every request that a bad exit made fail, upwards from call to call; return which exits are bad.
+    """Set in *failed* each request that a bad exit made fail, call by call upwards; return flags of bad exits.
 
     *hit_by_root* flags the exits that the root itself made fail.
     """
@@ -208,7 +208,7 @@ def _find_bypasses(
 
 
 def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, changed: Flags) -> tuple[Bypass, ...]:
-    """Return bypasses by node name: *upper*: failed requests' calls to healthy ones, *lower*: those ones' bad calls."""
+    """Return bypasses by node name. *upper*: failed requests' calls to healthy ones; *lower*: flags of bad calls."""
     direct = upper.filter(
         pl.Series(take_or_missing(changed, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0))
     )
@@ -229,7 +229,7 @@ def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, cha
 
 
 def _count_failures(calls: Calls, failed_requests: Flags) -> dict[str, FailureCount]:
-    """Return node to its failures, with how many the root explains; an unserved request counts at its callee."""
+    """Return node to its FailureCount; *failed_requests* flags explained entries; unserved ones count at their callee."""
     entries = calls.entries.with_columns(
         carried=pl.Series(failed_requests[calls.entries.get_column("entry").to_numpy()])
     )

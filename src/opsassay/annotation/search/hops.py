@@ -1,4 +1,4 @@
-"""One hop: from a place along one rule to the next, through the gates deviation, rule, temporal and carried, in order."""
+"""One hop of a path: from a component by a rule to the next, if it passes the gates deviation, rule, temporal, carried."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHY = "healthy"
 
 @dataclass(frozen=True)
 class Hop:
-    """An accepted step, with the rule and what carried it."""
+    """An accepted step from *source* to *target*, with its rule and the evidence that the carried gate found."""
 
     source: Place
     target: Place
@@ -31,7 +31,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A step that failed a gate: deviation, rule, temporal or carried; *component* is where it would have led."""
+    """A step refused by a *gate* (deviation, rule, temporal or carried); *component* is its target."""
 
     source: Place
     component: str
@@ -41,12 +41,11 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Terrain:
-    """What the search walks on: node states (span names without the type), neighbours, and what was carried.
+    """All that the search reads: node states (by span name without type), neighbours, and what calls carry (*carriage*).
 
-    *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
-    *shared*: spans of other services in a pod of the root's, by span of the root. *crowded*: spans of other services on
-    a strained host of the root's, by host. *gates_off*: gates that are not asked. *began_ns*: when the fault began,
-    UTC.
+    *own*: component of the root -> spans of its service (of a host: of each of its *parts*). *shared*: span of the root
+    -> spans of other services in its pods. *crowded*: overloaded host of the root -> spans of other services there.
+    *gates_off*: gates to skip. *began_ns*: start of the fault, ns of UTC.
     """
 
     root: Place
@@ -63,12 +62,12 @@ class Terrain:
     gates_off: frozenset[str] = frozenset()
 
     def onset_ns(self, place: Place) -> int:
-        """Return when *place* began to deviate, ns of UTC; the start of the fault for the root and healthy places."""
+        """Return when *place* began to deviate, ns of UTC; the fault's start for the root and for unknown onsets."""
         state = self.states.get(place[0].removeprefix("span|"))
         return self.began_ns if place == self.root or state is None else state.onsets.get(place[1], self.began_ns)
 
     def width_ns(self, component: str) -> int:
-        """Return the width (ns) of the time windows in which *component* was judged, 0 when it has no state."""
+        """Return the width (ns) of the time windows in which *component* was tested, 0 when it has no state."""
         state = self.states.get(component.removeprefix("span|"))
         return 0 if state is None else state.width_ns
 
@@ -99,7 +98,7 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _bypasses_of(terrain: Terrain, name: str) -> Iterator[Bypass]:
-    """Yield the failures that passed a healthy caller of span *name*; every possible one if that check is off."""
+    """Yield the failures of span *name* that passed a healthy caller; all conceivable ones if gate carried is off."""
     if "carried" not in terrain.gates_off:
         yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
         return
@@ -121,11 +120,11 @@ def _steps_from_host(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
 
 
 def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
-    """Yield the first hops, from the faulted *place* of *kind* to its own span *node*, by rules without a host."""
+    """Yield the first hops: from *place*, a root component of *kind*, to its own span *node*, by rules without a host."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
-        """Return the evidence that *node* carries *reason* (latency, failures, missing), None without any."""
+        """Return the evidence that *node* deviates by *reason* (lat, err, missing, ...) due to the root; else None."""
         if reason in LATENCY and carriage.slow(node):
             return {"explained_share": round(carriage.latency[node], 3)}
         if reason in FAILURE and carriage.failing(node):
@@ -142,11 +141,11 @@ def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -
 
 
 def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* by which slowness or failures of span *source* reach its caller *target*."""
+    """Yield the hops from *place*, span *source* in a state, by which slowness or failures reach its caller *target*."""
     carriage, pair = terrain.carriage, (source, target)
 
     def carries(reason: str) -> Evidence | None:
-        """Return the evidence that the calls to *source* explain enough of what happens to *target*; else None."""
+        """Return the evidence that calls to *source* explain enough of *target*'s deviation *reason*; else None."""
         if reason in LATENCY and carriage.slow(target):
             share = carriage.latency_edges.get(pair, 0.0)
             if share > 0 and share >= carriage.limits.edge_share * carriage.latency[target]:
@@ -163,7 +162,7 @@ def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) ->
 
 
 def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* to span *target*, which *source* no longer calls as often."""
+    """Yield the hops from *place* (span *source*) to its callee *target*, which *source* calls less often than before."""
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
@@ -188,7 +187,7 @@ def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str
 
 
 def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries:
-    """Return a test whether *node* is slow because the root uses up its pod or host; it returns *evidence* too."""
+    """Return a test (reason -> evidence or None) whether *node* is slow by the root's pressure; *evidence* is added."""
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
@@ -200,7 +199,7 @@ def _slow_from_pressure(terrain: Terrain, node: str, **evidence: str) -> Carries
 
 
 def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* past a healthy-looking node to the target of *bypass*, which fails because of *place*."""
+    """Yield the hops from *place* past a healthy-looking node to the target of *bypass*, which fails because of it."""
 
     def carries(reason: str) -> Evidence | None:
         """Return the carried failures when *reason* is failure and the target fails; else None."""
@@ -218,7 +217,7 @@ def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> 
 
 
 def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
-    """Return *terrain*'s rules for a source of *kind* in the state of *place*; *forward*: only caller to callee."""
+    """Return the rules for a source of *kind* in the state of *place*; *forward*: from caller to callee, else others."""
     return [
         r
         for r in terrain.rules
@@ -229,9 +228,9 @@ def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = 
 def _apply_gates(
     terrain: Terrain, place: Place, target: str, rules: Sequence[Rule], carries: Carries
 ) -> Iterator[Hop | Refusal]:
-    """Yield the hops from *place* to *target* that pass all checks; if none does, the first check that failed.
+    """Yield the hops from *place* to *target* that pass all gates; if none does, a Refusal with the first failed gate.
 
-    *carries* returns the evidence that the target's deviation came from *place*, None without any.
+    *carries* maps a state of the target to the evidence that it came from *place*, None without any.
     """
     node = terrain.states.get(target.removeprefix("span|"))
     if node is None or not node.onsets:

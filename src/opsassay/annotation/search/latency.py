@@ -1,4 +1,4 @@
-"""Added time on its way up the calls: which share of it at each node is the root's.
+"""Added time on its way up the calls: the share of each node's added time that the root explains.
 
 For a node p with callees c, all per entry of p and in milliseconds (OpsAssay's own test; the paper has none)::
 
@@ -31,14 +31,14 @@ NodePair = tuple[str, str]
 
 
 class LatencyDelta(NamedTuple):
-    """Milliseconds that a call of a node takes more than *before_ms*, what it took in the baseline."""
+    """The milliseconds that a call of a node takes more than *before_ms*, its mean in the baseline."""
 
     added_ms: float
     before_ms: float
 
 
 class CallRate(NamedTuple):
-    """What one entry of a caller asks of a callee: how often it calls and waits, and the milliseconds added per call.
+    """Calls per entry of a caller to one callee: how many it makes and waits for, and the milliseconds added per call.
 
     *callee_node* is None where nobody served the calls in the baseline either; *store_name* is the operation of a store;
     *added_ms* is None where there is nothing to compare.
@@ -54,7 +54,7 @@ class CallRate(NamedTuple):
 
 
 class CallWeight(NamedTuple):
-    """w(p, c): the share of the caller's added time that is spent in this callee."""
+    """The weight w(p, c): the share of the caller's added time that is spent in this callee."""
 
     callee: str
     caller: str
@@ -63,7 +63,7 @@ class CallWeight(NamedTuple):
 
 @dataclass(frozen=True)
 class PropagatedLatency:
-    """The added time that the root explains: *shares* and *added* by node, *edges* by (callee, caller).
+    """The added time that the root explains: *shares* (0 to 1) and *added* by node, *edges* (shares) by (callee, caller).
 
     *at_links*: nodes at the faulted ends of links.
     """
@@ -116,7 +116,7 @@ def carry_latency(
 def _calls_on_slow_links(
     rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
 ) -> Iterator[tuple[CallRate, float]]:
-    """Yield (call, added ms per call) for calls on links that the fault slowed, with a root at one end."""
+    """Yield (rate, added ms per call) for each of *rates* whose link the fault slowed, with a root at one end."""
     for rate in rates:
         peer = f"store:{rate.store_name}" if rate.store_name else rate.callee_service
         link_ms = sources.link_ms.get((rate.caller_node, peer), 0.0)
@@ -125,7 +125,7 @@ def _calls_on_slow_links(
 
 
 def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyDelta]) -> list[CallWeight]:
-    """Return for each (callee, caller) the share of the caller's added latency that is added in these calls."""
+    """Return w(p, c) for each (callee, caller) in *rates*: the share of the caller's added latency in these calls."""
     return [
         CallWeight(
             r.callee_node,
@@ -138,7 +138,7 @@ def _weigh_calls(rates: Iterable[CallRate], delta_by_node: Mapping[str, LatencyD
 
 
 def _solve_shares(own_shares: Mapping[str, float], weights: Sequence[CallWeight]) -> dict[str, float]:
-    """Return node to the fixed point of share(p) = min(1, own(p) + sum over callees c of w(p, c) * share(c))."""
+    """Return node to its explained share of added time: fixed point of share(p) = min(1, own(p) + sum w(p, c) share(c))."""
     shares = {node: min(share, 1.0) for node, share in own_shares.items()}
     for _ in range(ROUNDS):
         flow = dict(own_shares)
@@ -190,7 +190,7 @@ def calls_per_entry(calls: Calls) -> pl.DataFrame:
 
 
 def _waiting_outside(calls: Calls, sources: Sources) -> dict[str, float]:
-    """Return each node that the load generator calls over a faulted link to the added wait there, ms per call."""
+    """Return node to the added wait (ms per call) of the load generator's calls to it over a faulted link."""
     outside = calls.exits.lazy().filter(pl.col("from_generator") & pl.col("callee_node").is_not_null())
     pairs = outside.select("caller_node", "callee_service", "callee_node").unique().sort("callee_node").collect()
     return {n: sources.link_ms[(c, s)] for c, s, n in pairs.iter_rows() if (c, s) in sources.link_ms}

@@ -1,7 +1,7 @@
-"""The search: from the injection point along rules, over (component, state, onset), each hop through the gates.
+"""The search: breadth first from the root along rules, over (component, state), each hop tested by the gates.
 
-Every (component, state) is expanded once, so memory is bounded by the active entities and not by the number of paths;
-paths are read off the accepted hops afterwards, up to a cap.
+Every (component, state) is expanded once, so memory does not grow with the number of paths; these are enumerated from
+the accepted hops afterwards, up to a limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SearchLimits(Written):
 
 @dataclass(frozen=True)
 class Rejected:
-    """The way to a refused step (components, root first) with the first gate that it failed."""
+    """The path to a refused step (components, root first) with the first gate that it failed."""
 
     path: tuple[str, ...]
     gate: str
@@ -42,7 +42,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search accepted and refused; *capped* when a bound cut it short."""
+    """The result of a search; *capped*: a limit ended it before all paths were found."""
 
     hops: tuple[Hop, ...]
     paths: tuple[tuple[Place, ...], ...]
@@ -71,7 +71,7 @@ def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> 
 
 
 def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
-    """Take every hop in *terrain* from each (component, state) reached, breadth first from the root, up to *limits*."""
+    """Take every hop from each (component, state) reached, breadth first from the root of *terrain*, up to *limits*."""
     hops: dict[tuple[Place, Place], Hop] = {}
     refusals: dict[tuple[str, str, str], Refusal] = {}
     depth: dict[Place, int] = {terrain.root: 0}
@@ -95,7 +95,7 @@ def _explore(terrain: Terrain, limits: SearchLimits) -> _Explored:
 
 
 def _route_to(explored: _Explored, place: Place) -> tuple[str, ...]:
-    """Return the components on the first path found to *place*."""
+    """Return the components, root first, on the path by which *place* was first reached."""
     route = [place]
     while route[-1] in explored.came:
         route.append(explored.came[route[-1]])
@@ -103,7 +103,7 @@ def _route_to(explored: _Explored, place: Place) -> tuple[str, ...]:
 
 
 def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
-    """Yield the path to each component whose hop was refused and that no other path reached."""
+    """Yield the path to each component whose hops were all refused, with the gate that failed."""
     reached = {component for component, _ in explored.depth}
     for refusal in explored.refusals:
         if refusal.component not in reached:
@@ -111,7 +111,7 @@ def _list_refused_paths(explored: _Explored) -> Iterator[Rejected]:
 
 
 def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: SearchLimits) -> Iterator[Rejected]:
-    """Yield the paths that passed every check and ended at a component that users do not notice."""
+    """Yield the paths that passed every gate, ended where users notice nothing, and are not part of *on_paths*."""
     leads_on = {source for source, _ in explored.hops}
     named: set[str] = {component for component, _ in on_paths}
     for place in explored.depth:

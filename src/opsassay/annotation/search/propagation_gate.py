@@ -1,4 +1,4 @@
-"""The carried test, beyond the gates of the paper (OpenRCA 2.0, section 2): whether the root's failure travelled a call.
+"""The gate carried, beyond the gates of the paper (OpenRCA 2.0, section 2): whether a call passed on the root's failure.
 
 Latency (`latency.py`): the share of a caller's added time that the root explains flows up the calls. Errors
 (`failing.py`): a failed caller counts when one of its own calls, in its own trace, was failed by the root or by a
@@ -21,9 +21,9 @@ from opsassay.core.schema.base import Written
 
 
 class PropagationLimits(Written):
-    """Shares from which on a node or an edge counts as carried.
+    """Shares from which on a node's or an edge's deviation counts as caused by the root.
 
-    A node is carried when most of what it suffers is the root's, or when the root's part alone would have been enough.
+    That is so when the root explains most of it, or when its part alone would be a deviation.
     """
 
     node_share: float = Field(default=0.5, ge=0, le=1, description="share of what a node suffers that is the root's")
@@ -44,7 +44,7 @@ class PropagationLimits(Written):
 
 @dataclass(frozen=True)
 class Carriage:
-    """What the root explains, by node and by (callee, caller).
+    """The deviations that the root explains, by node and by (callee, caller).
 
     *latency*: share (0 to 1) of the node's added time; *added*: that time itself; *latency_edges*: share of the
     caller's added time that came through this callee. *errors*: failures of the node; *error_edges*: calls that the
@@ -65,11 +65,11 @@ class Carriage:
     limits: PropagationLimits
 
     def slow(self, node: str) -> bool:
-        """Return whether the root explains most of the node's added latency, or enough to be slow by that alone."""
+        """Return whether the root explains most of the added latency of *node*, or `enough` of it."""
         return self.latency.get(node, 0.0) >= self.limits.node_share or self.enough(node)
 
     def enough(self, node: str) -> bool:
-        """Return whether the part of the node's added latency that the root explains is by itself enough to be slow.
+        """Return whether the part of *node*'s added latency that the root explains is by itself enough to be slow.
 
         share * added_ms >= max(sufficient_added_ms, sufficient_rise * before_ms).
         """
@@ -78,7 +78,7 @@ class Carriage:
         return carried_ms >= max(self.limits.sufficient_added_ms, self.limits.sufficient_rise * added.before_ms)
 
     def failing(self, node: str) -> bool:
-        """Return whether most of the node's failures, or enough by themselves, are due to the root.
+        """Return whether the root explains most failures of *node*, or enough to be failing by those alone.
 
         carried >= node_share * beyond_baseline, or carried >= max(sufficient_failures, sufficient_failed * calls).
         """
@@ -89,7 +89,7 @@ class Carriage:
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """What changed along calls, whatever the root is.
+    """Changes along calls that do not depend on the suspected root.
 
     *per_call*: what one entry of a caller asks of each callee, as `calls_per_entry` returns it. *starved*: as in
     Carriage.
@@ -100,14 +100,14 @@ class Flows:
 
 
 def find_flows(calls: Calls, limits: PropagationLimits) -> Flows:
-    """Return call rates per request and callers' shares of missing calls; they do not depend on the suspected root."""
+    """Return call rates per request and each caller's share of missing calls, as `carry` needs them for any root."""
     return Flows(calls_per_entry(calls), _missing_call_shares(calls, limits))
 
 
 def carry(
     calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str], limits: PropagationLimits
 ) -> Carriage:
-    """Return how much of each node's slowness and failures the fault, as *sources* at the services *roots*, explains.
+    """Return how much of each node's slowness, failures and missing calls a fault with *sources* at *roots* explains.
 
     *slower*: the added time of each node, with columns node, added_ms and before_ms; *flows*: from `find_flows`.
     """
@@ -129,7 +129,7 @@ def carry(
 
 
 def _missing_call_shares(calls: Calls, limits: PropagationLimits) -> dict[NodePair, float]:
-    """Return, for callees that lost most of their calls, each caller's share of the missing ones.
+    """Return (caller, callee) to the caller's share of the missing calls, for callees that lost most of their calls.
 
     missing(p, c) = max(normal calls(p, c) * abnormal seconds / normal seconds - abnormal calls(p, c), 0); the share is
     missing(p, c) over the sum of all callers p. Callees count that lost more than starved_share of their expected calls

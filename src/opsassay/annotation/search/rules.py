@@ -1,4 +1,4 @@
-"""How failures spread: Table 7 of the paper (OpenRCA 2.0, D.6) as data, and our marked extensions."""
+"""The propagation rules: Table 7 of the paper (OpenRCA 2.0, D.6) as data, and OpsAssay's marked extensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILURE = frozenset({"err", "timeout", "reset", "log_err"})
 
 
 class Rule(Noun):
-    """One row: a *source* kind in one of *states* makes a *destination* kind take one of *effects*.
+    """One row: a component of kind *source* in one of *states* puts one of kind *destination* into one of *effects*.
 
     *path* names the kinds between the two; *forward* marks effects that travel with the calls instead of against them.
     *channel* is what the carried test must find on it: latency, error, absence. *tolerance_s* is how much earlier than
@@ -38,7 +38,7 @@ class Rule(Noun):
 
 
 def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
-    """Make a rule; *kinds*: "source > inner > destination"; *states* of the source, *effects* at the destination."""
+    """Return the rule *id_*; *kinds*: "source > inner > destination"; *states* of the source, *effects* on the target."""
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {

@@ -1,4 +1,4 @@
-"""Two annotators' audit of a suite's labels: what each of them said, and how far they agree (OpenRCA 2.0, E.1)."""
+"""Two annotators' audit of a suite's labels: their verdicts, and how far these agree (OpenRCA 2.0, E.1)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from opsassay.core.schema.causal_graph import CausalGraph
 from opsassay.core.schema.json_lines import append_line
 
 CRITERIA = ("temporal", "structural", "causal")
-"""What is asked of every edge: precedence, a relation that admits the mechanism, consequence and not coincidence."""
+"""The criteria for every edge: cause precedes effect, a relation admits the mechanism, consequence and not coincidence."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
 
 class CaseVerdict(Artefact):
-    """What *annotator* found in *case*.
+    """The objections of *annotator* to the label of *case*.
 
     Stage 1 flags *nodes*, stage 2 *edges* with the criteria that fail, stage 3 names *missing* parts.
     """
@@ -45,7 +45,11 @@ class CaseVerdict(Artefact):
 
 @dataclass(frozen=True)
 class KindAgreement:
-    """How far two annotators agree on the cases that both judged; *kappa* None when it is not defined."""
+    """How far two annotators agree on the cases that both judged.
+
+    *raw*: share of equal verdicts. *kappa*: Cohen's, None where undefined. *valid*: cases that both accept. *table*:
+    rows are the first annotator's verdicts, columns the second's (accept, object).
+    """
 
     annotators: tuple[str, str]
     cases: int
@@ -57,13 +61,13 @@ class KindAgreement:
 
 
 def edge_name(graph: CausalGraph, index: int) -> str:
-    """Return the name that verdicts use for the edge of *graph* at *index*."""
+    """Return the name, "source -> target", by which verdicts refer to the edge of *graph* at *index*."""
     edge = graph.edges[index]
     return f"{edge.source} -> {edge.target}"
 
 
 def sample(ids: Sequence[str], count: int | None, seed: int) -> list[str]:
-    """Return *count* of *ids*, drawn uniformly without replacement, sorted; both annotators get the same by *seed*."""
+    """Return *count* of *ids* (None: all), drawn at random without replacement, sorted; the same for the same *seed*."""
     if count is None or count >= len(ids):
         return sorted(ids)
     return sorted(random.Random(seed).sample(sorted(ids), count))  # noqa: S311 - a draw that both can repeat
@@ -84,7 +88,7 @@ def save_verdict(suite: Path, verdict: CaseVerdict) -> None:
 
 
 def read_verdicts(suite: Path, annotator: str) -> dict[str, CaseVerdict]:
-    """Return case id to the last verdict of *annotator*; raises DatapackError for a damaged file."""
+    """Return case id to the last verdict of *annotator*, {} without a file; DatapackError for a damaged file."""
     file = audit_file(suite, annotator)
     if not file.exists():
         return {}
@@ -105,7 +109,7 @@ def annotators(suite: Path) -> list[str]:
 
 
 def agreement(suite: Path) -> KindAgreement:
-    """Return how far the two annotators of *suite* agree; raises UserError unless two judged the same cases."""
+    """Return how far the two annotators of *suite* agree; UserError unless it has exactly two with cases in common."""
     names = annotators(suite)
     if len(names) != 2:
         raise UserError(

@@ -32,7 +32,7 @@ def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = No
 
 
 def _disturbance_of(case: Case) -> str:
-    """Return the name of the disturbance in a fault-free case, such as load_surge; '' for a case with a fault."""
+    """Return the disturbance of a fault-free case, such as load_surge ("quiet" without one); '' for a case with a fault."""
     faults = case.truth.faults if case.truth else ()
     if not faults or any(fault.type != NO_FAULT for fault in faults):
         return ""
@@ -48,7 +48,7 @@ def _require_annotated(cases: Sequence[Case]) -> dict[str, Case]:
 
 
 def write_suite(cases: Sequence[Case], selection: Selection, out: Path, *, name: str | None = None) -> Suite:
-    """Write the *selection* of *cases* to the new folder *out*, whole or not at all.
+    """Write the *selection* of *cases* as a suite to the new folder *out*, all or nothing; return the suite.
 
     Holds incidents/, truth/, suite.json (items with content hashes, canary, datasheet) and SHA256SUMS, which
     `sha256sum -c` checks. Raises UserError when none is chosen, DatapackError when *out* exists.
@@ -68,7 +68,7 @@ def write_suite(cases: Sequence[Case], selection: Selection, out: Path, *, name:
 
 
 def copy_case(case: Case, tree: Tree) -> None:
-    """Copy *case* (incident, truth, annotation) into *tree*."""
+    """Copy *case* (incident, truth, annotation, ledger of calls where there is one) into *tree*."""
     assert case.truth is not None
     copy_incident(case, tree.incident_path(case.datapack.incident.id))
     id_ = case.datapack.incident.id
@@ -81,7 +81,7 @@ def copy_case(case: Case, tree: Tree) -> None:
 
 
 def copy_incident(case: Case, target: Path) -> None:
-    """Copy the part of *case* that solvers may see to the new folder *target*."""
+    """Copy the files of *case* that solvers may see (tables, environment, incident) to the new folder *target*."""
     target.mkdir(parents=True)
     for file in (*TABLES, ENV, INCIDENT):
         if (case.datapack.path / file).exists():

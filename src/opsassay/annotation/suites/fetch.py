@@ -1,7 +1,7 @@
-"""A published suite brought here: from a folder, a tar, or the Hugging Face Hub and any other server of files.
+"""Fetches a published suite: from a folder, a tar, the Hugging Face Hub or any other HTTP server.
 
-SHA256SUMS names every file, so no server has to list any: each is fetched by its name and checked before it counts.
-A fetch that broke off keeps what it has checked, hidden beside the folder, and goes on with it the next time.
+SHA256SUMS names every file, so no server has to list any: each is fetched by its name and checked. An interrupted fetch
+keeps the checked files in a hidden folder next to the target, and continues there the next time.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _HUB_PAGE = re.compile(r"/datasets/([^/]+/[^/]+?)(?:/tree/([^/]+))?/?")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 Open = Callable[[str], BinaryIO]
-"""Opens a file of the source by its name in SHA256SUMS."""
+"""A function that opens a file of the source by its name in SHA256SUMS."""
 
 
 class Allowance:
-    """The bytes that a fetch may still take; what is beyond raises DatapackError."""
+    """The number of bytes that a fetch may still read; more raises DatapackError."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most, self.left = most_bytes, most_bytes
@@ -62,11 +62,12 @@ def too_large(most_bytes: int) -> DatapackError:
 
 
 def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
-    """Copy the data set at *source* into the new folder *out*; return its number of files, and of those fetched now.
+    """Copy the data set at *source* into the new folder *out*; return (number of files, number fetched by this call).
 
-    *source* is a folder, a tar, a URL of either, a page of the Hub, or OWNER/NAME on it. A folder *out* that holds the
-    same files is left as it is. Raises UserError for a wrong source, DatapackError above *most_bytes*, for wrong
-    checksums and for what is not a plain file, OperationError when a server fails: what was checked is kept then.
+    *source* is a folder, a tar, a URL of either, a page of the Hub, or OWNER/NAME on it. A folder *out* with the same
+    files is left unchanged. Raises UserError for a wrong source; DatapackError above *most_bytes*, for wrong checksums
+    and for anything but plain files; OperationError when a server fails, after which checked files stay for the next
+    call.
     """
     allowance = Allowance(most_bytes)
     with _open_source(source, allowance) as open_:
@@ -92,7 +93,7 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
 
 @contextmanager
 def _open_source(source: str, allowance: Allowance) -> Iterator[Open]:
-    """Yield a function that opens a file of *source* (a folder, tar or URL) by name; a tar is within *allowance*."""
+    """Yield a function that opens a file of *source* (a folder, tar or URL) by name; a tar may unpack to *allowance*."""
     path = Path(source)
     if path.is_dir():
         yield lambda name: open_plain(_path_inside(path, name))
@@ -196,7 +197,7 @@ def _is_plain_relative_path(name: str) -> bool:
 
 
 def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:
-    """Fetch *sums* (file to SHA-256) into *partial* within *allowance*, delete others; return how many were fetched."""
+    """Fetch *sums* (file to SHA-256) into *partial* within *allowance*, delete other files; return the number fetched."""
     fetched = 0
     for name, digest in sums.items():
         file = partial / name
@@ -249,7 +250,7 @@ def _require_same(out: Path, sums: Mapping[str, str]) -> None:
 
 @contextmanager
 def _open_tar(path: Path, most_bytes: int) -> Iterator[Open]:
-    """Yield a function that opens a plain file of the tar at *path* by its name; raises DatapackError."""
+    """Yield a function that opens a file of the tar at *path* by name; DatapackError if unreadable or over *most_bytes*."""
     with tempfile.TemporaryFile(prefix="opsassay-") as made, open_plain(path) as given:
         try:
             pieces = expanded(given)

@@ -24,11 +24,11 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 
 
 def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: str, with_truth: bool) -> int:
-    """Write *cases* of the suite or folder *source*, *with_truth* or without, to the new folder *out*, all or nothing.
+    """Write *cases* of the suite or folder *source*, *with_truth* or without, to the new folder *out*; return their number.
 
-    Holds README.md, incidents.parquet (a row for each incident), incidents/, truth/ unless it stays here, suite.json where
-    *source* is a suite, and SHA256SUMS. Returns the number of incidents. Raises UserError when there are none, or none has
-    a truth that is to go along; DatapackError when *out* exists.
+    Holds README.md, incidents.parquet (a row for each incident), incidents/, truth/ if *with_truth*, suite.json where
+    *source* is a suite, and SHA256SUMS. Cases without truth are left out if *with_truth*. Raises UserError when no case
+    is left, DatapackError when *out* exists; nothing is written then.
     """
     chosen = [case for case in cases if case.truth is not None or not with_truth]
     if not chosen:
@@ -76,7 +76,7 @@ def _incident_table(cases: Sequence[Case]) -> pl.DataFrame:
 
 
 def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, with_truth: bool) -> str:
-    """Return the README of a published data set: its header, counts, datasheet and what is known of the truth."""
+    """Return the README of a published data set: YAML header, counts, datasheet, and whether it holds the truth."""
     size = next((words for most, words in _SIZES if len(cases) < most), "n>100K")
     head = {
         "pretty_name": suite.name if suite else name,

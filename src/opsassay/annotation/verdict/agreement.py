@@ -1,4 +1,4 @@
-"""How far two causal graphs of one incident agree: ours, and one that somebody else published."""
+"""How far two causal graphs of one incident agree: OpsAssay's, and a published one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsassay.core.schema.causal_graph import CausalGraph
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many items both graphs have, only ours, only the published one."""
+    """The number of items in both graphs, only in ours, and only in the published one."""
 
     both: int
     ours_alone: int
@@ -44,7 +44,7 @@ class Agreement:
 
 
 def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[str]) -> Agreement:
-    """Return how far two graphs of one incident agree in nodes, edges and roots; *services* are those in its telemetry."""
+    """Return how far two graphs of one incident agree in nodes, edges and roots; *services*: all in its telemetry."""
     named = published.services() | published.root_services()
     return Agreement(
         roots=_count_overlap(ours.root_services(), published.root_services()),

@@ -1,7 +1,4 @@
-"""annotate: the verified cascade of a known fault (PAVE; OpenRCA 2.0, section 2), or the reason why there is none.
-
-The label of an injection, from four facts.
-"""
+"""Annotation: the verified cascade of a known fault (PAVE; OpenRCA 2.0, section 2), or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -37,8 +34,8 @@ from opsassay.telemetry.schema import one_sided
 def decide(*, drifted: bool, signature: str | None, alarms: int, paths: int, instead: str = "") -> tuple[Label, str]:
     """Return (label of a fault, the reason in a sentence); *drifted*: the normal window was not stable.
 
-    *signature* says how the fault's own signature was seen (None: it was not, and *instead* says what was found
-    instead), *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
+    *signature* says how the fault shows at its place (None: it does not, and *instead* says what was found), *alarms*
+    counts violated nodes of the surface, *paths* accepted paths to them.
     """
     if drifted:
         return (
@@ -66,7 +63,7 @@ def _count_paths_in_words(count: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A datapack that was read once, to try many roots on: what does not depend on the fault."""
+    """A datapack that was read once so that many roots can be tested: all data that do not depend on the fault."""
 
     pack: Datapack
     calls: Calls
@@ -76,7 +73,7 @@ class Opened:
     baseline: OperationBaseline
 
     def since(self, start_ns: int | None, settings: AnnotateSettings) -> ObservedPack:
-        """Return calls, states and alarms observed from *start_ns* (ns of UTC) on; None: in the whole abnormal window."""
+        """Return calls, states and alarms from *start_ns* (ns of UTC) on; None: of the whole abnormal window."""
         window = since(self.calls, start_ns)
         with ThreadPoolExecutor(1) as beside:  # these read the calls alone
             alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
@@ -129,9 +126,8 @@ def annotate(
 ) -> Annotation:
     """Return the annotation (causal graph, label, reasons) of *datapack* given the *faults* injected into it.
 
-    *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
-    *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table, a
-    window without spans, and too little memory.
+    *root* annotates as if this service had been the target; *slo* replaces that of *settings*. Deterministic; only
+    reads the datapack. Raises DatapackError for an unreadable table, a window without spans, and too little memory.
     """
     settings = settings or AnnotateSettings()
     if slo is not None:
@@ -157,7 +153,7 @@ def annotate_seen(
     root: str | None = None,
     settings: AnnotateSettings,
 ) -> Annotation:
-    """Return the result of `annotate` for what was *observed* since the faults began, so that many faults can be tried."""
+    """Return the result of `annotate` from *observed*, the data since the faults began, shared by many tested faults."""
     placed = place_faults(faults, root, opened.graph)
     trials = [try_root(each, observed, settings) for each in placed]
     label, reason = _label(trials, trials, opened.baseline, observed)
@@ -194,7 +190,7 @@ def _find_node_states(
 def _label(
     chosen: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, observed: ObservedPack
 ) -> tuple[Label, str]:
-    """Return (label, reason) for the faults of *chosen*; alarms that other *trials* explain do not count."""
+    """Return (label, reason) for the faults of *chosen*; alarms that only other *trials* explain do not count."""
     shown = "; ".join(t.signature.sentence for t in chosen if t.signature.seen or t.found)
     unseen = "; ".join(_explain_unseen(t, observed) for t in chosen if not t.signature.seen)
     paths = sum(len(routes(t)) for t in chosen)
@@ -225,7 +221,7 @@ def _judge_fault(
 
 
 def _explain_unseen(trial: Trial, observed: ObservedPack) -> str:
-    """Return why the fault of *trial* was not seen: its target has no traces, or its check's sentence."""
+    """Return why the fault of *trial* was not seen: its target has no traces, or the sentence of its check."""
     if not set(trial.services) & set(observed.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

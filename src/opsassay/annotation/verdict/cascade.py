@@ -1,4 +1,4 @@
-"""The causal graph of accepted trials, in the public form plus ours, and the account of paths and alarms."""
+"""Builds the causal graph of accepted trials (tested faults), and lists their paths and explained alarms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opsassay.core.schema.incident import Fault
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One fault at its place (*services*): what it showed there, and what was found on its paths (None: nothing)."""
+    """One tested fault: its place (*services*), its signature there, and the result of the search (None: no search)."""
 
     fault: Fault
     services: tuple[str, ...]
@@ -54,14 +54,14 @@ def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
 
 
 def account(accepted: Sequence[Trial], alarms: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    """Return {"explained": alarms at the end of accepted paths, "unexplained": all other alarms}, each sorted."""
+    """Return {"explained": alarms at the end of *accepted* trials' paths, "unexplained": other *alarms*}, each sorted."""
     explained = {path[-1][0] for trial in accepted for path in trial.paths}
     every = {f"span|{node}" for node in alarms}
     return {"explained": tuple(sorted(explained)), "unexplained": tuple(sorted(every - explained))}
 
 
 class _GraphDraft:
-    """A causal graph in the making."""
+    """A causal graph under construction; *states*: node to its deviations, for the onsets."""
 
     def __init__(self, states: Mapping[str, NodeState]) -> None:
         self.states = states
@@ -71,7 +71,7 @@ class _GraphDraft:
         self.roots: list[CausalNode] = []
 
     def add_node(self, component: str, service: str, reason: str | None = None) -> None:
-        """Add *component* of *service* with the symptom *reason* and its onset; later reasons join the same node."""
+        """Add *component* of *service* with the symptom *reason* (None: none) and its onset; reasons of one node add up."""
         name = component.removeprefix("span|")
         state = self.states.get(name)
         reasons = self.nodes.setdefault(public(component), {})
@@ -89,7 +89,7 @@ class _GraphDraft:
 
 
 def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], system: SystemGraph) -> CausalGraph:
-    """Return the causal graph that unites the accepted paths, empty without any.
+    """Return the causal graph that unites the accepted paths; empty without any. *states* give the onsets.
 
     It also has the components between the ends of a hop: from a container its pod and service, and the healthy span
     that rules H-04 and H-07 pass, which is marked as such.
@@ -153,7 +153,7 @@ def _inner_components(hop: Hop, pod: str | None, system: SystemGraph) -> Iterabl
 
 
 def _split_component(component: str) -> tuple[str, str]:
-    """Return *component* and its service: "span|cart::GET /" gives "cart"."""
+    """Return (*component*, its service): "span|cart::GET /" gives "cart" as the second."""
     return component, component.partition("|")[2].partition("::")[0]
 
 

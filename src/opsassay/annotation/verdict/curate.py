@@ -1,4 +1,4 @@
-"""Which annotated cases make a suite: two-pass stratified selection with structural screens (OpenRCA 2.0, A.2)."""
+"""Selects the annotated cases of a suite: two-pass stratified selection with structural screens (OpenRCA 2.0, A.2)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from opsassay.core.schema.faults import fault_type
 from opsassay.core.schema.incident import Label
 
 NOTHING_BROKEN = "nothing broken"
-"""The family of cases without a fault, in which the right answer is that nothing is wrong."""
+"""The stratum of fault-free cases, in which the right answer is that nothing is broken."""
 
 SMALLEST_DEPTH = 2
-"""A cascade between fewer services than this allows no path to be graded: the paper leaves out depth 1 and less."""
+"""Least depth of a cascade in edges between services; the paper also leaves out depth 1 and less."""
 
 
 @dataclass(frozen=True)
 class SuiteCandidate:
-    """An annotated case with what the selection looks at; *calm* is what was done where nothing was broken, else ''."""
+    """An annotated case and its properties for the selection; *calm*: the disturbance of a fault-free case, else ''."""
 
     id: str
     system: str
@@ -72,7 +72,7 @@ def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
 
 
 def unfit(candidate: SuiteCandidate) -> str | None:
-    """Return in words why *candidate*, an annotated case, cannot be in a suite; None when it can."""
+    """Return the reason why *candidate*, an annotated case, cannot be in a suite; None when it can."""
     annotation, graph = candidate.annotation, candidate.annotation.graph
     if candidate.calm:
         return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None

@@ -18,14 +18,14 @@ GATES = {
     "surface": "the way ends where no user felt it",
     "hops": "the way is longer than the limit",
 }
-"""The gates in the order in which they are asked, and what failing each of them means."""
+"""The gates in the order in which they are applied, with the meaning of a failure."""
 
 _MECHANISM = {rule.id: rule.mechanism for rule in RULES}
 
 
 @dataclass(frozen=True)
 class Reasoned:
-    """A path as text, with the reasons for it: one sentence per hop when accepted, one in all when rejected."""
+    """A path as text with *reasons*: one sentence per hop if accepted, one for the failed *gate* if rejected."""
 
     path: str
     reasons: tuple[str, ...]
@@ -105,7 +105,7 @@ def _onset_seconds(graph: CausalGraph) -> dict[str, float]:
 def _describe_hop(
     graph: CausalGraph, edges: dict[tuple[str, str], CausalEdge], onsets: dict[str, float], source: str, target: str
 ) -> str:
-    """Return a sentence on the hop from *source* to *target*: rule, evidence and onset (*onsets*, seconds)."""
+    """Return a sentence on the hop from *source* to *target*: states, rule, evidence, and its onset in *onsets* (s)."""
     into = edges.get((source, target)) or next((e for (_, t), e in edges.items() if t == target), None)
     states = next((", ".join(n.state) for n in graph.nodes if n.component == target), "")
     when = f" from {onsets[target]:+.0f} s on" if target in onsets else ""

@@ -1,4 +1,4 @@
-"""A trial: one fault at its place, the signature that it left there, and the paths from there to the alarms."""
+"""A trial tests one fault at its place: its signature there, and the paths from there to the alarms."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from opsassay.core.schema.incident import Fault
 
 @dataclass(frozen=True, eq=False)
 class ObservedPack:
-    """What one datapack shows since the fault began: all that a trial of a root reads.
+    """All data of a datapack since the fault began that the test of a root reads.
 
-    *slower*: the added time of what is felt at each node.
+    *slower*: the added time at each node as callers experience it.
     """
 
     calls: Calls
@@ -46,14 +46,14 @@ class ObservedPack:
 
 @dataclass(frozen=True)
 class Placed:
-    """A *fault* with the services at its place: one, or all of a host's."""
+    """A *fault* with the services at its place: its service, or all services of its host."""
 
     fault: Fault
     services: tuple[str, ...]
 
 
 def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
-    """Return the distinct faults but NoFault with the services they hit, moved to the service *root* if given.
+    """Return the distinct faults (but NoFault) with the services they affect; all moved to the service *root* if given.
 
     A fault on a host is one fault, also if it is listed once per service of the host; if no service is listed, its
     services are those with pods on the host.
@@ -160,7 +160,7 @@ def _find_service(part: str, graph: SystemGraph) -> str:
 
 
 def _limits_from_host(limits: SearchLimits, signature: Signature) -> SearchLimits:
-    """Return *limits* with one more hop when the signature is on a host, which is one hop farther from users."""
+    """Return *limits* with one more hop when the signature is on a host, whose first hop leads to its services."""
     return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
 
 
@@ -182,13 +182,13 @@ def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tu
 def _add_states_seen_by_callers(
     states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
 ) -> dict[str, NodeState]:
-    """Return *states* plus deviations that only callers see: faulted ends of links, and callees no longer called."""
+    """Return *states* plus deviations that only callers see: at faulted ends of links, and callees no longer called."""
     failed_exits = calls.exits.filter(pl.col("exit").is_in(sorted(sources.exits)))
     unserved = dict(failed_exits.filter("absent").group_by("callee_node").agg(pl.col("time_ns").min()).iter_rows())
     result = dict(states)
 
     def add(node: str, reason: str, onset: int) -> None:
-        """Note *reason* at *node* from *onset* (ns) on, unless it is noted already."""
+        """Add *reason* with the onset *onset* (ns) to *node*, unless the node has that reason."""
         state = result.get(node, NodeState())
         result[node] = replace(state, onsets={reason: onset, **state.onsets})
 

@@ -1,8 +1,6 @@
-"""Wrong roots: every fault that could be at a place, said of a place where it was not.
+"""Tests of wrong roots: every possible fault at a place where none was, and placebo faults where nothing was broken.
 
-Sham incidents: nothing was broken, and annotate is asked as if something was.
-
-The kind of a fault whose place is stated and whose kind is not: inferred from the signs at that place.
+Also infers the kind of a fault whose place is known, from the telemetry of that place.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _NEEDS_STORES = frozenset({FaultKind.JVM_JDBC_EXCEPTION, FaultKind.JVM_JDBC_LATE
 
 @dataclass(frozen=True)
 class HypotheticalRoot:
-    """What annotate says of a fault of *type* at *service*: its label, and whether its signature was seen there."""
+    """The result of annotating a fault of *type* at *service*: its label, and whether its signature showed there."""
 
     service: str
     type: str
@@ -36,7 +34,7 @@ class HypotheticalRoot:
 
 
 def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
-    """Return a fault type for each observable kind that *service* can have, by whether it calls stores and services."""
+    """Return one fault type per observable kind that *service* can have (DNS faults need calls, JDBC faults stores)."""
     out = calls.exits.filter(pl.col("caller_service") == service)
     stores, calls_out = bool(out.get_column("store").any()), out.height > 0
     first: dict[FaultKind, str] = {}
@@ -50,9 +48,9 @@ def possible_types(calls: Calls, service: str) -> tuple[str, ...]:
 def pretend(
     opened: Opened, true: Fault, settings: AnnotateSettings, roots: Iterable[str]
 ) -> Iterator[HypotheticalRoot]:
-    """Yield the outcome of annotating as if the fault *true* were at each of *roots*, with its own and each possible type.
+    """Yield the result of annotating as if the fault *true* were at each of *roots*, with its own and each possible type.
 
-    Of *true* only its times and, for its own type, its parameters are used: neither peer, pod nor host.
+    Only the times of *true* are used, and for its own type its parameters: neither peer, pod nor host.
     """
     seen = opened.since(true.start_ns, settings)
     for root in roots:
@@ -75,7 +73,7 @@ class Halves(Datapack):
 
 
 def halves(pack: Datapack) -> Halves:
-    """Return the normal window of *pack* as an incident of two halves; raises UserError when it is below 4 seconds."""
+    """Return the normal window of *pack* as an incident of two halves; UserError when it is shorter than 4 seconds."""
     whole = pack.incident.normal
     if whole.seconds < 4:
         raise UserError(f"{pack.path}: the normal window of {whole.seconds:.1f} s is too short to be halved.")
@@ -103,21 +101,21 @@ def sham(pack: Datapack, truth: Truth | None, type_: str, service: str) -> tuple
 
 _CARRIED, _SHOWN, _UNSEEN = "carried", "shown", "unseen"
 _IF_TRUE = {_CARRIED: 0.7, _SHOWN: 0.2, _UNSEEN: 0.1}
-"""How often a fault of a kind that there was is carried to the surface, shown at its place alone, or neither."""
+"""How often a fault that did happen is carried to the surface, shows only at its place, or neither."""
 _NAMED = 3
-"""How many other kinds are named."""
+"""How many alternative kinds the sentence names."""
 
 
 @dataclass(frozen=True)
 class InferredKind:
-    """What a root shows: the most likely *fault*, None when no kind shows, and *sentence*, which says how likely."""
+    """The most likely *fault* at a root, None when no kind shows, and a *sentence* that says how likely it is."""
 
     fault: Fault | None
     sentence: str
 
 
 def infer_kind(opened: Opened, observed: ObservedPack, service: str, settings: AnnotateSettings) -> InferredKind:
-    """Return the kind of fault at *service* that best explains the observations.
+    """Return the kind of fault at *service* that best explains *observed*, the data since the fault began.
 
     The score of a kind is how often its outcome at *service* (explains alarms, shows, or neither) comes with such a
     fault, over how often it comes at the other services of this recording (with half a case more), as a share of the

@@ -41,7 +41,7 @@ def _read_operations(fault: Fault) -> tuple[str, ...]:
 
 
 def _first_spans(trial: Trial) -> set[str]:
-    """Return the first span on each accepted path, without ``span|``."""
+    """Return the names of the first span on each accepted path, without ``span|``."""
     firsts = (next((c for c, _ in path if c.startswith("span|")), None) for path in trial.paths)
     return {public(first).removeprefix("span|") for first in firsts if first}
 

@@ -1,4 +1,4 @@
-"""Settings of annotate: everything that can be tuned, as a YAML file may hold it and as an annotation carries it."""
+"""Settings of annotate: all that can be tuned, as in a YAML file and in the annotation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ any severity of a detector as a deviation."""
 
 
 class AnnotateSettings(Written):
-    """Every number, gate and rule of annotate; what is given is laid over the *profile*."""
+    """Every number, gate and rule of annotate; fields that are not set have the values of *profile*."""
 
     profile: Literal["opsassay", "paper"] = Field(
         default="opsassay", description="where unset fields have their values"
@@ -52,7 +52,7 @@ class AnnotateSettings(Written):
     @model_validator(mode="before")
     @classmethod
     def _merge_over_profile(cls, value: Any) -> Any:
-        """Return *value* merged over the settings of profile `paper`, if that is chosen, key by key."""
+        """Return *value* merged, key by key, over the profile `paper` if that is chosen; else *value*."""
         if not isinstance(value, dict) or value.get("profile") != "paper":
             return value
         both = {

@@ -1,1 +1,1 @@
-"""Compliance tasks: policies that an agent writes, judged on worlds that it never saw."""
+"""The domain ciso: an agent writes policies, which are judged on clusters or hosts ("worlds") that it never saw."""

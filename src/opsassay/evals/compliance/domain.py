@@ -1,4 +1,4 @@
-"""The domain of compliance: policies that keep out of a cluster what violates a control."""
+"""The domain of compliance: policies that refuse what violates a control, or judge collected evidence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
 
 _JUDGE = "jmespath"
-"""The package of the extra that every judge needs; tasks are listed without it."""
+"""A package of the extra that every grading needs; tasks are listed without it."""
 
 
 class ComplianceDomain:
-    """Tasks that ship; none are read from files."""
+    """The domain whose tasks are packaged compliance tasks; none are read from files."""
 
     name: str = DOMAIN
     generated: bool = True
@@ -63,7 +63,7 @@ class ComplianceDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the tasks stored with them; *settings* are ignored."""
+        """Grade the runs of *stores* by the tasks stored with them; *settings* are ignored."""
         from opsassay.evals.compliance.tables import GradedPolicies
         from opsassay.evals.runner.grading import grade_each
 
@@ -74,7 +74,7 @@ class ComplianceDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run; older runs on a real cluster use its recorded decisions."""
+    """Return the metrics of *run*, stored in *run_dir*; older runs on a real cluster use its recorded decisions."""
     task = graded_task(store.root, run)
     return grade_run(run_dir, task, admissions_of(run, run_dir))
 

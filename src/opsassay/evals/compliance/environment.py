@@ -1,7 +1,7 @@
-"""The agent's side of a compliance task: its workspace, our engines under the verbs that the field has, and submit.
+"""The agent's side of a compliance task: a workspace, tools that imitate kyverno, opa, kubectl, ansible, and submit.
 
-Served by MCP and as plain commands to external agents, and called as they are by the built-in one. What runs of an agent's
-own, a fetcher, a playbook, a word of kubectl, runs in a seal before a world of the examples, or the target.
+External agents call the tools by MCP and as commands. The agent's own code (fetcher, playbook, kubectl) runs in a
+sandbox with an example cluster or host, or with the unlabelled target.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def tools_of(task: ComplianceTask) -> Mapping[str, type[Written]]:
 
 
 class ComplianceToolbox(Toolbox):
-    """The tools of one task over the workspace in *folder*; which there are depends on the class of the task."""
+    """The tools of *task* over the workspace *folder*, by the task's class; *examples*: number per label."""
 
     def __init__(self, task: ComplianceTask, folder: Path, examples: int) -> None:
         self._task, self.workspace = task, Workspace(folder)
@@ -234,7 +234,7 @@ def session_specs(task: ComplianceTask) -> tuple[ToolSpec, ...]:
 
 
 class ComplianceToolSession(CountedToolSession):
-    """The tools of one task; the content of its workspace when submit is called counts."""
+    """The tools of one task, and submit, which marks the present content of the workspace as the answer."""
 
     def __init__(self, task: ComplianceTask, toolbox: ComplianceToolbox, meter: Meter, recorder: AgentRecorder) -> None:
         super().__init__(toolbox, meter, recorder)
@@ -273,7 +273,7 @@ class ComplianceToolSession(CountedToolSession):
 
 
 class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
-    """A workspace for the tools of *task*, and a view with so many *examples* of each kind for an external agent."""
+    """A workspace for the tools of *task*, and a view with *examples* of each label for an external agent."""
 
     def __init__(self, task: ComplianceTask, run_dir: Path, meter: Meter, examples: int) -> None:
         super().__init__(run_dir, meter)

@@ -1,4 +1,4 @@
-"""The plan of compliance tasks, as a person writes it in YAML: which solvers, on which tasks and seeds, how often."""
+"""The plan of compliance tasks, as written in YAML: which solvers, on which tasks and seeds, how often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsassay.evals.runner.generated_tasks import GeneratedPlan
 
 
 class CompliancePlan(GeneratedPlan):
-    """Which solvers are run on which compliance tasks: the keys of a part of a plan with ``domain: ciso``."""
+    """The keys of a plan's part with ``domain: ciso``."""
 
     tasks: tuple[str, ...] = Field(
         default=("all",), min_length=1, description="names, a class, as new-kyverno, or `all`"
@@ -24,6 +24,7 @@ class CompliancePlan(GeneratedPlan):
     @field_validator("examples")
     @classmethod
     def _require_examples(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Raise ValueError when one of *numbers* is repeated or not from 0 to EXAMPLES."""
         if len(set(numbers)) != len(numbers) or not set(numbers) <= set(range(EXAMPLES + 1)):
             raise ValueError(f"numbers from 0 to {EXAMPLES}, none twice")
         return numbers

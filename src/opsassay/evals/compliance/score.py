@@ -1,9 +1,8 @@
-"""The score of what an agent left, stage by stage: artefact, evidence, what was asked for and kept, unseen worlds.
+"""The score of an answer, stage by stage: artefact, evidence, asked, kept, and posture on hidden test systems.
 
-A run passes when every stage that its class has does. The last stage is right when each world that no agent saw is judged
-as its label says. Every world has a mutant that differs from it in the control alone; mutants tell a policy about the
-control from one about the worlds. Evidence that is the same of both cannot tell them apart: then the collector did not ask
-for what matters.
+A run passes when every stage of its class does. Posture: each hidden cluster or host is judged by its label, and so is
+its mutant, which differs in the control only. If the evidence of both is equal, the collector did not ask for the
+control.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from opsassay.evals.runner.store import read_run
 from opsassay.solvers.agents.contract import AnswerError
 
 STAGES = ("artefact", "evidence", "asked", "kept", "posture")
-"""IPA, CE, IEC and SAP of ITBench, and whether all that was not asked for is as it was."""
+"""IPA, CE, IEC and SAP of ITBench, plus *kept*: whether everything else is unchanged."""
 RATES = ("false_positive_rate", "false_negative_rate", "mutation_kill_rate")
 
 
 @dataclass(frozen=True)
 class JudgedWorlds:
-    """Which worlds were judged rightly, as (label, right), or why they could not be judged; *why* one was not."""
+    """Results on test systems, (is compliant, was judged rightly) each, or the *error*; *why*: a note on a wrong one."""
 
     rows: Sequence[tuple[bool, bool]] = ()
     error: str | None = None
@@ -120,7 +119,7 @@ def posture(worlds: JudgedWorlds, mutants: JudgedWorlds, words: tuple[str, str])
 
 
 Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
-"""Whether objects may be created under policies; raises UnsupportedError for a policy that cannot be judged by."""
+"""Returns whether objects may be created under policies; raises UnsupportedError."""
 
 
 def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
@@ -201,7 +200,7 @@ WORDS = ("are not found to violate", "are not found to comply")
 
 @dataclass(frozen=True)
 class CollectedWorld:
-    """One world: its label, the evidence of it and of its mutant."""
+    """One test system: its label, and the evidence of it and of its mutant."""
 
     compliant: bool
     evidence: CollectedEvidence
@@ -338,9 +337,9 @@ def _collector_problem(name: str, content: bytes) -> str | None:
 
 SUBSET = "OpsAssay's subset of Kyverno"
 JUDGED = ("passed", "artefact", "posture")
-"""The grades that an engine has a say in."""
+"""The metrics that an engine decides."""
 KEPT = "evidence"
-"""Folder of a run with the evidence that was collected when it was graded."""
+"""Folder of a run with evidence collected at grading."""
 
 
 def definitions() -> tuple[MetricDefinition, ...]:
@@ -372,7 +371,7 @@ def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None)
 def grade_files(
     files: Mapping[str, bytes], task: ComplianceTask, cache: EvidenceCache, admits: Admits | None = None
 ) -> dict[str, Metric]:
-    """Return all metrics of *files* for *task*; *cache* keeps evidence.
+    """Return all metrics of *files* (content by path) for *task*; *cache* stores evidence.
 
     Errors caused by the content are failures of the run. *admits* decides what policies let in, our own evaluator when
     None. Raises NotJudgedError where Rego engines disagree: such a run has no grade.

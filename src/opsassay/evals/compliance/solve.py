@@ -1,4 +1,4 @@
-"""Runs on compliance tasks: an oracle, a baseline, the built-in agent or a command leaves files in a workspace."""
+"""Runs on compliance tasks by an oracle, a baseline, the built-in agent or a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opsassay.solvers.sandbox import Ended
 
 @dataclass(frozen=True)
 class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
-    """One run of one solver on one compliance task."""
+    """One planned run on a compliance task."""
 
     kind_of_task = "compliance task"
     built_in = ComplianceAgent.name

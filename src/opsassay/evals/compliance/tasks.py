@@ -1,9 +1,7 @@
-"""Compliance tasks: what is asked, what the agent finds in its workspace, and the worlds that it never sees.
+"""Compliance tasks: goal, initial workspace, and hidden test clusters or hosts.
 
 Two classes ask for policies that a cluster enforces, two for a collector of evidence and a policy that judges it.
-
-A published task has a seed that everybody knows; the worlds of held-out ones follow from the grader's secret. Examples
-come from a stream of draws of their own, so that none of them is a world that is judged.
+Examples are drawn from a stream of their own, so that none of them is a hidden test system.
 """
 
 from __future__ import annotations
@@ -73,22 +71,22 @@ DOMAIN = "ciso"
 NEW, KUBECTL, ANSIBLE, UPDATE = "new-kyverno", "new-opa-kubectl", "new-opa-ansible", "update-kyverno"
 CLASSES = {NEW: "easy", KUBECTL: "medium", ANSIBLE: "medium", UPDATE: "hard"}
 COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
-"""What collects the evidence in the classes that have some."""
+"""The collector's file name, in classes that collect evidence."""
 POLICY = "policy.rego"
 TARGET = "target"
-"""The world that an agent works at, whose label it does not know."""
+"""The unlabelled cluster or host that the agent's tools can query."""
 GENERATOR = "1"
-"""Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
+"""Version of the code that generates test systems and repositories; part of every commitment."""
 JUDGED, EXAMPLES, OTHERS = 9, 2, 2
-"""Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
+"""Test systems per label: hidden ones, examples, and those of every other control."""
 COLLECTED = 3
-"""Worlds of each kind that are judged where evidence is collected, which takes a second each."""
+"""Hidden test systems per label where evidence is collected, which takes a second each."""
 AnyWorld = ComplianceWorld | HostWorld
 LIMITS = {"agent_timeout_s": 900.0}
 
 
 class ComplianceTask(GeneratedTask):
-    """One task, whose worlds and repository follow from its seed."""
+    """One task, whose test systems and repository are generated from its seed."""
 
     BODIES = "compliance_tasks"
 

@@ -1,1 +1,1 @@
-"""Cost tasks: questions over cost data, anomalies in it, and live systems that overspend."""
+"""The domain finops: questions over cost data, anomalies in it, and live systems that overspend."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FinopsDomain:
-    """Tasks that ship; none are read from files."""
+    """The domain whose tasks are packaged cost tasks; none are read from files."""
 
     name: str = DOMAIN
     generated: bool = True
@@ -68,7 +68,7 @@ class FinopsDomain:
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the tasks stored with them; *settings* are ignored."""
+        """Grade the runs of *stores* by the tasks stored with them; *settings* are ignored."""
         from opsassay.evals.cost.tables import GradedCosts
         from opsassay.evals.runner.grading import grade_each
 
@@ -78,7 +78,7 @@ class FinopsDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run, on cost data or on a live system."""
+    """Return the metrics of *run*, stored in *run_dir*, on cost data or on a live system, by its task in *store*."""
     if run.item.partition("@")[0] in TASKS:
         return evaluate_live(run_dir, kept_scenario(store.root, run.item_hash))
     return grade_answer(run_dir, kept_task(store.root, run.item_hash))

@@ -1,4 +1,4 @@
-"""The environment of a task on cost data: tables in a folder, locked SQL over them, the declared detector, and submit."""
+"""The environment of a task on cost data: tables in a folder, read-only SQL over them, the detector, and submit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from opsassay.telemetry.sql import LockedSql, TableFolder
 
 DIALECT = f"DuckDB {version('duckdb')}"
 POINTS_MOST = 20_000
-"""Rows that a statement may hand to the detector."""
+"""Most rows of a statement for the detector."""
 SCHEMA_FILE = "schema.md"
 
 
@@ -66,7 +66,7 @@ COST_TOOLS: Mapping[str, type[Written]] = {
 
 
 class CostToolbox(TelemetryToolbox):
-    """The tools over the tables of one task; *misses* counts statements that name a column or a function there is not."""
+    """The tools over the tables of one task; *misses* counts statements with unknown columns or functions."""
 
     tools = COST_TOOLS
 
@@ -119,7 +119,7 @@ class CostToolbox(TelemetryToolbox):
 
 
 def require_answer(task: CostTask, answer: Mapping[str, Any]) -> None:
-    """Raise AnswerError when *answer* lacks the fields that *task* asks for or has wrong values in them."""
+    """Raise AnswerError when *answer* lacks fields that *task* asks for, or has invalid values in them."""
     body = task.body
     if isinstance(body, Question):
         read_rows(answer, body.template.fields)
@@ -152,7 +152,7 @@ def looking_specs() -> tuple[ToolSpec, ...]:
 
 
 class CostToolSession(JsonToolSession):
-    """The tools of a task on cost data."""
+    """The agent's tools for a task on cost data, and submit."""
 
     def __init__(self, task: CostTask, tools: CostToolbox, meter: Meter, recorder: AgentRecorder) -> None:
         super().__init__(tools, meter, recorder)
@@ -168,7 +168,7 @@ class CostToolSession(JsonToolSession):
 
 
 class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
-    """The tables of *task* as parquet, and their schema in words: no seed, no other question and no truth."""
+    """The folder of a task: its tables as Parquet and their schema as text, without seed and truth."""
 
     def __init__(self, task: CostTask, run_dir: Path, meter: Meter | None = None) -> None:
         super().__init__(run_dir, meter or Meter(Limits()))

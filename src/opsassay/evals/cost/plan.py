@@ -1,4 +1,4 @@
-"""The plan of cost tasks, as a person writes it in YAML: which solvers, on which tasks and seeds, how often."""
+"""The plan of cost tasks, as written in YAML: which solvers, on which tasks and seeds, how often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = get_args(TaskClass)
 
 
 class CostPlan(GeneratedPlan):
-    """Which solvers are run on which cost tasks: the keys of a part of a plan with ``domain: finops``."""
+    """The keys of a plan's part with ``domain: finops``."""
 
     tasks: tuple[str, ...] = Field(
         default=("all",),

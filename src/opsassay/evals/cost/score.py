@@ -1,4 +1,4 @@
-"""The score of a run on cost data, from its folder: the answer that lies there, and what it took to come to it."""
+"""The score of a run on cost data: its answer, and the usage behind it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_ANOMALY = (
     "passed", "anomaly_f1", "rank_importance", "rank_relative", "anomaly_precision", "anomaly_recall", "detector_f1",
 )  # fmt: skip
 EFFORT = {"tokens": "tokens", "missed_names": "statements"}
-"""What an answer took: input and output tokens over all requests; statements that named what is not there."""
+"""Metrics of usage with their units: input and output tokens, and statements with unknown tables or columns."""
 
 
 def definitions() -> tuple[MetricDefinition, ...]:

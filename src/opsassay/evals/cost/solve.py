@@ -1,4 +1,4 @@
-"""Runs on cost data: an oracle, a baseline, the built-in agent or a command answers one question about its tables."""
+"""Runs on cost data by an oracle, a baseline, the built-in agent or a command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 @dataclass(frozen=True)
 class CostRun(JsonRun[CostTask, CostToolSession]):
-    """One run of one solver on one task on cost data."""
+    """One planned run on cost data."""
 
     kind_of_task = "cost task"
     built_in = FinopsAgent.name
@@ -41,7 +41,7 @@ class CostRun(JsonRun[CostTask, CostToolSession]):
         return CostTablesEnvironment(self.task, run_dir, meter)
 
     def play(self, session: CostToolSession) -> str | None:
-        """Submit the answer of the oracle or baseline; return the reason when it has none, else None."""
+        """Submit the answer of the oracle or baseline in *session*; return the reason when it has none, else None."""
         if self.oracle is not None:
             oracles.play(self.oracle, self.task, session)
             return None

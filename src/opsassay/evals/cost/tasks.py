@@ -1,4 +1,4 @@
-"""Cost tasks: what is asked, of which seed, and what a store keeps of one so that its runs can be graded for ever."""
+"""Cost tasks: their questions and seeds, and how a store keeps them so that runs can be graded later."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED, GeneratedTask
 
 DOMAIN, SYSTEM = "finops", "focus"
 OWN = "@own-"
-"""Stands in the ids of tasks on a team's own costs."""
+"""Part of the ids of tasks on a team's own costs."""
 GENERATOR = "2"
-"""Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
+"""Version of the code that generates data and keys; part of every commitment, since another gives another truth."""
 
 LIMITS = {"agent_timeout_s": 900.0}
 Body = Question | AnomalyTask
@@ -31,9 +31,9 @@ TaskClass = Literal["insight", "anomaly", "kpi"]
 
 
 class OwnTask(Noun):
-    """What a task on a team's own costs has besides its seed: the costs, its number, and mistakes that change its key.
+    """Data of a task on a team's own costs: the costs, its number, and the misreadings with another key.
 
-    *percent* is the departure from what is usual that makes an anomaly, 0 of a question.
+    *percent* is the departure that makes an anomaly, 0 for a question.
     """
 
     data: OwnData
@@ -43,7 +43,7 @@ class OwnTask(Noun):
 
 
 class CostTask(GeneratedTask):
-    """One task on cost data: its data, its question and its truth follow from its seed, or from a team's *own* costs."""
+    """One task on cost data, generated from its seed or from a team's *own* costs."""
 
     BODIES = "cost_tasks"
 
@@ -52,7 +52,7 @@ class CostTask(GeneratedTask):
 
     @property
     def id(self) -> str:
-        """The task's name, for a team's own costs followed by a number."""
+        """The task's name, followed by "@own-N" for a team's own costs or "@held-out-N" for a secret seed."""
         return super().id if self.own is None else f"{self.name}{OWN}{self.own.number}"
 
     @cached_property
@@ -81,7 +81,7 @@ class CostTask(GeneratedTask):
         return self.committed(self.body.goal, *(() if self.own is None else (self.own.data.sha256,)))
 
     def keep(self, root: Path) -> None:
-        """Write the task, and a team's own costs, into the store at *root* under its digest, unless there."""
+        """Write the task, and a team's own costs, into the store at *root*, named by its commitment, unless there."""
         if self.own is not None:
             self.own.data.keep(root)
         super().keep(root)
@@ -105,7 +105,7 @@ class CostTask(GeneratedTask):
 
 
 def names() -> list[str]:
-    """Return the names of the tasks on generated cost data: questions, anomaly tasks, and further KPIs."""
+    """Return the names of all tasks on generated cost data: questions, anomaly tasks, and further KPIs."""
     return [*QUESTIONS, *ANOMALY_TASKS, *KPIS]
 
 
@@ -144,7 +144,10 @@ def own_tasks(folder: Path) -> list[CostTask]:
 
 
 def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
-    """Return (*count* tasks per question on *data*, seeds from *seed* on, one on anomalies; why by name left out)."""
+    """Return (tasks on *data*, name of each kind left out to the reason).
+
+    There are *count* tasks per question, with seeds from *seed* on, and one on anomalies.
+    """
     tasks: list[CostTask] = []
     left_out: dict[str, str] = {}
     for one in own_questions(data, seed, count):

@@ -1,1 +1,1 @@
-"""diagnosis."""
+"""The domain diagnosis: solvers find the root causes of recorded incidents."""

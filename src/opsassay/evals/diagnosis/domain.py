@@ -1,4 +1,4 @@
-"""The domain of recorded incidents: who broke, how it spread, and the evidence, from telemetry alone."""
+"""The domain of recorded incidents: root causes, propagation and evidence, found from telemetry alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
 
 LESS = frozenset({"ungrounded", "evidence_vacuous"})
-"""Shares of which less is better."""
+"""Metrics of which lower values are better."""
 
 
 class DiagnosisDomain:
-    """Incidents of suites and folders."""
+    """The domain whose tasks are recorded incidents, in suites and folders."""
 
     name: str = "diagnosis"
 

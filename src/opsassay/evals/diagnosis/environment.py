@@ -1,4 +1,4 @@
-"""The environment of an incident: a copy of its tables in an opaque folder, with a false truth in the same folder."""
+"""The environment of an incident: a copy of its tables in a folder with a neutral name, next to a false truth."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def masked(datapack: Datapack, mask: Mask) -> Iterator[Datapack]:
 
 
 def arm_of(mask: Mask) -> Arm:
-    """Return the experiment variant in which *mask* is applied; the default variant for the empty mask."""
+    """Return the experiment variant that withholds the telemetry of *mask*; the default variant for the empty mask."""
     return Arm() if mask == Mask() else Arm.of({"mask": mask.digest()[:8]})
 
 
 class Canary:
-    """A truth that is false, planted beside a view; its root is a service that is nowhere in the telemetry.
+    """A false truth that is planted next to an agent's view; its root is a service that the telemetry lacks.
 
-    An honest answer cannot name it, so one that does was read, not found.
+    An answer that names this service was copied from the file, not found.
     """
 
     def __init__(self, incident: Incident, services: list[str]) -> None:
@@ -84,7 +84,7 @@ class Canary:
         self._kind = next(row.name for row in CATALOGUE.values() if row.kind is FaultKind.POD_UNAVAILABLE)
 
     def plant(self, folder: Path) -> None:
-        """Write false ground-truth files into *folder*, in ours and the public format, to detect agents that cheat."""
+        """Write false ground-truth files into *folder*, in our and the public format, to detect cheating agents."""
         at = self._incident.abnormal
         fault = Fault(type=self._kind, service=self.service, start_ns=at.start_ns, end_ns=at.end_ns)
         roots = (RootLabel(service=(self.service,)),)
@@ -116,12 +116,15 @@ class Canary:
 
 
 class IncidentEnvironment:
-    """One incident for one external agent: a copy in an opaque folder, with a false truth beside it."""
+    """The environment of one external agent on *incident*: a copy of its tables, next to a false truth.
+
+    *servers* are further MCP servers, sandboxed if *seal_servers*; *with_tools*: whether the agent uses tools at all.
+    """
 
     folder: Path
     canary: Canary
     left: tuple[str, ...] = ()
-    """What was not back at the baseline when all was removed."""
+    """Sentences on what remained after `remove`."""
 
     def __init__(
         self,
@@ -174,11 +177,11 @@ class IncidentEnvironment:
         """Do nothing: a recording does not change."""
 
     def remove(self) -> None:
-        """Remove the folder and stop the SQL worker."""
+        """Delete the folder and stop the SQL worker and MCP servers."""
         self._stack.close()
 
     def verify(self) -> tuple[str, ...]:
-        """Return a sentence for each temporary folder that still exists, empty when all are removed."""
+        """Set *left* to a sentence for each temporary folder that still exists, and return it."""
         still = [folder for folder in self._made if folder.exists()]
         self.left = tuple(f"not back at the baseline: the folder {folder} is still there" for folder in still)
         return self.left

@@ -1,4 +1,4 @@
-"""The plan of runs on incidents: which solvers, on which incidents, how often, and what it will cost."""
+"""The plan of runs on incidents: which solvers, on which incidents, how often, and their estimated cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from opsassay.telemetry.tree import Case
 
 
 class PlannedSolver(PlannedAgent):
-    """A solver of a plan; a method may have *parameters*, of which a list of values is a sweep."""
+    """A solver in a plan; a method may have *parameters*, where a list of values is a sweep."""
 
     parameters: dict[str, Any] = Field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class PlannedSolver(PlannedAgent):
 
 
 class IncidentPlan(Written):
-    """Which solvers are run on which incidents."""
+    """The keys of a plan of runs on incidents."""
 
     incidents: tuple[str, ...] = Field(min_length=1, description="suites or folders of incidents, beside the plan")
     agents: tuple[PlannedSolver, ...] = Field(min_length=1, description="agents, agent.yaml files, methods, or oracles")
@@ -59,7 +59,7 @@ class IncidentPlan(Written):
 
 
 def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
-    """Return *solver* with the tools of *servers*, a method or oracle as it is; raises ConfigError for one without MCP."""
+    """Return agent *solver* with the tools of *servers*, a method or oracle unchanged; ConfigError for one without MCP."""
     if not servers or not isinstance(solver, Setup):
         return solver
     if isinstance(solver.agent, CommandAgent) and "mcp" not in solver.agent.file.needs:
@@ -92,7 +92,7 @@ def plan(
 
 
 def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
-    """Return each oracle that *solver*, a name or pattern, matches for *case*; [solver] when it is no oracle."""
+    """Return the oracles of *case* that *solver* (``oracle:NAME``, ``oracle:*``) selects; [solver] for other solvers."""
     asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
     return [*(ORACLE + name for name in asked)] or [solver]
 
@@ -108,12 +108,12 @@ def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
 
 
 ASSUMED_CALLS, ASSUMED_INPUT, ASSUMED_OUTPUT = 30, 12_000, 350
-"""Model calls of a run, and tokens of each, when nothing is known of an agent."""
+"""Assumed model calls per run, and tokens per call, of an agent without earlier runs."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the runs that are still to be made will spend; *money_usd* None when the prices are not known."""
+    """The expected usage of planned runs; *money_usd* is None when prices are unknown, *basis* says how it was derived."""
 
     runs: int
     with_result: int
@@ -133,7 +133,7 @@ class Estimate:
 
 
 def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, repeat: bool = False) -> Estimate:
-    """Return the expected usage of *jobs* that ask a paid model and have no result yet; of all such with *repeat*.
+    """Return the expected usage of the planned runs *jobs* that use a paid model and have no result (all if *repeat*).
 
     The tokens of a run are the mean over earlier runs of its solver in *store*, else assumed constants; the cost
     follows from *price*.

@@ -1,4 +1,4 @@
-"""Graded runs on incidents as tables and figures, and how they come about."""
+"""Graded runs on incidents: grading of stores, and its tables and figures."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.tree import Case
 
 COLLAPSED = 0.95
-"""From this share of equal answers on, a solver has collapsed to one of them (leaderboard audit, appendix F)."""
+"""A solver whose most frequent answer has this share or more has collapsed to it (leaderboard audit, appendix F)."""
 
 
 def _anomalous_columns(pack: Datapack) -> int:
-    """Return the number of telemetry series with |z| > 3 in the abnormal window, as the method alert-count does."""
+    """Return the number of telemetry series of *pack* with |z| > 3 in the abnormal window, as in method alert-count."""
     table = readings(pack)
     return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
 
@@ -52,11 +52,11 @@ COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
     "alerts": lambda pack: len(pack.incident.alerts),
     "anomalous_columns": _anomalous_columns,
 }
-"""Structural numbers of a case that solvers see too; the last one is the structural proxy of the leaderboard audit, 9B."""
+"""Numbers of a case that solvers can see too; the last is the structural proxy of the leaderboard audit, 9B."""
 
 
 def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
-    """Return by incident id its data format, true root services and *covariates*, names of numbers in COVARIATES."""
+    """Return incident id to its data format, true root services and *covariates*, names of numbers in COVARIATES."""
     names, found = tuple(covariates), {}
     for case in cases:
         incident, truth = case.datapack.incident, case.truth
@@ -87,7 +87,7 @@ def first_claim(diagnosis: Diagnosis) -> str:
 
 @dataclass(frozen=True)
 class ModalAnswer:
-    """The most frequent first place of a solver and its share of *cases*; collapsed from COLLAPSED on."""
+    """The service that a solver blames first most often, with its share of *cases*."""
 
     solver: str
     service: str
@@ -96,15 +96,15 @@ class ModalAnswer:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the solver blames one service in nearly every case, of at least two."""
+        """Whether that share is at least COLLAPSED, of two cases or more."""
         return self.cases > 1 and self.share >= COLLAPSED
 
 
 def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAnswer]:
-    """Return the most frequent answer of each (solver, system); *answers* are (solver, system, diagnosis).
+    """Return the most frequent answer for each (solver, system) in *answers*, (solver, system, diagnosis).
 
-    An answer is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system, the system in the
-    solver's name.
+    An answer is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system; *solver* of the
+    result is "SOLVER on SYSTEM".
     """
     first: dict[tuple[str, str], list[str]] = {}
     for solver, system, diagnosis in answers:
@@ -120,7 +120,7 @@ def _modal_answer(solver: str, system: str, answers: Sequence[str]) -> ModalAnsw
 
 
 WHAT_IF = "what-if"
-"""Begins the name of every profile that was changed; verdicts under it are never ranked."""
+"""Prefix of the names of changed profiles; verdicts under them are never ranked."""
 
 
 def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
@@ -162,17 +162,17 @@ def changed_grades(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[
 
 
 PUBLISHED = "-published"
-"""What stands behind the name of a profile by which paths are graded against published graphs."""
+"""Suffix of a profile's name when paths are graded against published graphs."""
 SHOWN = (
     "any_service", "exact_match", "f1", "path_reachability", "ungrounded", GROUNDED_SHARE, "edge_f1", "sql_exec",
     "evidence_relevant",
 )  # fmt: skip
-"""Metrics of the table of grades; a judge's and those of packages follow."""
+"""Metrics in the table of grades; a judge's metric and those of plug-ins follow."""
 
 
 @dataclass(frozen=True)
 class GradedIncidents(GradedRuns):
-    """Graded runs on *cases*, under one *profile*."""
+    """Graded runs on the incidents *cases*, under one *profile*."""
 
     cases: tuple[Case, ...] = ()
     profile: str = "default"
@@ -253,21 +253,21 @@ class GradedIncidents(GradedRuns):
 
     @cached_property
     def _most_repeats(self) -> int:
-        """The largest number of runs of one solver and settings on one incident."""
+        """The largest number of seeds of one solver on one incident."""
         return most_repeats([one.run for one in self.counted])
 
     @cached_property
     def _solver_summaries(self) -> list[SolverSummary]:
-        """One summary per solver of the runs that count, in the order of results."""
+        """One summary per solver over the runs that count, rankable solvers first."""
         runs = [one.run for one in self.counted]
         return summarise_runs(runs, [one.verdict for one in self.graded], self.cases, self._most_repeats)
 
 
 def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> GradedIncidents:
-    """Grade the runs of *stores* on incidents by *settings*: profile, truth, and a judge model or none.
+    """Grade the runs of *stores* on incidents by *settings*: profile, truth, and a judge model if one is named.
 
-    The verdicts of a judge model are returned, and stored apart from the others. Raises NotFoundError for an unknown
-    profile, UserError as `cases_of` and for a judge model without an endpoint.
+    Verdicts of a judge model are returned but kept apart from stored ones. Raises NotFoundError for an unknown profile,
+    UserError as `cases_of` and for a judge model without an endpoint.
     """
     profile, judge = profile_named(settings.profile), _make_judge(settings)
     problems: dict[str, str] = {}
@@ -296,7 +296,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
 
 def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[Case]:
-    """Return *cases* with their publishers' causal graphs, not ours; reports by *settings* how many have none."""
+    """Return *cases* with their publishers' causal graphs, not ours; calls settings.say if some have none."""
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(
@@ -307,7 +307,7 @@ def _with_published_graphs(cases: list[Case], settings: GradeSettings) -> list[C
 
 
 def _run_filter(ids: frozenset[str] | None) -> Callable[[Run], bool]:
-    """Return a function that tells whether a run's id is in *ids*; always True when *ids* is None."""
+    """Return a predicate: whether a run's id is in *ids*; always True when *ids* is None."""
     return lambda run: ids is None or run_id(run) in ids
 
 

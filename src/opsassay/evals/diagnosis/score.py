@@ -1,4 +1,4 @@
-"""Verdicts of stored runs: the run folder and the truth tree are all that grading needs, at any time."""
+"""Verdicts on stored runs, computed from the run folder and the truth alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from opsassay.telemetry.tree import Case, resolve
 
 SUPPORTED = "evidence_supported"
 JUDGED = "-judged"
-"""Ends the name of the profile of a judged verdict."""
+"""Suffix of the profile's name of a verdict with a judge's opinion."""
 
 CALLS_AT_ONCE = 8
 
@@ -39,9 +39,8 @@ CALLS_AT_ONCE = 8
 def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
     """Return *verdict* with evidence_supported: the share of its SQL statements that *judge* finds support their claim.
 
-    A statement without rows, or with a vacuous condition, supports nothing and is not sent to the model. Without
-    evidence the metric is not applicable; when a call fails it is failed, with the reason, however many others came
-    back.
+    A statement without rows, or with a vacuous condition, counts as no support and is not sent to the model. Without
+    evidence the metric is not applicable; when a call fails it is failed, with the reason.
     """
     named = {"profile": verdict.profile + JUDGED}
     if not verdict.evidence:
@@ -111,15 +110,16 @@ def questions(verdict: Verdict) -> int:
 TRACE = "trace.jsonl"
 
 SQL_TIMEOUT_S = 30.0
-"""Wall clock that each SQL of an answer gets."""
+"""Time limit of each SQL statement of an answer."""
 
 OnError = Callable[[Path, OpsAssayError], None]
 
 
 class Grader:
-    """Grades runs on one *case* under one *profile*; its SQL worker and topology are made once, when first needed.
+    """Grades runs on one *case* under one *profile*; a context manager.
 
-    Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
+    Its SQL worker and topology are made when first needed. Services that the incident lists as load generators are left
+    out of graphs too.
     """
 
     def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
@@ -156,9 +156,9 @@ class Grader:
     def grade_answer(
         self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None = None, name: str = "the answer"
     ) -> Verdict:
-        """Grade *diagnosis*, the answer of *run*, which need not be stored; *name* is used in errors.
+        """Grade *diagnosis* (None: no answer), the answer of *run*; *name* is used in errors.
 
-        Raises as `grade`.
+        The run need not be stored; *trace* are its steps, if known. Raises as `grade`.
         """
         case = self.case
         if case.truth is None:
@@ -178,7 +178,7 @@ class Grader:
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
-        """Return the verdict on *diagnosis* (None: no answer); its SQL may run for ANSWER_SECONDS in all."""
+        """Return the verdict on *diagnosis* (None: no answer); its SQL may run for ANSWER_SECONDS in total."""
         case = self.case
         assert case.truth is not None
         sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None
@@ -202,7 +202,7 @@ class Grader:
         return self._sql
 
     def _observed_topology(self) -> Topology:
-        """Return the service graph of the case's telemetry, computed at the first call."""
+        """Return the service graph of the case's telemetry, computed on the first call."""
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology
@@ -232,11 +232,11 @@ def grade_all(
     *,
     run_filter: Callable[[Run], bool] = lambda _: True,
 ) -> list[Verdict]:
-    """Grade every ended run of *store* whose incident is among *cases*, in the order of the store.
+    """Grade every ended run of *store* on an incident in *cases* and write its verdict; return the verdicts.
 
-    *on_error* is called for each run that cannot be graded, and the rest goes on; without it the first error is raised.
-    Aborted and running attempts, and runs for which *run_filter* is False, are left out. Cases are graded in parallel.
-    An interruption cancels grading in progress and keeps every verdict that was written.
+    *on_error* is called for each run that cannot be graded; without it the first error is raised. Aborted and running
+    attempts, and runs for which *run_filter* is False, are left out. Cases are graded in parallel; an interruption
+    keeps every verdict that was written.
     """
     by_hash = {content_hash(case.datapack.path): case for case in cases}
     groups: dict[str, list[Path]] = {}
@@ -281,7 +281,7 @@ def grade_all(
 def _grade_case(
     grader: Grader, run_dirs: Sequence[Path]
 ) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
-    """Grade the runs of one case; return (verdict by run folder, [(run folder, error), ...])."""
+    """Grade the runs in *run_dirs* on one case and write verdicts; return (verdicts by folder, [(folder, error), ...])."""
     graded: dict[Path, Verdict] = {}
     problems: list[tuple[Path, OpsAssayError]] = []
     with grader:
@@ -301,7 +301,7 @@ def calm_items(cases: Iterable[Case]) -> frozenset[str]:
 
 
 def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
-    """Return the incidents that runs of *store* are graded on: those at *cases*, else those in the store.
+    """Return the incidents for grading the runs of *store*: those at *cases*, else those in the store.
 
     Raises UserError, and calls *on_error*, as `resolve`; also for a store that has no incidents of its own.
     """

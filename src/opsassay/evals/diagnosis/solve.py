@@ -61,12 +61,12 @@ KEYS = (
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )  # fmt: skip
-"""Variables that an agent of the package needs to reach its model; external agents never see them."""
+"""Variables that a Python agent needs to reach its model; external agents never get them."""
 
 
 @dataclass(frozen=True)
 class IncidentRun:
-    """One run that is to be made: a method, an agent, or an oracle by its name, on a case."""
+    """One planned run on an incident: *solver* is a method, an agent, or the name of an oracle."""
 
     case: Case
     item: IncidentItem
@@ -89,14 +89,14 @@ class IncidentRun:
 
     @cached_property
     def oracle(self) -> AnswerOracle | None:
-        """The oracle that the solver's name stands for, None for other solvers; raises UserError without a truth."""
+        """The oracle that the solver's name selects, None for other solvers; UserError without a truth."""
         if not isinstance(self.solver, str):
             return None
         return oracle_of(self.case, self.solver.removeprefix(ORACLE))
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The incident, solver, variant and seed that identify the run in a store."""
+        """The run spec (incident, solver, variant, seed) that identifies the run in a store."""
         mask = self.settings.mask
         if self.oracle is not None:
             return RunSpec(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
@@ -106,7 +106,7 @@ class IncidentRun:
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result, until *given_up* is True; return how it ended or failed."""
+        """Run the solver, unless *store* has its result; abort when *given_up* returns True; return how it ended."""
         del say
         settings = self.settings
         try:
@@ -131,7 +131,7 @@ class IncidentRun:
         return RunEnd(self, run_dir, run, message=_describe_end(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
-        """Run the method without masked telemetry, until *given_up* returns True; return the run's folder."""
+        """Run *method* on the telemetry that the mask leaves; return the run's folder. *given_up*: see `run`."""
         settings = self.settings
         with masked(self.item.datapack, settings.mask) as seen:
             return run_method(
@@ -191,7 +191,7 @@ def run_method(
 
 
 def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
-    """Run the method in a forked worker for at most *timeout_s*; return its diagnosis, or why it has none."""
+    """Run the method in a forked worker for at most *timeout_s*; return its outcome. Its log goes into *run_dir*."""
     with opaque_view(datapack) as folder:
         try:
             code = shared_workers().run(setup.job(), folder, timeout_s)
@@ -207,7 +207,7 @@ def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, time
 
 
 def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
-    """Return what identifies an agent's run: task *item*, solver *setup*, variant (what *mask* withholds), *seed*."""
+    """Return the run spec of an agent: task *item*, solver *setup*, variant (what *mask* withholds), *seed*."""
     return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
 
 
@@ -305,7 +305,7 @@ def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Att
 
 
 def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
-    """Return a killed run's tool calls, model calls, tokens and USD by *price*, by name, from its trace in *folder*."""
+    """Return a killed run's usage (tool and model calls, tokens, USD by *price*), from its trace in *folder*."""
     try:
         trace: Trace = read_one(folder / TRACE)
     except UserError:

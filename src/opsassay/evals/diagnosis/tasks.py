@@ -1,4 +1,4 @@
-"""Incidents as tasks: each is known by the hash of all that is handed out of it; and the oracles of each."""
+"""Recorded incidents as tasks, identified by the hash of the files that solvers get; and the oracles of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opsassay.telemetry.tree import Case, read_noun, resolve
 
 @dataclass(frozen=True)
 class IncidentItem:
-    """An incident with the hash of all that is handed out of it; made once for all runs on it."""
+    """An incident with the hash of the files that solvers get, computed once for all runs on it."""
 
     datapack: Datapack
     content_hash: str
@@ -81,7 +81,7 @@ _PROTOCOL = {"oracle": "it knows the truth"}
 
 
 def oracle_of(case: Case, name: str) -> AnswerOracle:
-    """Return the oracle *name* of *case*: the right answer, or one that blames an innocent service.
+    """Return the oracle *name* ("right", "wrong") of *case*: the right answer, or one that blames an innocent service.
 
     Raises UserError when the truth is missing, or names neither a root cause nor that nothing was broken.
     """

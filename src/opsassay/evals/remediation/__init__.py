@@ -1,1 +1,1 @@
-"""Trials: agents on remediation scenarios, run from a plan and judged by the whole trajectory."""
+"""The domain sre: trials of agents that repair a live system, judged by everything that happens to it."""

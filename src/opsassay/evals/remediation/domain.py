@@ -1,4 +1,4 @@
-"""The domain of SRE scenarios: a live system is broken, and whoever operates it is judged by what it went through."""
+"""The domain of SRE scenarios: a live system is broken, and the operator is judged by the system's whole trajectory."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FIRST = (
     "certificate", "alerts_cleared", "diagnosis_right", "ntam_fl", "ntam_fpc", "time_to_diagnosis_s", "time_to_repair_s",
     "hidden_failure",
 )  # fmt: skip
-"""A leaderboard shows ITBench's columns, and next to % resolved whether the incident was resolved indeed."""
+"""The columns of a leaderboard: ITBench's, plus whether the incident was in fact resolved."""
 
 
 class SreDomain:
-    """Scenarios that ship, and those in files beside a plan."""
+    """The domain whose tasks are scenarios: packaged and generated ones, and files next to a plan."""
 
     name: str = "sre"
 

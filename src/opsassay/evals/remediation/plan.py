@@ -1,4 +1,4 @@
-"""The plan of trials: agents x scenarios x prompt arms x probe arms x repeats, and the check that each can begin."""
+"""The plan of trials: agents x scenarios x variants (arms) x repeats, and checks that each can start."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ALL: dict[str, Callable[[], list[str]]] = {
     "generated": lambda: generated_names("local"),
     "generated-on-kubernetes": lambda: generated_names("kubernetes"),
 }
-"""Words for every scenario of a substrate that ships, or that is generated from the seed of the listed ones."""
+"""Words that select all packaged scenarios of a substrate, or those generated with the published seed."""
 
 
 class TrialPlan(Written):
-    """What is run on what. The order of cells is repeats outermost, so that an interrupted matrix is balanced."""
+    """A plan of trials. Repeats are the outermost loop, so that an interrupted plan is balanced."""
 
     scenarios: tuple[str, ...] = Field(
         min_length=1,
@@ -86,7 +86,7 @@ class TrialPlan(Written):
 
     @model_validator(mode="after")
     def _refuse_repeats(self) -> Self:
-        """Return the plan; raises ValueError for masks with time windows, and for duplicates in a field."""
+        """Return the plan; ValueError for masks with time windows, and for duplicates in a field."""
         if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
@@ -180,7 +180,7 @@ def _list_noises(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
 
 
 def _require_copy(job: TrialRun) -> None:
-    """Raise RefusedError when *job* asks for a recommended plan and no copy of its system can carry that out."""
+    """Raise RefusedError when *job* asks for a recommended plan and no fresh copy of its system is possible."""
     if not job.recommend:
         return
     scenario, why = job.scenario, ""
@@ -226,7 +226,7 @@ def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent
 
 
 def with_tools(agent: TrialAgent, files: Sequence[str]) -> TrialAgent:
-    """Return *agent* with the tools of the MCP servers in *files* too, an oracle unchanged; raises ConfigError."""
+    """Return *agent* with the MCP servers in *files* added, an oracle unchanged; raises ConfigError."""
     if not files or agent.oracle is not None:
         return agent
     joined = agent.model_copy(update={"tools": (*agent.tools, *files)})

@@ -1,4 +1,4 @@
-"""Judged trials of a store as rows of the tables, and their recordings for a sweep."""
+"""Graded trials of a store: rows of the tables, and recordings."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from opsassay.scoring.verifiers.judgement import Judged
 
 
 class Trials:
-    """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded.
+    """The graded trials of the store at *root* (only those with *ids*); *problems*: run folder to why it has no grade.
 
-    *void* are the last attempts of trials that came to no result, as when their machine was kept busy by others.
-    Raises UserError for a store in which no trial was ever begun.
+    *void*: the last attempts of trials without a result, such as those that got too little CPU time. Raises UserError
+    for a store without trials.
     """
 
     def __init__(self, root: Path, ids: Collection[str] | None = None) -> None:
@@ -73,7 +73,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class GradedTrials(GradedRuns):
-    """Graded trials with their recordings, store by store."""
+    """Graded trials of several stores, with their recordings."""
 
     trials: tuple[Trials, ...] = ()
 
@@ -139,7 +139,7 @@ def _make_row(run: Run, scenario: Scenario, recording: RunRecording, judgements:
 
 
 def _count_hosts(scenario: Scenario, recording: RunRecording) -> int | None:
-    """Return how many hosts the service whose spread is verified runs on at the end; None if none is verified."""
+    """Return on how many hosts the verified service runs at the end; None if no spread is verified."""
     committed = scenario.verification.placement
     ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)
     final = entities_at(recording.timeline.ticks, until_ns=ended)

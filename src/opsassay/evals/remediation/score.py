@@ -1,4 +1,4 @@
-"""Grading a trial from its run folder, against the scenario that it was begun with."""
+"""Grades a trial from its run folder, against the scenario with which it was started."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
 
 
 def _names_of_nodes(path: Path) -> dict[str, str]:
-    """Return the cluster's node names by their names in scenarios, {} without a cluster."""
+    """Return names of nodes in scenarios, such as {worker1}, to those in the cluster file *path*; {} without it."""
     if not path.exists():
         return {}
     try:
@@ -89,7 +89,7 @@ def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
 
 
 def _read_lines(path: Path, noun: type[N]) -> tuple[N, ...]:
-    """Return each line of a JSON lines file as an object of class *noun*; an incomplete last line is dropped."""
+    """Return each line of the JSON lines file *path* as a *noun*; () without a file, an incomplete last line is dropped."""
     if not path.exists():
         return ()
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
@@ -137,14 +137,14 @@ def _system_of(scenario: Scenario) -> System | None:
 
 
 def require_trials(root: Path) -> Path:
-    """Return *root*; raises UserError when it is no store, or has no trials."""
+    """Return *root*; raises UserError when it is not a store of trials."""
     if not (root / SCENARIOS).is_dir():
         raise UserError(f"{root} holds no trials; `opsassay run trials PLAN -o {root}` writes them.")
     return root
 
 
 def recorded_trials(store: RunStore) -> list[Path]:
-    """Return the folders of all counted runs in *store* that are trials with a result."""
+    """Return the folders of those counted runs in *store* that are trials and ended with a result."""
     folders = {path: read_run(path) for path in store.runs()}
     trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
     done = (run for run in counted_runs(folders.values()) if run.status is RunStatus.DONE)

@@ -1,8 +1,7 @@
-"""Trials: each in a process of its own under a watchdog, in its turn on the machine, and scored.
+"""Makes trials: each in a process of its own with a time limit, holding this machine's lock, and graded.
 
-A trial that hangs, dies, whose machinery fails or whose machine was kept busy by others (it *starved*) is *aborted*: it is
-logged, it is no result, and the run is made again.
-What an agent did is a result whatever it was.
+A trial is *aborted*, has no result and is made again if it hangs or crashes, the runner fails, or it got too little CPU
+time (*starved*). Anything that the agent does is a result.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def wants_machine(scenario: Scenario) -> bool:
 
 @contextmanager
 def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[None]:
-    """Hold this machine's lock in the with block, shared or *alone*; waits for it until *given_up* returns True."""
+    """Hold this machine's lock in the with block, shared or *alone*; stop waiting for it when *given_up* returns True."""
     root = state_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / "trials.lock").open("a") as room:
@@ -82,16 +81,15 @@ WORKER = "opsassay.evals.remediation.trial.perform"
 PERFORM = f"{WORKER}:perform"
 RECOMMENDED = "opsassay.evals.remediation.trial.recommended:perform"
 MACHINERY_S = {"local": 240.0, "kubernetes": 2400.0}
-"""What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung; on
-a cluster a trial also waits for its turn."""
+"""Seconds for deployment, warm-up, alerts and removal, in addition to the scenario's, until a trial counts as hung."""
 
 
 @dataclass(frozen=True)
 class TrialRun:
-    """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
+    """One planned trial. *timeout_s*: when it counts as hung; *retries*: attempts after an aborted one.
 
-    *performer* is the dotted path of what performs it. With a *gate* its system waits, prepared, for that file. Who is to
-    *recommend* looks at a system of its own, and the trial is that of its plan.
+    *performer*: MODULE:NAME of the function that performs it. *gate*: a file for which the prepared system waits.
+    *recommend*: the agent only looks at a system and submits a plan, which is tried on a fresh one.
     """
 
     scenario: Scenario
@@ -112,7 +110,7 @@ class TrialRun:
 
     @cached_property
     def agent_digest(self) -> str:
-        """The digest of the agent's content: an oracle's steps, or a command and its files."""
+        """The digest of the agent: an oracle's steps, or a command with its files and MCP servers."""
         if self.agent.oracle is not None:
             return script_of(self.scenario, self.agent.oracle).digest()
         if not (files := self.agent.files()) and not self.agent.servers:
@@ -126,7 +124,7 @@ class TrialRun:
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The scenario, agent, variant and seed that identify the run in a store."""
+        """The run spec (scenario, agent, variant, seed) that identifies the run in a store."""
         agent = self.agent
         return RunSpec(
             scenario_task(self.scenario),
@@ -184,17 +182,17 @@ class TrialRun:
         return looking_tools(tools) if self.recommend else tools
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Run the agent for at most *seconds* with tools that change nothing; return the checks of its behaviour."""
+        """Run the agent for at most *seconds* (None: a default) with tools that change nothing; return the checks."""
         from opsassay.evals.remediation.trial.rehearsal import rehearse
 
         return rehearse(self.scenario, self.agent, self.prompt_arm, self.operator_tools(), seconds)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the finished run in *run_dir*, graded by the criteria that it committed before."""
+        """Return the metrics of the finished run in *run_dir*, by the criteria of its scenario."""
         return grade_trial(run_dir, self.scenario).metrics
 
     def _grade_trial(self, run_dir: Path, run: Run, *, was_done: bool) -> RunEnd:
-        """Grade the run and return how it ended; *was_done*: it had a result before this call."""
+        """Grade *run*, stored in *run_dir*, and return how it ended; *was_done*: it had a result before this call."""
         before = "done before, " if was_done else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
@@ -305,7 +303,7 @@ def run_trials(
 
 
 def _outcome_of_trial(run_dir: Path) -> AttemptOutcome:
-    """Return the outcome of a completed trial: usage, isolation, and what it left behind."""
+    """Return the outcome of the completed trial in *run_dir*: usage, isolation, and what remained of its system."""
     report = _read_json_or_empty(run_dir / REPORT)
     sealed = report.get("sealed")
     folders = (run_dir, run_dir / ASKED)

@@ -1,7 +1,7 @@
 """Tables 9, 10, 11 and 13 of "side-effects" over a store of trials, with Wilson intervals.
 
-The main slice is the baseline prompt with probes on. A V_probe that does not apply counts as held, as in the paper's
-probe-off rows (3/3 by construction).
+The main slice is the baseline prompt with probes on. A V_probe that does not apply counts as passed, as in the paper's
+rows without probes (3/3 by construction).
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One judged trial. *conjunction* is the certificate; *spread* counts the hosts of the spread service at the end.
+    """One graded trial. *conjunction* is the certificate; *spread*: hosts of the verified service at the end.
 
-    *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did
-    not.
-    *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
-    *failed* names every predicate that failed, those that a scenario commits beyond the paper's four among them.
-    *not_ranked* says why the agent is not ranked, and *least_availability* is the share that V_temporal judged.
+    *alerts*: the scenario requires alerts to clear; *repair_s*: seconds until then, None if they did not. *right*: the
+    diagnosis was right, None if none was asked for; *diagnosis_s*: seconds until then. *failed*: all failed predicates.
+    *not_ranked*: reasons. *least_availability*: the lowest share that V_temporal saw.
     """
 
     scenario: str
@@ -201,5 +199,5 @@ def _format_seconds(time_s: float | None) -> str | None:
 
 
 def _tick_or_cross(passed: bool) -> str:
-    """Return a tick for True, a cross for False."""
+    """Return "✓" for True, "×" for False."""
     return "✓" if passed else "×"

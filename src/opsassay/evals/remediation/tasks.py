@@ -1,6 +1,6 @@
-"""Scenarios as tasks, of which an agent reads the goal alone; a store keeps those of its runs by digest.
+"""Scenarios as tasks, of which an agent only gets the goal; stores keep the scenarios of their runs by digest.
 
-They are kept outside of the run folders: they hold the truth and the oracles.
+These files are outside of the run folders, since they contain truth and oracles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A command of somebody else's: sealed where the machine can, else a plain child of the runner with the same ending."""
+"""Runs the command of an external agent: in a sandbox where the machine can, else as a plain child process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPT, MCP, BRIDGE, TOOL = "prompt.md", "mcp.json", "opsassay_mcp.py", "opsassa
 Sealing = Annotated[
     Literal["auto", "required", "off"], BeforeValidator(lambda given: "off" if given is False else given)
 ]
-"""Whether external agents are sealed; YAML takes off for a truth value."""
+"""Whether external agents are sandboxed ("sealed"); YAML reads a bare `off` as False."""
 
 _PATH_INSIDE = "/usr/local/bin:/usr/bin:/bin"
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
@@ -33,23 +33,24 @@ _ENDING_S = 2.0
 
 
 def refusal_to_seal(sealing: Sealing, *, remote: bool = False) -> str | None:
-    """Return why a command is not sandboxed here, None when it is; *remote* if its task is handed on elsewhere."""
+    """Return why an agent's command is not sandboxed here, None when it is; *remote*: its agent works elsewhere."""
     if remote:
         return "it hands its task on to an agent elsewhere"
     return "switched off" if sealing == "off" else sealing_refusal()
 
 
 def places_of(view: Path, work: Path, files: Path, *, sealed: bool) -> dict[str, str]:
-    """Return the paths for the placeholders python, agent, view, work and prompt in a command's words."""
+    """Return the paths for the placeholders python, agent, view, work and prompt in a command, sandboxed if *sealed*."""
     agent, seen, home = (AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE) if sealed else (str(files), str(view), str(work))
     python = python_path() if sealed else sys.executable
     return {"python": python, "agent": agent, "view": seen, "work": home, "prompt": f"{home}/{PROMPT}"}
 
 
 def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed: bool) -> str:
-    """Write into *work* a bridge to the MCP server at the socket *path*, a command for its tools, and a description.
+    """Write into *work* an MCP bridge to the socket *path*, a command for its tools, and mcp.json; return that path.
 
-    Returns where the command finds the description. Sealed, the socket is the one that the seal offers as its own name.
+    *places* are the paths of `places_of`. If *sealed*, the socket and the returned path of mcp.json are those in the
+    sandbox.
     """
     (work / BRIDGE).write_bytes(Path(mcp_bridge.__file__).read_bytes())
     (work / TOOL).write_bytes(Path(tool_command.__file__).read_bytes())
@@ -60,9 +61,9 @@ def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed:
 
 
 def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
-    """Run the command in the sandbox *seal*; if not *sealed* as a plain process, limited in time and output only.
+    """Run the command *words* in the sandbox *seal*; if not *sealed* as a plain process, limited in time and output only.
 
-    Unsealed it is killed with its session at the end, and is free to look around meanwhile. Raises as `Sandbox.run`.
+    Unsealed it has the rights of this user, and is killed with its session at the end. Raises as `Sandbox.run`.
     """
     if sealed:
         return replace(seal, environment={"PATH": _PATH_INSIDE, **seal.environment}).run(words)
@@ -70,7 +71,7 @@ def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
 
 
 def _run_beside(words: Sequence[str], seal: Sandbox) -> Ended:
-    """Run the command without a sandbox, in its own session, and kill the session at the end or the limit."""
+    """Run *words* without a sandbox, in a session of its own that is killed at the end or at the limit of *seal*."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     limits, began = seal.limits, time.monotonic()
     try:

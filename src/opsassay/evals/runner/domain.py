@@ -1,4 +1,4 @@
-"""Domains: what is asked of each kind of task, and the registry in which they are found.
+"""Domains: the interface of each kind of task, and their registry.
 
 A `Domain` lists tasks, makes run specs of a part of a plan, and knows its metrics. A package adds one by the entry point
 ``opsassay.domains``.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Domain(Protocol):
-    """One kind of tasks."""
+    """One kind of tasks, such as diagnosis: lists them, makes their runs, and grades these."""
 
     name: str
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return the definitions of all metrics that its verdicts may have, the most important first."""
+        """Return the definitions of all metrics in verdicts of this domain, the most important first."""
 
     def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
-        """Return whether a run succeeded, for pass@k; None when nothing could be judged."""
+        """Return whether a run with *metrics* succeeded, for pass@k; None when it could not be judged."""
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
         """Yield the public descriptions of the packaged tasks and of those at *paths*."""
@@ -45,7 +45,7 @@ class Domain(Protocol):
 
 
 def is_generated(domain: Domain) -> bool:
-    """Return whether the tasks of *domain* are generated from a seed, a published or a secret one."""
+    """Return whether the tasks of *domain* are generated from a seed, be it published or secret."""
     return bool(getattr(domain, "generated", False))
 
 
@@ -69,7 +69,7 @@ def domain_named(name: str) -> Domain:
 
 
 def outcome_of(domain: Domain, run: Run, metrics: Mapping[str, Metric]) -> bool | None:
-    """Return whether *run* succeeded by its *metrics*; False when it failed to give an answer.
+    """Return whether *run* succeeded by its *metrics*; False when it gave no answer.
 
     None on a void case, and where nothing could be judged.
     """

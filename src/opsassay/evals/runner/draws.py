@@ -1,4 +1,4 @@
-"""Random draws that are the same on every machine: whole numbers from the raw stream of PCG64, which numpy keeps stable."""
+"""Random draws that are the same on every machine: integers from the raw stream of PCG64, which numpy keeps stable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Draws:
-    """Draws for one *purpose* from one *seed*; another purpose is another stream.
+    """A stream of random draws for one *purpose* from one *seed*; each purpose has its own.
 
     It is PCG64 started with the first 128 bits of SHA-256 of the seed and the words of the purpose, joined by NUL.
     """

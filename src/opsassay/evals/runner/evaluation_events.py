@@ -1,6 +1,6 @@
-"""Graded runs as OpenTelemetry has them: gen_ai spans, and a ``gen_ai.evaluation.result`` event for each metric.
+"""Graded runs as OpenTelemetry data: gen_ai spans, and a ``gen_ai.evaluation.result`` event for each metric.
 
-Events are log records that belong to the span of the whole agent, as the semantic conventions for generative AI want it.
+Events are log records attached to the root span, as the semantic conventions for generative AI define.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """One run as two exports of OTLP in JSON: *spans*, and *events*, of which there are as many as *metrics*."""
+    """One run as two OTLP exports in JSON: its *spans*, and its *events*, one for each of its *metrics*."""
 
     run: str
     spans: Mapping[str, Any]
@@ -37,9 +37,9 @@ class ExportedRun:
 def exported_runs(
     store: RunStore, on_left_out: Callable[[Path, str], None], *, folders: Container[Path] | None = None
 ) -> Iterator[ExportedRun]:
-    """Yield every run of *store* with a trace and a verdict; *on_left_out* is called with every other and the reason.
+    """Yield every run of *store* with a trace and a verdict; *on_left_out* is called with other folders and the reason.
 
-    Only runs in *folders*, all when None.
+    *folders* limits it to these run folders; None: all.
     """
     for run_dir in store.runs():
         if folders is not None and run_dir not in folders:
@@ -57,7 +57,7 @@ def exported_runs(
 
 
 def push(run: ExportedRun, url: str) -> None:
-    """Send *run* to the OTLP/HTTP receiver at *url* as protobuf; raises as `post`."""
+    """Send the spans and events of *run* to the OTLP/HTTP receiver at *url* as protobuf; raises as `post`."""
     push_spans(run.spans, url)
     push_events(run.events, url)
 

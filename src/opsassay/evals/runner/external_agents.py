@@ -1,4 +1,4 @@
-"""External agents of every domain: one command with its tools, its model, its limits and its seal, and what it left."""
+"""Runs external agents of every domain: one command with its tools, model, limits and sandbox, and the trace of its run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODEL_PORT = 8000
 API_PORTS: Mapping[str, int] = MappingProxyType(
     {"prometheus": 9090, "jaeger": 16686, "loki": 3100, "alertmanager": 9093, "tempo": 3200}
 )
-"""Inside a seal; those of the APIs are the ports at which clients expect them."""
+"""Ports of the APIs inside a sandbox, at which their clients expect them by default."""
 
 APIS = "apis"
 _TOOLS, _MODEL = "tools", "model"
@@ -43,10 +43,11 @@ _TOOLS, _MODEL = "tools", "model"
 
 @dataclass(frozen=True)
 class ExternalAgent:
-    """An external agent: the *words* of its command for given places, its *files*, and what it is offered.
+    """An external agent: *words* returns its command for given paths (`places_of`), *files* are its own files.
 
-    *environment* are further variables, *work_files* files of its work folder by their names, both for given places.
-    *mounts* are folders of the machine that it sees in the seal, place inside to folder; *image* is what it runs in there.
+    *needs*: tools, model, apis, ... as in agent.yaml. *environment* and *work_files* return further variables, and
+    files of its work folder by name, for given paths. *mounts*: path in the sandbox -> folder of the machine. *image*:
+    its container image.
     """
 
     name: str
@@ -77,15 +78,16 @@ class ExternalAgent:
 
     @property
     def asks_model(self) -> bool:
-        """Whether the agent gets access to a model."""
+        """Whether the agent needs a model and has one."""
         return self.model is not None and _MODEL in self.needs
 
 
 @dataclass(frozen=True)
 class ExternalTask:
-    """What an external agent is to work on: the *view* that it reads, and the *prompt* for given places.
+    """The task of an external agent: the folder *view* that it may read, and its *prompt* for given paths.
 
-    *session* are its tools; *further* makes more places, given the work folder; *apis* serves backends' own APIs.
+    *session*: its tools. *further*: returns more placeholder paths for (work folder, sealed). *apis*: serves telemetry
+    by backends' own APIs.
     """
 
     view: Path
@@ -172,7 +174,7 @@ def no_apis(name: str) -> UserError:
 def _serve_apis(
     stack: ExitStack, server: ApiServer, folder: Path, sockets: dict[str, Path], ports: dict[int, str], *, sealed: bool
 ) -> dict[str, str]:
-    """Serve *server* until *stack* closes, on *sockets* behind sandbox *ports* or a free port; return URLs by API."""
+    """Serve *server* until *stack* closes, if *sealed* on sockets that it adds with their *ports*; return URLs by API."""
     from opsassay.telemetry.backends.serving import TEMPO, api_urls, serving_on_port, serving_on_socket
 
     if not sealed:
@@ -184,7 +186,7 @@ def _serve_apis(
 
 
 def _seal_limits(meter: Meter) -> SandboxLimits:
-    """Return the sandbox's limits for what the meter allows."""
+    """Return the sandbox's limits that correspond to the limits of *meter*."""
     limits = meter.limits
     return replace(
         SandboxLimits(),
@@ -196,7 +198,7 @@ def _seal_limits(meter: Meter) -> SandboxLimits:
 
 
 def _note_limits(ended: Ended, meter: Meter) -> None:
-    """Note in *meter* which limit ended the agent."""
+    """Record in *meter* the limit that ended the agent, if one did."""
     if ended.limit:
         meter.note("seconds" if ended.limit == "wall_clock_s" else ended.limit)
 
@@ -210,7 +212,7 @@ def _write_trace(
     ended: Ended,
     began_ns: int,
 ) -> None:
-    """Write the agent's steps: its calls of the model through *gate*, else one step with all calls in *session*."""
+    """Write the agent's trace: its calls of the model through *gate*, else one step with all tool calls of *session*."""
     trace = gate.trace() if gate else None
     if trace is None:
         said = ended.stdout_tail if session is None else ended.stdout_tail + ended.stderr_tail

@@ -1,4 +1,4 @@
-"""The model of an external agent: our proxy between the two, so that the key stays here and every call is on record."""
+"""The model of an external agent: a proxy that keeps the API key, enforces limits and records every call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where the model is: at *url* on this machine, and behind the Unix socket *path*; *suffix* ends its base URL."""
+    """The proxy to the model: at *url* here, and behind the Unix socket *path*; *suffix* ends its base URL."""
 
     url: str
     suffix: str
@@ -40,7 +40,7 @@ class Gateway:
     session: Path
 
     def environment(self, base: str, model: str) -> dict[str, str]:
-        """Return the environment variables by which OpenAI, Anthropic, Gemini clients use URL *base* and *model*."""
+        """Return variables with which clients of OpenAI, Anthropic and Gemini use the URL *base* and *model*."""
         return {
             "OPENAI_BASE_URL": base + self.suffix,
             "OPENAI_API_KEY": self.token,
@@ -52,7 +52,7 @@ class Gateway:
         }
 
     def book(self, meter: Meter) -> None:
-        """Replace the tokens counted in *meter* by those of all recorded calls, unfinished ones included."""
+        """Replace the tokens counted in *meter* by those of all recorded calls, including unfinished ones."""
         with suppress(OpsAssayError, OSError):
             exchanges = read_session(self.session)
             meter.usage.clear()
@@ -101,10 +101,10 @@ def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
 
 
 class ConversationTrace(Background):
-    """A thread that adds each step of the conversation of *gate* to the trace in *path* once the next one has ended.
+    """A thread that appends each step of the conversation of *gate* to the trace file *path* once the next call ended.
 
-    A step is whole then: the results of its tools stand in the request that follows. Who ends the run writes all anew,
-    since what an agent is called may come out later.
+    A step is complete then: its tool results are in the next request. At the end of the run the whole trace is written
+    anew.
     """
 
     def __init__(self, gate: Gateway, path: Path) -> None:
@@ -114,7 +114,7 @@ class ConversationTrace(Background):
         self._written = 0
 
     def work(self) -> None:
-        """Append new steps to the trace file every `LOOK_S` seconds; errors are ignored until the next look."""
+        """Append new steps to the trace file every `LOOK_S` seconds; errors are ignored, and tried again."""
         while self.pause(LOOK_S):
             with suppress(OpsAssayError, OSError):
                 self._write_new_steps()
@@ -130,7 +130,7 @@ class ConversationTrace(Background):
 
 
 class _Capped:
-    """A policy under limits: what goes beyond them, is more than inference, or asks another than *model*, is refused."""
+    """A proxy policy that refuses requests beyond the limits, other than inference, or for another model than *model*."""
 
     def __init__(self, inner: Policy, meter: Meter, session: Path, model: str | None) -> None:
         self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
@@ -151,7 +151,7 @@ class _Capped:
 
 
 def _tokens_of_call(exchange: Exchange) -> dict[str, int]:
-    """Return input_tokens and output_tokens of a call; characters / 4 where not reported."""
+    """Return input_tokens and output_tokens of a call; characters / 4 where not reported; {} for a failed call."""
     asked, answer = exchange.asked(), exchange.answer()
     if asked is None or answer is None or (answer.error and not answer.usage):
         return {}

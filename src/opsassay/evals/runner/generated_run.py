@@ -1,7 +1,7 @@
 """A run on a generated task: an agent, an oracle or a baseline works in a folder and leaves an answer.
 
-A domain says with a `GeneratedRun` of its own what the environment is, what its scripts and its agent do, and what an
-answer is; the limits, the run spec and the attempt are the same in all of them.
+A domain subclasses `GeneratedRun` to define its environment, scripts, agent and form of answer; limits, run spec and
+attempt are the same in all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ G = TypeVar("G", bound=GeneratedTask)
 
 
 class FolderEnvironment(ABC, Generic[S]):
-    """An environment that is a folder: nothing is deployed in it, and nothing has to be broken.
+    """An environment that is only a folder: no system is deployed or broken.
 
     *view* is the part that an external agent reads.
     """
@@ -65,13 +65,13 @@ class FolderEnvironment(ABC, Generic[S]):
         return self.folder / "view"
 
     def prepare(self) -> None:
-        """Create the temporary folder with the empty folder `view` in it."""
+        """Create the temporary folder with an empty folder `view` in it."""
         made = TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True)
         self.folder = Path(self.stack.enter_context(made))
         self.view.mkdir()
 
     def start(self) -> None:
-        """Do nothing: there is no system to break or to wait for."""
+        """Do nothing: there is no system to break."""
 
     @abstractmethod
     def session(self) -> S:
@@ -90,14 +90,14 @@ class FolderEnvironment(ABC, Generic[S]):
 
 @dataclass(frozen=True)
 class GeneratedRun(ABC, Generic[G, S]):
-    """One run that is to be made: *agent* works on *task*; the *seed* stands for the repeat."""
+    """One planned run: *agent* works on *task*; *seed* numbers the repeat, *arm* is the variant."""
 
     kind_of_task: ClassVar[str]
-    """The name of the domain's tasks in messages."""
+    """The name of one task of the domain in messages."""
     built_in: ClassVar[str]
-    """The built-in agent of the domain."""
+    """The name of the domain's built-in agent, which asks a model."""
     baselines: ClassVar[tuple[str, ...]]
-    """Solvers without a model and without the truth."""
+    """Names of solvers that use neither a model nor the truth."""
 
     task: G
     agent: PlannedAgent
@@ -105,7 +105,7 @@ class GeneratedRun(ABC, Generic[G, S]):
     settings: AnswerSettings
     arm: Arm = field(default_factory=Arm)
     servers: Sequence[CommandAgent] = field(default=(), kw_only=True)
-    """MCP servers whose tools it has besides those of the task."""
+    """MCP servers whose tools the agent has in addition to those of the task."""
     live = False
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits of the run: the plan's over the agent's own over the default."""
+        """The limits of the run: the plan's settings override the agent's, and these 900 seconds by default."""
         own = self.command.file.limits.model_dump(exclude_unset=True) if self.command else {}
         return Limits.model_validate({"seconds": 900.0, **own, **self.settings.limits})
 
@@ -151,17 +151,17 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @property
     def joining(self) -> Sequence[CommandAgent]:
-        """The servers that join: none for scripts, which use no tools."""
+        """The MCP servers that join the run; () for oracles and baselines, which use no tools."""
         return self.servers if self.command is not None or self.agent.name == self.built_in else ()
 
     @property
     def commands(self) -> list[CommandAgent]:
-        """All that is run of others: the external agent, and the servers."""
+        """All external commands of the run: the external agent if there is one, and the MCP servers."""
         return [*([] if self.command is None else [self.command]), *self.joining]
 
     @cached_property
     def cell(self) -> RunSpec:
-        """The task, solver, variant and seed that identify the run in a store."""
+        """The run spec (task, solver, variant, seed) that identifies the run in a store."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.agent.model is not None:
             configuration |= {"model": _label_of_model(self.agent.model), "temperature": self.settings.temperature}
@@ -175,7 +175,10 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Run the solver, unless *store* has the result, until *given_up* is True; return the end. Raises UserError."""
+        """Run the solver, unless *store* has its result; return the end.
+
+        The run is aborted when *given_up* returns True; *say* is not used. Raises UserError.
+        """
         del say
         for one in self.commands:
             require_apart(one, [store.root])
@@ -200,7 +203,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
-        """Run the solver (*sealed*: in a sandbox) and write its answer into *run_dir*; return the outcome."""
+        """Run the solver (*sealed*: in a sandbox) and write its answer into *run_dir*; return how it ended."""
         meter = Meter(self.limits, self.settings.price)
         environment = self.environment(run_dir, meter)
         with open_session(environment) as session:
@@ -221,7 +224,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @property
     def _seals_servers(self) -> bool:
-        """Whether MCP servers are sealed here."""
+        """Whether MCP servers are sandboxed on this machine with these settings."""
         return refusal_to_seal(self.settings.sealing) is None
 
     def _run_solver(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
@@ -235,7 +238,7 @@ class GeneratedRun(ABC, Generic[G, S]):
     def _run_external_agent(
         self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
     ) -> str | None:
-        """Run the agent's command, in a sandbox if *sealed*; return why its answer is invalid, else None."""
+        """Run *command*, in a sandbox if *sealed*; return why there is no valid answer, else None."""
         with_tools = "mcp" in command.file.needs
         task = ExternalTask(
             environment.view,
@@ -269,7 +272,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def environment(self, run_dir: Path, meter: Meter) -> FolderEnvironment[S]:
-        """Return the task's environment in *run_dir*; *meter* counts the usage of its tools."""
+        """Return a new environment of the task for the run in *run_dir*; *meter* counts the usage of its tools."""
 
     @abstractmethod
     def play(self, session: S) -> str | None:
@@ -285,11 +288,11 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def answer_place(self, work: Path, *, sealed: bool) -> str:
-        """Prepare the folder *work*; return the path, in the sandbox if *sealed*, where an answer must be put."""
+        """Prepare the folder *work*; return the path, in the sandbox if *sealed*, for the agent's answer."""
 
     @abstractmethod
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Submit what an external agent, which ended with *end*, left in *work* or printed; return why not, or None."""
+        """Submit the answer that an external agent, ended by *end*, left in *work* or printed; return why not, or None."""
 
     @abstractmethod
     def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:

@@ -1,7 +1,7 @@
-"""Generated tasks, which follow from a seed, and the plan of their runs.
+"""Tasks that are generated from a seed, and the plan of their runs.
 
-One seed is public; held-out ones follow from the grader's secret. This code and a task's data do not suffice to make the
-truth of a held-out task: that takes the secret.
+One seed is published; held-out seeds are derived from the grader's secret, without which the truth of a held-out task
+cannot be computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opsassay.telemetry.content import whole_file
 
 PUBLISHED_SEED = 1
 HELD_OUT = "@held-out-"
-"""Stands in the ids of tasks whose seeds nobody knows."""
+"""Part of the ids of tasks with secret seeds."""
 MIN_SECRET_BYTES = 16
 T = TypeVar("T")
 A = TypeVar("A", bound=Artefact)
@@ -36,10 +36,10 @@ G = TypeVar("G", bound="GeneratedTask")
 
 
 class GeneratedTask(Artefact):
-    """One task: its *name*, and the *seed* that its data and its truth follow from. A store keeps those of its runs."""
+    """One task: its *name*, and the *seed* from which data and truth are generated. Stored with its runs."""
 
     BODIES: ClassVar[str]
-    """Folder of a store with the bodies of its tasks, which hold their seeds and so their truth."""
+    """The store's folder for tasks of this kind, which hold the seeds and thus the truth."""
 
     name: str
     seed: int
@@ -48,12 +48,12 @@ class GeneratedTask(Artefact):
 
     @property
     def id(self) -> str:
-        """The task's name; a task with a secret seed has a number after it."""
+        """The task's name; followed by "@held-out-N" if its seed is secret."""
         return self.name + (f"{HELD_OUT}{self.held_out}" if self.held_out is not None else "")
 
     @cached_property
     def commitment(self) -> str:
-        """The digest of everything that defines the task."""
+        """The digest of everything that defines the task, for run specs and stored files."""
         raise NotImplementedError
 
     @property
@@ -62,11 +62,11 @@ class GeneratedTask(Artefact):
         raise NotImplementedError
 
     def committed(self, *parts: str) -> str:
-        """Return the SHA-256 over generator version, task name, seed and *parts*."""
+        """Return the SHA-256 over generator version, task name, seed and *parts*, for `commitment`."""
         return hashlib.sha256("\0".join((self.generator, self.name, str(self.seed), *parts)).encode()).hexdigest()
 
     def keep(self, root: Path) -> None:
-        """Write the task into the store at *root* under its digest, unless it is there."""
+        """Write the task into the store at *root*, named by its commitment, unless it is there."""
         keep_body(root / self.BODIES, self.commitment, self)
 
     @classmethod
@@ -90,14 +90,14 @@ class GeneratedTask(Artefact):
 
 
 class HeldOutSeeds(Written):
-    """Seeds that nobody knows who does not know the secret."""
+    """Settings of held-out seeds, which can only be computed with the secret."""
 
     secret: str = Field(description="file with the secret, beside the plan; at least 16 bytes")
     count: int = Field(default=1, ge=1, le=1000, description="how many of each task")
 
 
 def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
-    """Return *count* seeds of the task *name* that follow from the content of the file *secret*; raises UserError.
+    """Return *count* seeds of the task *name*, derived from the content of the file *secret*; raises UserError.
 
     Seed n is the first 16 bytes of HMAC-SHA256(secret, "NAME/n"), big-endian, with n from 1.
     """
@@ -117,7 +117,7 @@ def held_out_seeds(name: str, secret: Path, count: int) -> list[int]:
 
 
 def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
-    """Write *body* as JSON into the store's *folder*, named by *commitment*, unless it is there."""
+    """Write *body* (a task) as JSON into the store's *folder*, named by *commitment*, unless it is there."""
     path = folder / f"{commitment}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def keep_body(folder: Path, commitment: str, body: Artefact) -> None:
 
 
 def kept_body(folder: Path, commitment: str, model: type[A]) -> A:
-    """Return the body named *commitment* in the store's *folder*, as *model*; raises DatapackError."""
+    """Return the task named *commitment* in the store's *folder*, as an object of *model*; raises DatapackError."""
     path = folder / f"{commitment}.json"
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
@@ -135,7 +135,7 @@ def kept_body(folder: Path, commitment: str, model: type[A]) -> A:
 
 
 class AnswerSettings(Written):
-    """What a run of a made task may be set to."""
+    """Settings of a run on a generated task."""
 
     limits: dict[str, Any] = Field(default_factory=dict, description="over those of an agent.yaml")
     price: Price = Field(default=Price(), description="USD per million tokens")
@@ -151,7 +151,7 @@ class AnswerSettings(Written):
 
 
 class PlanOfAgents(Written):
-    """The keys that plans share whose agents are named: who, and how often."""
+    """Keys that all plans with named agents share: which agents run, and how often."""
 
     agents: tuple[PlannedAgent, ...] = Field(
         min_length=1, description="oracle:NAME, oracle:*, a baseline or the agent of the domain, or an agent.yaml"
@@ -173,7 +173,7 @@ class PlanOfAgents(Written):
 
 
 class GeneratedPlan(PlanOfAgents):
-    """The keys that plans of generated tasks share: the agents, the seeds, and how often."""
+    """Keys that plans of generated tasks share: agents, repeats and seeds."""
 
     published: bool = Field(default=True, description="the seed that everybody knows")
     held_out: HeldOutSeeds | None = None

@@ -1,4 +1,4 @@
-"""Stored runs, graded: one path for `opsassay score run`, `score table` and `report`, whatever their domain."""
+"""Grades stored runs of any domain, for `opsassay score run`, `score table` and `report`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.void import is_void
 
 Stores = Mapping[Path, frozenset[str] | None]
-"""Folders of stores, each with the ids of the runs that are meant, None for all of them."""
+"""Folders of stores, each with the ids of the runs to grade, None for all of its runs."""
 
 
 @dataclass(frozen=True)
 class GradeSettings:
-    """How stored runs are graded.
+    """Settings of grading; each domain uses those that apply to it.
 
-    *cases* is the tree with the truth where a store does not hold it, *profile* a grading profile, *judge* names a model
-    that gives an opinion on evidence, *truth* whose causal graphs count, and *say* hears what takes its time. A domain uses
-    of it what it knows.
+    *cases*: tree with the truth, for stores that lack it. *profile*: a grading profile. *judge*: a model that rates
+    evidence. *truth*: whose causal graphs count. *say*: called with messages on slow steps.
     """
 
     cases: Path | None = None
@@ -50,7 +49,7 @@ class GradeSettings:
 
 @dataclass(frozen=True)
 class GradedRun:
-    """A run in its *folder* with the verdict on it."""
+    """A run, its *folder* and its verdict."""
 
     folder: Path
     run: Run
@@ -58,18 +57,18 @@ class GradedRun:
 
     @cached_property
     def void(self) -> bool:
-        """Whether the case is void, so that its runs say nothing of any solver."""
+        """Whether the case is void, so that its runs count for no solver."""
         return is_void(self.verdict.metrics)
 
     @property
     def ranks(self) -> bool:
-        """Whether the run may count for ranks: its case is not void, and its data do not give the fault away."""
+        """Whether the run may count in rankings: its case is not void, and its data do not reveal the fault."""
         return not self.verdict.fingerprinted and not self.void
 
 
 @dataclass(frozen=True)
 class GradedRuns:
-    """Graded runs of one *domain*; *problems* say, by folder, what could not be graded.
+    """Graded runs of one *domain*; *problems*: by folder, the reason why a run could not be graded.
 
     A domain with tables of its own makes a subclass.
     """
@@ -78,13 +77,13 @@ class GradedRuns:
     graded: tuple[GradedRun, ...]
     problems: Mapping[str, str] = field(default_factory=dict)
     aborted: Mapping[str, int] = field(default_factory=dict)
-    """Cells of each solver that were begun and never came to a result."""
+    """Solver to its planned runs that were started and have no result."""
     retried: Mapping[str, int] = field(default_factory=dict, kw_only=True)
-    """Cells of each solver whose result came after an aborted attempt."""
+    """Solver to its planned runs with a result after an aborted attempt."""
     baselines: frozenset[str] | None = field(default=None, kw_only=True)
-    """Hashes of the solvers that are baselines, where somebody decides that; None: those that are known by name."""
+    """Hashes of the solvers that count as baselines; None: solvers known as such by name."""
     ranks_unsealed: bool = field(default=False, kw_only=True)
-    """Whether all ran where nobody watched, so that they are ranked among themselves."""
+    """Whether runs without a sandbox are ranked too, since all runs are of that kind."""
 
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:
@@ -160,7 +159,7 @@ class GradedRuns:
 
 
 def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
-    """Return by store the ids of its runs at *paths*, None for a whole store; raises UserError for one without runs."""
+    """Return for *paths* (stores or run folders) store to the ids of its chosen runs, None for all; raises UserError."""
     chosen: dict[Path, frozenset[str] | None] = {}
     for path in {path.resolve(): path for path in paths}.values():
         if not (path / RUN).is_file():
@@ -175,7 +174,7 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
 
 
 def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
-    """Grade the runs of *stores* by *settings*; return one result per domain. Raises NotFoundError for unknown ones."""
+    """Grade the runs of *stores* by *settings*; return one result per domain. NotFoundError for an unknown domain."""
     of_domain: dict[str, dict[Path, frozenset[str] | None]] = {}
     for root, ids in stores.items():
         store = RunStore(root)
@@ -188,7 +187,7 @@ def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
 
 
 def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
-    """Return *graded* with the numbers of aborted and of retried planned runs by solver; only whole *stores* count."""
+    """Return *graded* plus the numbers of aborted and retried planned runs by solver, counted in whole *stores*."""
     begun = []
     for store in (RunStore(root) for root, ids in stores.items() if ids is None):
         for folder in store.runs():

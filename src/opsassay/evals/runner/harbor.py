@@ -1,4 +1,4 @@
-"""Tasks of Harbor: their files, their rewards, and the wheel that they bring."""
+"""Writes tasks of Harbor: their files, rewards, and the wheel of OpsAssay that they install."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def write_rewards(path: Path, rewards: Mapping[str, float]) -> None:
 
 
 PLACE = "/opt/wheels"
-"""Where the image has the wheel."""
+"""The folder of the wheel in the container image."""
 _WHEEL_PATH = re.compile(r"(?P<path>[^:@]*\.whl)(?P<extras>\[[^]]*\])?")
 _METADATA = "Wheel-Version: 1.0\nGenerator: opsassay\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 @dataclass(frozen=True)
 class ContainerInstall:
-    """What pip installs in a container: the *requirement*, and the wheel behind it where that lies in the task."""
+    """The pip *requirement* to install in a container, and the *wheel* file (name, content) if the task has one."""
 
     requirement: str
     wheel: str = ""
@@ -86,9 +86,9 @@ class ContainerInstall:
 
 
 def container_install(requirement: str | None, extras: str) -> ContainerInstall:
-    """Return how to install OpsAssay with *extras*: from a wheel or a pip requirement; None: as installed here.
+    """Return how to install OpsAssay with *extras* in a container, from *requirement*: a wheel, or pip's notation.
 
-    Raises UserError for a folder, and for a wheel that cannot be read.
+    None: a wheel of the running OpsAssay. Raises UserError for a folder, and for a wheel that cannot be read.
     """
     if requirement is None:
         return ContainerInstall(f"{PLACE}/{WHEEL}[{extras}]", WHEEL, own_wheel())
@@ -136,7 +136,7 @@ def own_wheel() -> bytes:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Return content by relative path of all files below *folder*, without hidden, compiled and installed ones."""
+    """Return relative path to content of all files below *folder* but hidden files, __pycache__ and node_modules."""
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     made = ("__pycache__", "node_modules")
     kept = {name: path for name, path in found.items() if not any(p in made or p[0] == "." for p in name.parts)}

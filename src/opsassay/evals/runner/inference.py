@@ -1,7 +1,7 @@
-"""What of a model's API a sealed agent may use: plain inference, and nothing by which it would reach the world through it.
+"""Which requests of a sandboxed agent to a model's API are allowed: plain inference, without access to anything else.
 
-A provider fetches addresses, searches the web, runs code and keeps files and conversations for whoever holds its key: each
-would lead out of the seal, or from one repeat to the next.
+A provider can fetch URLs, search the web, run code and store files and conversations for the holder of the key. Each
+would lead out of the sandbox, or from one repeat to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from opsassay.core.schema.files import packaged_yaml
 from opsassay.core.untrusted import read_json
 
 GEMINI = "/v1beta/models/MODEL:generateContent"
-"""Stands for all paths of Gemini's API; the model is in the path there."""
+"""The key in `KEYS` for all paths of Gemini's API, which contain the model."""
 _GEMINI = re.compile(r"/v1beta/models/(?P<model>[^?#]{1,300}):(?:generateContent|streamGenerateContent|countTokens)")
 _ALLOWED = packaged_yaml(__package__, "inference.yaml")
 _SHARED = {
@@ -27,26 +27,26 @@ KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {path: frozenset(keys).union(*(_ALLOWED["keys"][shared] for shared in _SHARED.get(path, ())))
      for path, keys in _ALLOWED["keys"].items() if path not in ("common", "openai")}
 )  # fmt: skip
-"""What a request may hold, by its path; what is not named does not go to the provider."""
+"""The keys that a request body may have, by path; other keys are refused."""
 
 VALUES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"n": (None, 1), "service_tier": (None, "auto", "default", "standard_only"), "modalities": (None, ["text"])}
 )
-"""Keys of which only these values go on: others multiply or raise what an answer costs."""
+"""Keys with the only values that are allowed: others multiply or raise the price of an answer."""
 
 HEADERS = frozenset(_ALLOWED["headers"])
-"""Headers that go to the provider; beta features, organisations, projects and routes are named by others."""
+"""Headers that are forwarded to the provider; others could select beta features, organisations or projects."""
 
 OWN_TOOLS = (None, "function", "custom")
-"""Types of tools that the agent itself carries out."""
+"""Types of tools that the agent itself executes."""
 NAMESPACE = "namespace"
-"""The type under which the Responses API has several tools of one name before theirs."""
+"""The type by which the Responses API groups several tools under one name."""
 ADDRESSES = ("url", "image_url", "file_url", "file_id")
-"""Keys whose text a provider fetches or looks up, in any case: servers in Go take ``URL`` for ``url``."""
+"""Keys whose text a provider fetches or looks up; compared without case, since some servers accept ``URL``."""
 STORED = "item_reference"
-"""The type of an input by which a provider takes up what it kept of another conversation."""
+"""The type of an input that refers to an item which the provider stored in another conversation."""
 GEMINI_ADDRESSES = ("fileuri", "file_uri")
-"""The same for Gemini, whose readers take both spellings of a name."""
+"""The keys of `ADDRESSES` in Gemini's API, in both spellings."""
 _CONFIG: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"candidateCount": (None, 1), "responseModalities": (None, ["TEXT"])}
 )
@@ -60,7 +60,7 @@ _QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=t
 
 
 def refusal(method: str, path: str, body: bytes, model: str | None = None) -> str | None:
-    """Return why a request to a model provider is refused, None if it is allowed; *model* is the only model allowed.
+    """Return why a request to a model provider is refused, None if it is allowed; *model*: the only one (None: any).
 
     The path is compared byte for byte, with or without ``/v1``; a path that needs to be normalised is refused.
     """

@@ -1,4 +1,4 @@
-"""Runs of a store as logs of inspect_ai, written by inspect_ai: one for each solver and arm, a sample a run."""
+"""Writes runs of a store as logs of inspect_ai: one log per solver and variant, one sample per run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCORER = "opsassay"
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A finished run with what lies beside it; *succeeded* None where its domain cannot say."""
+    """A finished run with its verdict and trace; *succeeded* is None where its domain cannot say."""
 
     folder: Path
     run: Run
@@ -42,7 +42,7 @@ class KeptRun:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """The domain, solver, solver's hash and variant, by which runs are grouped into logs."""
+        """(domain, solver, hash of the solver, variant): runs with the same group are in one log."""
         return self.domain, self.run.solver.label, self.run.solver_hash, self.run.arm
 
 
@@ -50,7 +50,7 @@ _STOPS: dict[str, Any] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "max_tokens"),
     **dict.fromkeys(("content_filter", "refusal", "SAFETY"), "content_filter"),
 }
-"""The words of APIs as those of inspect_ai, which has no others; the API's own stands in the metadata of the output."""
+"""Stop reasons of model APIs -> those of inspect_ai; the original is in the output's metadata."""
 
 
 def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[KeptRun]:
@@ -178,9 +178,9 @@ def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[Any]:
-    """Yield inspect_ai's events of *steps*: per agent's turn a span, per step a model event and tool events.
+    """Yield inspect_ai's events of *steps*: a span per agent's turn, a model event per step, and tool events.
 
-    *name* begins their ids, *began_ns* (ns of UTC) is the time of steps without one.
+    *name* is the prefix of their ids, *began_ns* (ns of UTC) the time of steps without one.
     """
     from inspect_ai.event import SpanBeginEvent, SpanEndEvent
 
@@ -252,7 +252,7 @@ def _messages(context: str, name: str) -> list[ChatMessage]:
 
 
 def _as_plain_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* with values that JSON does not have as texts."""
+    """Return *arguments* with every value that JSON cannot represent replaced by its text."""
     return dict(json.loads(json.dumps(arguments, default=str)))
 
 

@@ -1,6 +1,6 @@
-"""Answers that are one JSON object: how they are read, and a run in which a solver hands one in.
+"""Answers that consist of one JSON object: their reader, and a run in which a solver submits one.
 
-What is no such object is said in one sentence, and never mended. A key that stands twice in an object makes it no answer.
+Any other content is an error in one sentence and never repaired; so is a key that occurs twice in an object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opsassay.solvers.sandbox import Ended
 
 MAX_BYTES = 4 * 2**20
 ANSWER = "answer.json"
-"""Where an answer lies in a run folder."""
+"""File name of an answer in a run folder."""
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
@@ -62,16 +62,16 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class JsonToolSession(CountedToolSession):
-    """A session that takes one JSON object; the last *answer* that was submitted by the contract counts."""
+    """A session whose submit tool takes one JSON object; the last valid *answer* counts."""
 
     answer: dict[str, Any] | None = None
 
     @abstractmethod
     def require(self, answer: Mapping[str, Any]) -> None:
-        """Raise AnswerError when *answer* does not have the form that the task asks for."""
+        """Raise AnswerError when *answer* does not have the form that the task requires."""
 
     def problem_of(self, answer: Mapping[str, Any]) -> str | None:
-        """Return how *answer* differs from the form that the task asks for, None when it has it."""
+        """Return a sentence on how *answer* differs from the required form, None when it is valid."""
         try:
             self.require(read_object(json.dumps(dict(answer), ensure_ascii=False)))
         except AnswerError as error:
@@ -79,7 +79,7 @@ class JsonToolSession(CountedToolSession):
         return None
 
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Keep *answer* if it has the required form; return the call, with an error otherwise."""
+        """Store *answer* if it is valid; return the tool call, with an error if it is not."""
         if (problem := self.problem_of(answer)) is not None:
             return ToolCall(tool=SUBMIT, arguments=answer, output=f"Error: {problem}", status="error")
         self.answer = answer
@@ -91,14 +91,14 @@ G = TypeVar("G", bound=GeneratedTask)
 
 
 class JsonRun(GeneratedRun[G, S]):
-    """A run whose answer is one JSON object: submitted, else in the agent's file, else what it prints."""
+    """A run whose answer is one JSON object: submitted by tool, else in the agent's file, else printed."""
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
         """Return the path, in the sandbox if *sealed*, of the file that the external agent must write."""
         return f"{WORK_INSIDE if sealed else work}/{ANSWER}"
 
     def take(self, end: Ended, work: Path, session: S) -> str | None:
-        """Submit the agent's answer (by its tool, its file in *work* or its output); return why it has none or None."""
+        """Submit the agent's answer (by tool, its file in *work* or its output); return why it has none, or None."""
         if session.answer is not None:
             return None
         if not end.started or (end.limit is None and end.exit_code != 0):

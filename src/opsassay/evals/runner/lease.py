@@ -1,8 +1,8 @@
-"""Leases: one worker at a time runs a cell, so that many workers, on one machine or several, share a store.
+"""Leases: at most one worker runs a planned run ("cell"), so that workers on several machines can share a store.
 
-A lease is a file, ``ROOT/leases/<cell>.json``, that says who holds it. Its holder renews the file's time every few seconds;
-that is the heartbeat. A lease whose heartbeat has ended, or whose holder is known to be gone, is taken over, and the former
-holder can no longer write a result: every result is written under the store's lock and only while the lease is held.
+A lease is a file, ``ROOT/leases/<cell>.json``, with its owner, who updates its time every few seconds (the heartbeat).
+When heartbeats stop, or the owner's process has ended, another worker may take it over. The former owner then cannot
+write a result, since results are written under the store's lock and only with the lease.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ LEASES = "leases"
 HEARTBEAT_S = 5.0
 """How often a holder renews its lease."""
 EXPIRED_S = 30.0
-"""After how long without a heartbeat a lease may be taken over: six that did not come."""
+"""A lease may be taken over after so many seconds, six heartbeats, without one."""
 
 
 class LeasedError(OperationError):
-    """Somebody else runs this cell now."""
+    """Another process runs this cell at present."""
 
 
 class LeaseLostError(LostError):
-    """The heartbeat did not come in time and somebody else has taken this cell over."""
+    """The heartbeat was late, and another worker has taken this cell over."""
 
 
 @dataclass(frozen=True)
 class LeaseTimes:
-    """How often a lease is renewed, and after how long without that it may be taken over, seconds."""
+    """How often a lease is renewed, and after how long without renewal it may be taken over; seconds."""
 
     heartbeat_s: float = HEARTBEAT_S
     expired_s: float = EXPIRED_S
@@ -52,7 +52,7 @@ class LeaseTimes:
 class Lease:
     """The right to run one *cell* of the store at *root*, renewed by a thread until it is released or lost.
 
-    *took_over* tells that somebody else held it before, whose attempt did not end.
+    *took_over*: a former owner's attempt did not end.
     """
 
     def __init__(self, root: Path, cell: str, times: LeaseTimes, *, took_over: bool, owner: str) -> None:
@@ -69,7 +69,7 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store's lock in the with block, to write a result; raises LeaseLostError after a takeover."""
+        """Hold the store's lock in the with block, to write a result; raises LeaseLostError if the lease was taken over."""
         with folder_lock(self._root):
             if _read_lease(self._path).get("owner") != self._owner:
                 self._lost.set()
@@ -96,7 +96,7 @@ class Lease:
 
 
 def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease:
-    """Return the lease of planned run *cell* (id) in the store *root*; raises LeasedError while another holds it.
+    """Acquire and return the lease of *cell* (id of a planned run) in the store *root*; LeasedError if another holds it.
 
     A lease may be taken over when its process ended, or its heartbeat is older than *times* allow.
     """
@@ -118,7 +118,7 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 
 def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
-    """Return whether a process is working on planned run *cell* (id) of the store *root*, by the expiry in *times*."""
+    """Return whether a live process holds the lease of *cell* in the store *root*; *times* say when one expires."""
     path = _path_of_lease(root, cell)
     held = _read_lease(path)
     try:
@@ -128,7 +128,7 @@ def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
 
 
 def is_alive(holder: dict[str, Any]) -> bool:
-    """Return whether the process with the id and start time in *holder* is running on this machine."""
+    """Return whether the process of *holder*, its pid and process_started, is running on this machine."""
     try:
         process = psutil.Process(holder["pid"])
         return bool(process.create_time() == holder["process_started"] and process.status() != psutil.STATUS_ZOMBIE)
@@ -137,7 +137,7 @@ def is_alive(holder: dict[str, Any]) -> bool:
 
 
 def _may_take_over(lease: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
-    """Return whether *lease* is abandoned: heartbeat too old, or its process on this machine has ended."""
+    """Return whether *lease*, read from *path*, is abandoned: its heartbeat too old, or its local process ended."""
     if lease.get("host") == socket.gethostname() and (lease.get("boot_id") != boot_id() or not is_alive(lease)):
         return True
     return time.time() - path.stat().st_mtime > times.expired_s

@@ -1,4 +1,4 @@
-"""Folders of the machine that a sealed agent sees: what must never be among them, checked before anything runs."""
+"""Folders of the machine that a sandboxed agent may read: checks before a run that they reveal no truth."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION
 from opsassay.telemetry.tree import ANNOTATION, LEDGER, TRUTH
 
 TELLING = frozenset({TRUTH, ANNOTATION, LEDGER, INJECTION, CAUSAL_GRAPH, INCIDENT, RUN, DIAGNOSIS, ATTEMPTS})
-"""Files that tell of incidents, of their truth or of runs, by the names that OpsAssay and public data give them."""
+"""Names of files, of OpsAssay and public data sets, that reveal incidents, their truth or runs."""
 
 MOST_ENTRIES = 500_000
-"""A folder with more is not looked through, and so not shown."""
+"""A folder with more entries is not searched, and so not mounted."""
 
 _LIVING = tuple(Path(name) for name in ("/proc", "/sys", "/dev", "/run", "/var/run"))
 _TAKEN = tuple(
@@ -33,7 +33,7 @@ _TAKEN = tuple(
 
 
 def mounts_of(agent: CommandAgent) -> dict[str, Path]:
-    """Return the folders that *agent* asks to read, by their path in its sandbox, which is the same as outside.
+    """Return path in the sandbox to folder, for the folders that *agent* asks to read; both are the same path.
 
     Raises UserError for a folder that cannot be mounted there, for one with OpsAssay's sources or the running kernel's
     files, and for one that holds a socket, a pipe or a file on incidents or runs. Symbolic links work only if their
@@ -63,7 +63,7 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
 
 
 def require_image(agent: CommandAgent, sealing: Sealing) -> None:
-    """Raise UserError when the container image of *agent* is missing, or cannot be sandboxed with *sealing*."""
+    """Raise UserError when *agent* has a container image that is missing or, by *sealing*, cannot be sandboxed."""
     if agent.image is not None and (why := refusal_to_seal(sealing)) is not None:
         raise RefusedError(f"{agent.path}: an agent in an image runs sealed only, and is not sealed here: {why}")
 
@@ -93,7 +93,7 @@ def _paths_overlap(first: Path, second: Path) -> bool:
 def _why_unmountable(source: Path) -> str | None:
     """Return what in *source* must not be visible in a sandbox, None for nothing; links are not followed.
 
-    Sockets and pipes are such, since a process in the sandbox could talk to one outside through them.
+    Sockets and pipes must not be, since a process in the sandbox could reach one outside through them.
     """
     folders, seen = [source], 0
     if source.is_file():
@@ -115,10 +115,10 @@ def _why_unmountable(source: Path) -> str | None:
 
 
 def _mount_error(agent: CommandAgent, name: str, reason: str) -> UserError:
-    """Return the error that the folder *name*, which *agent* asks to read, cannot be mounted for *reason*."""
+    """Return the error that the folder *name*, which *agent* asks to read, is refused; *reason* ends the sentence."""
     return UserError(f"{agent.path}: readable: {name} {reason}.")
 
 
 def kept_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders with incidents and truth that agents must not read, for incidents at *paths*."""
+    """Return the folders with incidents and truth that agents must not read, given the *paths* of incidents."""
     return [path.parent.parent if path.parent.name == "incidents" else path for path in map(Path.resolve, paths)]

@@ -1,7 +1,7 @@
-"""Oracles: solvers that know the truth, so that every task is known to tell right from wrong; never ranked.
+"""Oracles: scripted solvers that know the truth, by which a task's grading is tested; they are never ranked.
 
-An oracle is scripted actions (those of a scenario), an answer, or a folder of files that it leaves in the agent's
-workspace. Whatever it is, it has a name and a digest, and its runs are cells like any others: ``oracle:NAME``.
+An oracle is a list of actions (of a scenario), an answer, or a folder of files that it copies into the agent's
+workspace. Each has a name and a digest; plans name it ``oracle:NAME``, and its runs are stored like any others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opsassay.core.schema.run import Solver
 from opsassay.evals.runner.ranking import ORACLE
 
 EVERY_ORACLE = ORACLE + "*"
-"""Asks for every oracle of a task."""
+"""In a plan: all oracles of a task."""
 
 
 class TaskOracle(Protocol):
@@ -35,7 +35,7 @@ class TaskOracle(Protocol):
 
 @dataclass(frozen=True)
 class AnswerOracle:
-    """An oracle that gives one *diagnosis* as its answer."""
+    """An oracle that answers *diagnosis*."""
 
     name: str
     diagnosis: Diagnosis
@@ -47,7 +47,7 @@ class AnswerOracle:
 
 @dataclass(frozen=True)
 class FilesOracle:
-    """An oracle that puts the files of *folder*, with their folders, into the agent's workspace."""
+    """An oracle that copies the files of *folder*, with their subfolders, into the agent's workspace."""
 
     name: str
     folder: Path
@@ -61,7 +61,7 @@ class FilesOracle:
         return total.hexdigest()
 
     def files(self) -> list[Path]:
-        """Return the sorted relative paths of all files in *folder*; raises UserError for none, and for links."""
+        """Return the sorted relative paths of all files in *folder*; UserError if it has none, or links."""
         entries = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
         if strange := next((e for e in entries if e.is_symlink() or not (e.is_file() or e.is_dir())), None):
             raise UserError(f"Oracle {self.name}: {strange} is neither a file nor a folder; put the file itself there.")
@@ -80,7 +80,7 @@ class FilesOracle:
 
 
 def oracle_solver(oracle: TaskOracle) -> Solver:
-    """Return the description of *oracle* as a solver; by its name it is never ranked."""
+    """Return *oracle* as a Solver record; its name, ``oracle:NAME``, excludes it from rankings."""
     return Solver(name=ORACLE + oracle.name, kind="agent", configuration={"digest": oracle.digest()})
 
 

@@ -1,4 +1,4 @@
-"""Plans: parts, each of one domain, that are run into one store."""
+"""Plan files: their parts, each of one domain, as runs for one store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from opsassay.solvers.agents.ready import or_a_name, resolve_ready_agent
 
 W = TypeVar("W", bound=Written)
 DEFAULT_DOMAIN = "sre"
-"""The domain of a plan that names none: a plan of trials, as `opsassay run trials` reads it."""
+"""The domain of a part that names none: trials, as for `opsassay run trials`."""
 
 
 class PlannedAgent(Written):
-    """A solver of a plan: a name, an agent.yaml or a method, with the model that it asks."""
+    """A solver in a plan: a name, an agent.yaml or a method, and the model that it uses."""
 
     model_config = ConfigDict(json_schema_extra=or_a_name)
 
@@ -43,7 +43,7 @@ class PlannedAgent(Written):
 
 
 class TaskPlan(Written):
-    """A plan of several parts; each has a ``domain`` and the keys of its domain's own plan."""
+    """A plan of several parts; each has a ``domain`` and the keys of plans of that domain."""
 
     parts: tuple[dict[str, Any], ...] = Field(min_length=1)
 
@@ -68,7 +68,7 @@ def load_plan(path: Path) -> list[PlannedRun]:
 
 
 def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
-    """Return (location for errors, section) for each section of a plan file; one without parts is one section."""
+    """Return (location for errors, section) for each part of the plan file; a file without parts is one section."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line

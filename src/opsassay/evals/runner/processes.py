@@ -1,4 +1,4 @@
-"""Processes of attempts: each leads a session of its own, is watched, and is ended with all that it started."""
+"""Child processes of attempts: each leads a session of its own, and is ended with all that it started."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 
 GRACE_S = 20.0
-"""How long a watched process that was asked to end may take to undo what it did."""
+"""Seconds that a watched process has for clean-up between SIGTERM and SIGKILL."""
 LOOK_S = 0.5
-"""How often a watched process is looked at."""
+"""Seconds between two checks of a watched process."""
 
 _watched: set[int] = set()
-"""Processes that `run_watched` ends itself, giving them time to undo."""
+"""Ids of processes that only `run_watched` ends, with time for clean-up."""
 
 
 def kill_session(pid: int) -> None:
@@ -30,7 +30,7 @@ def kill_session(pid: int) -> None:
 
 
 def kill_sessions() -> None:
-    """Kill all sessions led by children of this process, such as sandboxes and unsandboxed agents."""
+    """Kill all sessions led by children of this process, such as sandboxes; those of `run_watched` are left."""
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
             own = child.pid not in _watched and psutil.Process(child.pid).is_running()
@@ -39,9 +39,9 @@ def kill_sessions() -> None:
 
 
 def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up: Callable[[], bool]) -> int | None:
-    """Run ``python -m MODULE`` with *order* on standard input and output to *log*; return the exit code.
+    """Run ``python -m MODULE`` with *order* on standard input and its output in *log*; return the exit code.
 
-    Returns None if it was not done after *timeout_s*: it gets SIGTERM, so that it can clean up, then SIGKILL. The same
+    Returns None if it runs longer than *timeout_s*: it gets SIGTERM, so that it can clean up, then SIGKILL. The same
     happens when *given_up* returns True, which raises KeyboardInterrupt.
     """
     command = [sys.executable, "-m", module]

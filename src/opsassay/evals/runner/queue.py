@@ -1,7 +1,7 @@
-"""The queue of runs: side by side, each until it has a result; resumable after any end, shared by many workers.
+"""Runs planned runs in parallel until each has a result; can be resumed, and many workers can share a store.
 
-While a command runs, ``ROOT/jobs/<pid>.<random>.json`` says which runs it makes. The file is removed at the end; that of a
-killed process is removed by the next command that runs something here.
+While a command runs, ``ROOT/jobs/<pid>.<random>.json`` lists its runs. The file is removed at the end; that of a killed
+process is removed by the next command on that store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import whole_file
 
 LOOK_S = 0.5
-"""How often a cell that another worker runs is looked at."""
+"""Seconds between two checks of a cell that another worker runs."""
 
 
 JOBS = "jobs"
@@ -42,7 +42,7 @@ LARGEST = 64 * 2**20
 
 
 class JobsAtWork(Artefact):
-    """The *cells* that a process runs, *workers* at a time, since *started_ns* of UTC."""
+    """The *cells* that a command runs, *workers* at a time, since *started_ns* (UTC)."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -65,7 +65,7 @@ class JobsAtWork(Artefact):
 
 @contextmanager
 def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
-    """Record in the store *root*, if writable, that this process runs *cells* with *workers* in the with block."""
+    """Record in the store *root*, if writable, that this process runs *cells* with *workers* during the with block."""
     path = root / JOBS / f"{os.getpid()}.{secrets.token_hex(4)}.json"
     work = JobsAtWork(
         pid=os.getpid(), process_started=psutil.Process().create_time(), host=socket.gethostname(), boot_id=boot_id(),
@@ -87,7 +87,7 @@ def at_work(root: Path, cells: Sequence[str], workers: int) -> Iterator[None]:
 
 
 def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
-    """Yield (file, record) of each command that is running into the store at *root*; unreadable files are skipped."""
+    """Yield (file, record) of each command recorded as running in the store *root*; unreadable files are skipped."""
     with suppress(OSError):
         for path in sorted((root / JOBS).glob("*.json")):
             with suppress(OpsAssayError, OSError, ValueError):
@@ -95,7 +95,7 @@ def jobs_of(root: Path) -> Iterator[tuple[Path, JobsAtWork]]:
 
 
 def cancel(work: JobsAtWork) -> None:
-    """Send the command of *work* an interrupt, as Ctrl-C does; its runs are marked as aborted. Raises UserError."""
+    """Interrupt the command of *work* as Ctrl-C does, so that its runs are aborted; UserError if it is not running here."""
     if not work.runs():
         raise UserError("Its process does not run on this machine any more; reload the page.")
     try:

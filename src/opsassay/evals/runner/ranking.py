@@ -1,4 +1,4 @@
-"""Which run of a cell counts, what its solver is called, and whether it may be ranked: one rule for every domain."""
+"""Rules of every domain: which run of a cell counts, the display name of its solver, and whether it may be ranked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from opsassay.core.schema.run import Run, RunStatus
 from opsassay.evals.runner.store import FINISHED
 
 HASH_SHOWN = 8
-"""Digits of a hash that stand behind a name."""
+"""Digits of the hash after a solver's name."""
 
 ORACLE = "oracle:"
-"""Begins the names of oracles: scripts that know the truth."""
+"""Prefix of the names of oracles: scripts that know the truth."""
 
 NOT_RANKED = {
     "unsealed": "it ran unsealed",
@@ -35,7 +35,7 @@ def run_id(run: Run) -> str:
 
 
 def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
-    """Return a function that returns a run's solver name for tables; each variant and each hash has its own.
+    """Return a function from run to its solver's name in tables; each variant and each hash has its own name.
 
     Solvers with one name but different hashes are ``NAME@HASH``, since their runs are no repeats of each other. Oracles
     are scripts of their scenarios, so each has many hashes and one name.
@@ -46,7 +46,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
     shared = {label for label, of in hashes.items() if len(of) > 1}
 
     def name(run: Run) -> str:
-        """Return the solver's label, with its hash when several solvers have that label."""
+        """Return the solver's label, with its hash when several solvers of *runs* have that label."""
         label = _label_of_solver(run)
         several = label in shared and not run.solver.name.startswith(ORACLE)
         return f"{label}@{run.solver_hash[:HASH_SHOWN]}" if several else label
@@ -55,7 +55,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
 
 
 def versions_reported(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence per name that several solvers of *runs* share, with the number of runs of each."""
+    """Return a sentence for each label that several solvers in *runs* share: their names, and the runs of each."""
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:
@@ -73,7 +73,7 @@ def _label_of_solver(run: Run) -> str:
 
 
 def counted_runs(runs: Iterable[Run]) -> list[Run]:
-    """Return the counted run of each task, solver, variant and seed: its first sandboxed result, else its first result.
+    """Return the run that counts for each cell: its first sandboxed result, else its first result.
 
     Only one counts: otherwise anyone could repeat a run until the result is good.
     """
@@ -87,7 +87,7 @@ def counted_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return by solver (*name* of its runs) how many planned runs have only aborted attempts."""
+    """Return solver (named by *name*) to the number of its planned runs in *runs* that have only aborted attempts."""
     of_cell: dict[str, tuple[str, bool]] = {}
     for run in runs:
         ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
@@ -96,7 +96,7 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 
 def retried_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
-    """Return by solver (*name* of its runs) how many planned runs have a result after an aborted one in *runs*."""
+    """Return solver (named by *name*) to the number of its planned runs with a result after an aborted attempt."""
     aborted, retried = set[str](), dict[str, str]()
     for run in runs:
         if run.status is RunStatus.ABORTED:

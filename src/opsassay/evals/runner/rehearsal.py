@@ -1,4 +1,4 @@
-"""Rehearsals: an agent with tools that do nothing, to see what it keeps of the contract before a run costs anything."""
+"""Rehearsals: a trial of an agent with harmless tools, which checks the contract before a real run costs anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats.finding import read_one
 
 SECONDS = 60.0
-"""How long an agent may work in a rehearsal by default."""
+"""Default time limit of an agent in a rehearsal."""
 _ISOLATION = {
     "sealed": "the agent was sealed; its runs may be ranked",
     "in_process": "an agent of this package; its tools are locked, its runs may be ranked",
@@ -25,7 +25,7 @@ _ISOLATION = {
 
 @dataclass(frozen=True)
 class Check:
-    """One promise of the contract: kept, or why not; *passed* None tells something that is no promise."""
+    """One check of the contract: *passed*, with a sentence on it (*said*); *passed* None is only information."""
 
     name: str
     passed: bool | None
@@ -34,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The tools that an agent found, what it kept of the contract, how it was isolated, and its usage."""
+    """The tools that an agent had, the checks, its isolation, and its usage."""
 
     tools: tuple[ToolSpec, ...]
     checks: tuple[Check, ...]
@@ -51,7 +51,7 @@ class CanRehearse(Protocol):
 
 
 def check_end(run: Run, run_dir: Path) -> Check:
-    """Return the check that the run has an answer; if not, with its error and the last line of its log."""
+    """Return the check that *run* has an answer; if not, with its error and the last line of its log in *run_dir*."""
     if run.status is RunStatus.DONE:
         return Check("ended", passed=True, said="with an answer")
     log = run_dir / LOG
@@ -74,7 +74,7 @@ def traced(run_dir: Path) -> Check:
 
 
 def isolated(isolation: str) -> Check:
-    """Return the check that names the agent's isolation, and whether it could be ranked with it."""
+    """Return an informative check: *isolation* ("sealed", ...) in words, and whether such a run can be ranked."""
     return Check("isolation", None, _ISOLATION[isolation])
 
 

@@ -1,4 +1,4 @@
-"""Results of any domain: rows of named metrics, and the figures of each solver over them."""
+"""Results of any domain: rows of named metrics, and tables of each solver's means."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from opsassay.scoring.rates import estimate_of
 from opsassay.scoring.repeats import mean_pass_at_k
 
 SHOWN = 5
-"""Metrics of a domain that a table shows: the first ones that it defines; those that packages add follow."""
+"""Number of a domain's metrics in a table, the first that it defines; metrics of plug-ins follow."""
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One run of one task with its metrics by name; *problem* says why it is not there, or not graded."""
+    """One run of one task with its metrics by name; *problem*: why it is missing or not graded."""
 
     domain: str
     task: str
@@ -66,7 +66,7 @@ class ResultRow:
 
 
 def row_of(end: RunEnd) -> ResultRow:
-    """Return the result row of the ended run *end*, after grading it and writing its verdict."""
+    """Grade the ended run *end*, write its verdict, and return its result row."""
     cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
     try:
         metrics = score(end)
@@ -77,13 +77,13 @@ def row_of(end: RunEnd) -> ResultRow:
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return a table per domain with a row per solver, those that may be ranked first."""
+    """Return a table per domain with a row per solver, rankable solvers first."""
     domains = dict.fromkeys(row.domain for row in rows)
     return [_table_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
 
 
 def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    """Return *rows* by solver name; solvers with different configurations have different names."""
+    """Return solver name to its *rows*; solvers with different configurations have different names."""
     groups: dict[str, list[ResultRow]] = {}
     name = solver_names(row.run for row in rows if row.run)
     for row in rows:
@@ -153,6 +153,9 @@ def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
-    """Return pass@k over the tasks with at least *k* repeats as text, with their number; None without such tasks."""
+    """Return pass@k over the tasks with at least *k* repeats as text, with their number; None without one.
+
+    *outcomes*: task to whether each repeat succeeded.
+    """
     enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
     return f"{percent(mean_pass_at_k(enough, k))} ({len(enough)})" if enough else None

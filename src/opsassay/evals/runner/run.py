@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What is run: a solver on a task, in an arm, with a seed that stands for the repeat.
+    """The identity of a planned run: a solver on a task, in a variant (arm), with a seed for the repeat.
 
-    *solver_hash* is of all that the solver is made of; *identity* is what of it names the cell. *body* is what its domain
-    runs the cell with.
+    *solver_hash* covers all that the solver is made of; *identity* replaces it in the run's id if given. *body*: data
+    of the domain for making the run.
     """
 
     task: Task
@@ -68,20 +68,20 @@ class RunSpec:
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES = 16 * 2**20
-"""A larger answer is not read."""
+"""Larger answers are refused."""
 
 MAX_ERROR = 4000
-"""Characters of what went wrong that are kept."""
+"""Error messages are cut to so many characters."""
 
 LOG_KEPT_BYTES = 64 * 2**10
-"""The end of what the solver printed, which is kept."""
+"""So much of the end of a solver's output is stored."""
 
 Isolation = Literal["sealed", "unsealed", "in_process"]
 
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """How an attempt ended, and the answer if there is a valid one; *isolation* where only its end tells."""
+    """How an attempt ended, and its valid answer if any; *isolation* is set where only the end tells."""
 
     status: RunStatus
     error: str | None = None
@@ -94,11 +94,11 @@ class AttemptOutcome:
 
 
 Solve = Callable[[Path, Callable[[], bool]], AttemptOutcome]
-"""What is done in an attempt: it gets the run folder, and what tells that it is to stop."""
+"""The work of an attempt, called with the run folder and a function that returns True when it must stop."""
 
 
 def never() -> bool:
-    """Return False: the default of `given_up`, which tells whether to stop."""
+    """Return False: the default of *given_up* parameters, which makes a run go on to its end."""
     return False
 
 
@@ -166,7 +166,7 @@ def open_session(environment: Environment[T]) -> Iterator[T]:
 
 
 def score(end: RunEnd) -> dict[str, Metric]:
-    """Return the metrics of an ended run ({} without one); write its verdict if none exists. Raises OpsAssayError."""
+    """Return the metrics of an ended run ({} without a folder); write its verdict if none exists. Raises OpsAssayError."""
     if end.run_dir is None:
         return {}
     metrics = dict(end.job.evaluate(end.run_dir))
@@ -184,11 +184,11 @@ def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
 
 
 class PlannedRun(Protocol):
-    """One run that is to be made: its run spec, and how its domain makes it."""
+    """A run that is planned: its run spec, and how its domain makes and evaluates it."""
 
     @property
     def cell(self) -> RunSpec:
-        """The task, solver, variant and seed that identify the run in a store."""
+        """The run spec (task, solver, variant, seed) that identifies the run in a store."""
 
     @property
     def task_name(self) -> str:
@@ -209,7 +209,7 @@ class PlannedRun(Protocol):
         """
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Return the metrics of the finished run in *run_dir*, {} when no ground truth is known."""
+        """Return the metrics of the finished run in *run_dir*, {} without ground truth."""
 
     def end_all(self) -> None:
         """End all running jobs of this class at once; called again until they have ended."""
@@ -217,9 +217,9 @@ class PlannedRun(Protocol):
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What became of a job: the folder and record of its run, or the error that kept it from being one.
+    """How a planned run ended: the folder and record of its run, or the *error* without one.
 
-    *message* says it in a line; *known* tells that it had its result before.
+    *message* summarises it in a line; *known*: it had its result before.
     """
 
     job: Any
@@ -237,7 +237,7 @@ class RunEnd:
 
 @contextmanager
 def reading_what_was_left() -> Iterator[None]:
-    """Turn any error inside the with block, which reads an agent's files, into a LeftByAgentError."""
+    """Within the with block, which reads an agent's files, convert errors of content to LeftByAgentError."""
     try:
         yield
     except CAUSED_BY_CONTENT as error:
@@ -246,7 +246,7 @@ def reading_what_was_left() -> Iterator[None]:
 
 
 def _storable_outcome(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
-    """Return *outcome*, or a failed one when its content cannot be written and read back."""
+    """Return *outcome*, or a failed one when it cannot be written to the record of *run* and read back."""
     try:
         ended = _with_outcome(run, outcome)
         Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
@@ -266,7 +266,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
-    """Return the record of a run of *cell* that starts now, with *isolation* (such as "sealed") and *limits*."""
+    """Return a new record of a running run of *cell* that starts now, with *isolation* and *limits*."""
     return Run(
         cell=cell.hash,
         attempt=0,

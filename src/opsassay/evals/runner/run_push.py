@@ -1,7 +1,6 @@
-"""What goes on in the runs of a store, sent to an OTLP receiver meanwhile: agents' steps, and telemetry of live systems.
+"""Sends the runs of a store to an OTLP receiver while they go on: agents' steps, and telemetry of live systems.
 
-A run is one trace whose ids follow from the name of the run, so that its steps, its root and the evaluation events that
-come after grading belong together whoever sends them.
+A run is one trace with ids derived from its name, so that steps, root span and later evaluation events belong together.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ TICK_S = 0.5
 
 @dataclass
 class _Attempt:
-    """An attempt that is followed: how much of its trace, and of which file, was read, and how many steps were sent.
+    """The state of sending one attempt: the trace file (inode), how far it was read, and the number of steps sent.
 
-    A trace that is written anew at the end has the steps that came before once more.
+    A trace that is rewritten at the end repeats its earlier steps.
     """
 
     telemetry: SpoolSender
@@ -45,10 +44,10 @@ class _Attempt:
 
 
 class RunPush(Background):
-    """A thread that sends what goes on in the attempts that begin in *store* to the receiver at *url* while the block runs.
+    """A thread that sends the data of attempts that begin in *store* during the with block to the receiver at *url*.
 
-    With the end of the block `graded` sends what was graded; *on_problem* hears of what was not taken, once each.
-    Raises UserError for what is no URL.
+    *on_problem* is called once with each error. `push_grades` sends evaluation events. Raises UserError for an invalid
+    URL.
     """
 
     def __init__(self, store: RunStore, url: str, on_problem: Callable[[str], None]) -> None:
@@ -66,7 +65,7 @@ class RunPush(Background):
             self._try_push(partial(push_events, run.events, self._url))
 
     def work(self) -> None:
-        """Send new steps and telemetry inside the with block, and the rest after it for at most `LAST_S` seconds."""
+        """Send new steps and telemetry during the with block, and the rest for at most `LAST_S` seconds after it."""
         while self.pause(TICK_S):
             self._follow_runs()
         deadline = time.monotonic() + LAST_S
@@ -78,7 +77,7 @@ class RunPush(Background):
             self._stop_following(attempt)
 
     def _try_push(self, work: Callable[[], None]) -> None:
-        """Call *work*; report an error once instead of raising it."""
+        """Call *work*; report an error, once, instead of raising it."""
         try:
             work()
         except (OpsAssayError, OSError) as error:
@@ -97,7 +96,7 @@ class RunPush(Background):
             self._try_push(partial(self._follow_run, folder, attempt))
 
     def _find_new_runs(self) -> None:
-        """Add every attempt that started since the last call to those whose data are sent."""
+        """Add every attempt that began since the last call to those that are followed."""
         for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):
             self._read_to = end
             if entry.get("event") == "begun":
@@ -106,7 +105,7 @@ class RunPush(Background):
                 self._seen.add(folder)
 
     def _follow_run(self, folder: Path, attempt: _Attempt) -> None:
-        """Send new data of the attempt in *folder*; after its end its whole trace, and no more once all is sent."""
+        """Send new data of the attempt in *folder*; after its end also its root span, then stop when all is sent."""
         run = read_run(folder)
         is_sent = attempt.telemetry.send()
         if attempt.since_end is None:
@@ -121,7 +120,7 @@ class RunPush(Background):
             self._stop_following(self._following.pop(folder))
 
     def _send_steps(self, folder: Path, run: Run, attempt: _Attempt) -> None:
-        """Send the steps of the attempt's trace that are new since the last call."""
+        """Send the steps of the attempt's trace in *folder* that were not sent before."""
         path = folder / TRACE
         if not path.exists():
             return

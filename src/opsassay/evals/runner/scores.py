@@ -15,20 +15,20 @@ from opsassay.scoring.profiles import PROFILES
 from opsassay.telemetry.content import whole_file
 
 NATIVE = "opsassay"
-"""The family of tasks that were made here; imported incidents are of the family of their format."""
+"""The family of tasks made with OpsAssay; imported incidents have the family of their format."""
 
 CORRECT = "correct"
-"""The right service where something was broken, and "nothing is wrong" where nothing was: defined wherever truth is."""
+"""The metric for any case with known truth: a true root was named, or "nothing is wrong" where nothing was."""
 
 NOTHING, NO_ANSWER = "nothing is wrong", "no answer"
-"""Labels of an answer without a root cause, and of a run that gave none."""
+"""Labels of an answer without a root cause, and of a run without an answer."""
 
 _KEYS = ["family", "system", "case", "method", "protocol"]
 
 
 @dataclass(frozen=True)
 class CaseLabels:
-    """What a score table tells of a case: its *family*, the services that name each root, and covariates.
+    """The facts on a case in a score table: its *family*, the names of each root service, and covariates.
 
     *roots* None where the truth is not at hand; empty where nothing was broken.
     """
@@ -53,7 +53,7 @@ class CaseLabels:
 
 @dataclass(frozen=True)
 class ScoredAnswer:
-    """A verdict with what an audit compares it by; *protocol* is the configuration of the solver, *said* the answer."""
+    """A verdict and its keys in an audit; *protocol*: the solver's configuration, *said*: the label of its answer."""
 
     method: str
     verdict: Verdict
@@ -69,7 +69,7 @@ class ScoredAnswer:
 
 
 def score_of(verdict: Verdict, metric: str) -> Metric | None:
-    """Return the metric *metric* (or CORRECT) of *verdict*, None when it does not have it."""
+    """Return the metric *metric* of *verdict* (for CORRECT any_service, else exact_match); None if it has none."""
     if metric != CORRECT:
         return verdict.metrics.get(metric)
     parts = (verdict.metrics.get(name) for name in ("any_service", "exact_match"))
@@ -77,7 +77,7 @@ def score_of(verdict: Verdict, metric: str) -> Metric | None:
 
 
 def score_table(answers: Iterable[ScoredAnswer], metric: str, labels_of: Mapping[str, CaseLabels]) -> pl.DataFrame:
-    """Return one row per case, method and protocol; repeats are averaged, the answer label is the first one's.
+    """Return one row per case, method and protocol: mean *metric* over repeats, and the first one's answer label.
 
     Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *labels_of* (f64), which maps items to their
     labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a

@@ -1,7 +1,7 @@
-"""One run that is worked on call by call, from this process: the way of harnesses that drive the agent themselves.
+"""One run that this process drives call by call, for harnesses that run the agent themselves.
 
-The run is made as every other: the domain's own job makes it, in a thread, in a store. Its agent is a command that says
-where its tools are and waits; calls go to these tools by MCP.
+The domain's own job makes the run, in a thread, in a store. Its agent is a command that reports the socket of its tools
+and waits; calls go to these tools by MCP.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ limits: {{seconds: {seconds}}}
 
 
 class RunOverError(OperationError):
-    """The run ended before its agent did: its time was over, or its machinery failed."""
+    """The run ended before its agent did: its time was up, or the runner failed."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """What came of a run: its *metrics*, whether it *succeeded*, or why it came to *no_result*."""
+    """The result of a run: its *metrics*, whether it *succeeded*, or the reason for *no_result*."""
 
     metrics: Mapping[str, Metric]
     succeeded: bool | None
@@ -52,7 +52,7 @@ class Graded:
 
 @runtime_checkable
 class _Gated(Protocol):
-    """A run that can wait, prepared, for the file *gate*."""
+    """A run that, once prepared, waits until the file *gate* exists."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     gate: Path | None
@@ -60,11 +60,11 @@ class _Gated(Protocol):
 
 
 class SteppedRun:
-    """The one run that *part* of a plan of *domain* names; files of the part are looked for in *folder*.
+    """The single run that *part* of a plan of *domain* names; relative paths in it start at *folder*.
 
-    It begins with the block and ends with it; `finish` ends it with its grades. `prepare` begins it before the block: a
-    live system is deployed and warmed up then, and broken once the block begins. Raises UserError for a part that names
-    another number of runs, and what the domain raises.
+    It runs during the with block; `finish` ends it and returns its grades. `prepare`, before the block, deploys and
+    warms up a live system, which is then broken when the block begins. Raises UserError for a part with another number
+    of runs, and as the domain.
     """
 
     def __init__(self, domain: str, part: Mapping[str, Any], folder: Path = Path(), store: Path | None = None) -> None:
@@ -108,11 +108,11 @@ class SteppedRun:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run has started and not ended."""
+        """Whether the run has started and not yet ended."""
         return self._thread.is_alive()
 
     def __enter__(self) -> Self:
-        """Begin the run, unless it was prepared, and wait until its agent is let in; raises RunOverError."""
+        """Begin the run, if not prepared, and wait until its agent has started; raises RunOverError."""
         self._gate.touch()
         if not self._thread.ident:
             self.prepare()
@@ -137,7 +137,7 @@ class SteppedRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the run, if it goes on; nothing of it is left."""
+        """End the run, if it is in progress, and remove its files."""
         self.close()
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
@@ -149,7 +149,7 @@ class SteppedRun:
         return "\n".join(part.get("text", "") for part in found["content"]), not found.get("isError")
 
     def finish(self) -> Graded:
-        """End the agent's time, wait until the run has settled and is graded; return its grades."""
+        """End the agent's part, wait until the run has settled, grade it and return the grades."""
         self._close_agent()
         self._thread.join()
         if self._end is None or self._end.run is None or self._end.run_dir is None:
@@ -158,7 +158,7 @@ class SteppedRun:
         return Graded(metrics, outcome_of(self.domain, self._end.run, metrics))
 
     def close(self) -> None:
-        """Give up the run, if it is in progress, and wait until it is gone."""
+        """Abort the run, if it is in progress, wait for its end and remove its files."""
         self._given_up.set()
         self._close_agent()
         self._listener.close()
@@ -167,20 +167,20 @@ class SteppedRun:
         self._made.cleanup()
 
     def _run_job(self, job: PlannedRun) -> None:
-        """Do the run in this thread and keep how it ended, or its error."""
+        """Make the run *job* in this thread; store how it ended, or its error."""
         try:
             self._end = job.run(self._store, self._given_up.is_set, lambda _: None)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what came of the run; the second is giving it up
             self._error = error
 
     def _close_agent(self) -> None:
-        """Close the agent's side, if it is open."""
+        """Close the connection to the waiting agent command, if it is open."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None
 
     def _explain_end(self) -> str:
-        """Return why the run came to no result."""
+        """Return why the run has no result: its error, its message, or that it was aborted."""
         if self._error is not None:
             return str(self._error)
         return self._end.message or "it came to no result" if self._end is not None else "it was given up"

@@ -41,7 +41,7 @@ RUN, DIAGNOSIS, LOG, VERDICTS, ATTEMPTS = "run.json", "diagnosis.json", "solver.
 LOG_LOCK, SCENARIOS = ".attempts.lock", "scenarios"
 
 FINISHED = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.TIMEOUT})
-"""How an attempt ends that is a result; an aborted one is none, and its cell is run again."""
+"""The statuses that count as a result; an aborted attempt is none, and its cell is run again."""
 
 
 def cell_hash(item_hash: str, solver_hash: str, arm: str, seed: int) -> str:
@@ -51,14 +51,14 @@ def cell_hash(item_hash: str, solver_hash: str, arm: str, seed: int) -> str:
 
 
 class RunStore:
-    """The runs below the folder *root*; safe to be used by several processes at once."""
+    """The runs below the folder *root*; several processes may use it at once."""
 
     def __init__(self, root: Path, lease_times: LeaseTimes | None = None) -> None:
         self.root, self.lease_times = Path(root), lease_times or LeaseTimes()
         self.runs_dir = self.root / "runs"
 
     def begin(self, run: Run) -> tuple[Path, Run]:
-        """Create the next attempt's folder for the planned run, write and log it; return (folder, numbered run).
+        """Create the next attempt's folder for *run*'s cell, write and log it; return (folder, numbered run).
 
         The log line comes last, so that its reader finds the run; `mark_aborted` adds the line of an attempt killed in
         between.
@@ -111,7 +111,7 @@ class RunStore:
             yield from (path for path in self.attempts_of(cell.name) if (path / RUN).exists())
 
     def domain_of(self, run: Run) -> str:
-        """Return the domain of *run*; an older run without one is a trial if its scenario is in the store."""
+        """Return the domain of *run*; for a record without one, "sre" if its scenario is stored, else "diagnosis"."""
         if run.domain is not None:
             return run.domain
         return "sre" if (self.root / SCENARIOS / f"{run.item_hash}.json").exists() else "diagnosis"
@@ -130,7 +130,7 @@ class RunStore:
         return list(whole_lines(path.read_bytes())) if path.exists() else []
 
     def mark_aborted(self, cell: str, *, taken_over: bool = False) -> None:
-        """Mark attempts of *cell* whose process has ended as aborted; all running ones when *taken_over*.
+        """Mark running attempts of *cell* whose process has ended as aborted; with *taken_over* all running ones.
 
         The caller must hold the cell's lease. After a takeover the former owner can no longer end its attempt.
         """
@@ -151,7 +151,7 @@ class RunStore:
                 self.end(path, run.model_copy(update=gone))
 
     def _log_attempt(self, event: str, run: Run, **further: Any) -> None:
-        """Append an *event* of the attempt, with *further* fields, to the log; it is on disk when this returns."""
+        """Append an *event* ("begun", "ended") of *run* and *further* fields to the log, flushed to disk."""
         entry = {
             "event": event,
             "time_ns": time.time_ns(),

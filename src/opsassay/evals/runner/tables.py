@@ -1,4 +1,4 @@
-"""Tables of results, of whatever domain, and a page of them."""
+"""Result tables of any domain, and their Markdown page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["ResultTable", "markdown", "percent"]
 
 @dataclass(frozen=True)
 class ResultTable:
-    """One table: *note* says in a sentence what its figures are, *number* is its number in a paper.
+    """One table; *note* explains its figures in a sentence, *number* is its number in a paper.
 
-    *statistics* are tests by name, None where there is nothing to test; *keys* are the names of the columns in JSON, where
-    these are not what people read.
+    *statistics*: tests by name, None where there is nothing to test. *keys*: names of the columns in JSON where they
+    differ from the headings.
     """
 
     title: str

@@ -1,7 +1,4 @@
-"""MCP servers whose tools join an exam: processes of one run, sealed as an agent is, with its view and nothing more.
-
-A plan of every domain names them.
-"""
+"""MCP servers whose tools an agent has in addition to the task's: one process each per run, sandboxed like an agent."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ _HOST, _SOCKET = "opsassay_host.py", "server"
 
 
 class PlannedTools(Written):
-    """Tools that join the exam."""
+    """An MCP server in a plan, whose tools agents get in addition."""
 
     mcp: str = Field(description="file of an MCP server, in the folder of the plan, with the keys of an agent.yaml")
 
 
 def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
-    """Return the MCP servers of a plan in *folder*; raises ConfigError for duplicate names, and as `external_agent`."""
+    """Return the MCP servers *tools* of a plan in *folder*; ConfigError for equal names or images, as `external_agent`."""
     servers = [external_agent(folder / one.mcp) for one in tools]
     names = [one.name for one in servers]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -52,12 +49,12 @@ def tool_servers(tools: Sequence[PlannedTools], folder: Path) -> list[CommandAge
 
 
 def joined_name(name: str, servers: Sequence[CommandAgent]) -> str:
-    """Return what results call the solver *name* with the tools of *servers*."""
+    """Return the solver *name* followed by the names of *servers*, joined by " + ", for results."""
     return " + ".join([name, *(one.name for one in servers)])
 
 
 def no_mcp(agent: str) -> ConfigError:
-    """Return the error for *agent*, which does not take tools by MCP where servers are to join."""
+    """Return the error for *agent*, whose agent.yaml lacks the need mcp although MCP servers join its run."""
     return ConfigError(f"tools: {agent} has no tools by MCP; write mcp among the needs of its agent.yaml.")
 
 
@@ -81,7 +78,7 @@ def started_servers(
 def _start_server(
     server: CommandAgent, view: Path, home: Path, seconds: float, pool: ThreadPoolExecutor, *, sealed: bool
 ) -> Iterator[ToolServer]:
-    """Start an MCP server's command, sealed or not, and yield the connection; raises StartError."""
+    """Start an MCP server's command in *home*, in a sandbox if *sealed*, and yield the connection; raises StartError."""
     work, files, path = home / "work", home / "agent", home / f"{_SOCKET}.sock"
     work.mkdir(parents=True)
     for name, file in server.each_file():

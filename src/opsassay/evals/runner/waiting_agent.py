@@ -1,4 +1,4 @@
-"""Stands for an agent that works elsewhere: says where its tools and its prompt are, and waits until it is let go.
+"""An agent command for an agent that works elsewhere: reports its tools and prompt, then waits to be released.
 
 ``python waiting_agent.py SOCKET TOOLS PROMPT WORK``. It is copied into the files of an agent, so it imports the standard
 library only.

@@ -1,1 +1,1 @@
-"""Prioritise: an alert storm is sorted into groups, noise, and an order by the users' harm."""
+"""The domain triage: solvers sort an alert storm into groups, most harmful to users first, and noise."""

@@ -26,7 +26,7 @@ _JUDGE = "sklearn"
 
 
 class TriageDomain:
-    """Storms of recorded incidents."""
+    """The domain whose tasks are alert storms, made of recorded incidents."""
 
     name: str = DOMAIN
 
@@ -40,7 +40,7 @@ class TriageDomain:
         return None if passed is None else passed.value == 1.0
 
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
-        """Yield a task (an alert storm) for each annotated incident with alerts at *paths*."""
+        """Yield a task (an alert storm) for each annotated incident with alerts in the folders *paths*."""
         for path in paths:
             for case in resolve(path) if path.is_dir() else ():
                 if why_unfit(case) is None:
@@ -62,7 +62,7 @@ class TriageDomain:
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
-        """Score the runs of *stores* again by the alert storms stored with them; *settings* are ignored."""
+        """Grade the runs of *stores* by the alert storms stored with them; *settings* are ignored."""
         from opsassay.evals.runner.grading import grade_each
         from opsassay.evals.triage.report import GradedStorms
 
@@ -73,7 +73,7 @@ class TriageDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run on an alert storm."""
+    """Return the metrics of *run*, stored in *run_dir*, by its alert storm in *store*."""
     return grade_answer(run_dir, Storm.read_kept(store.root, run.item_hash))
 
 

@@ -1,4 +1,4 @@
-"""The environment of an alert storm: its telemetry in a folder, locked SQL over it, and submit."""
+"""The environment of an alert storm: a folder with its alerts and telemetry, and tools for SQL and submit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUBMIT_SPEC = ToolSpec(
 
 
 class Notebook(Toolbox):
-    """The one tool where there is no telemetry: to think."""
+    """The tools of a storm without telemetry: only `think`."""
 
     tools = {"think": Think}  # noqa: RUF012 - as of every toolbox
 
@@ -46,7 +46,7 @@ class Notebook(Toolbox):
 
 
 class StormToolSession(JsonToolSession):
-    """The tools of one storm: those over its telemetry, where it has one, and submit."""
+    """The agent's tools for *storm*: *tools* (over its telemetry, else `think`), and submit."""
 
     def __init__(self, storm: Storm, tools: CanCall, meter: Meter, recorder: AgentRecorder) -> None:
         super().__init__(tools, meter, recorder)
@@ -67,14 +67,14 @@ def session_specs(*, with_telemetry: bool) -> tuple[ToolSpec, ...]:
 
 
 class StormEnvironment(FolderEnvironment[StormToolSession]):
-    """The alerts of a storm as JSON and, of one recording, its telemetry."""
+    """The folder of a storm: its alerts as JSON and, if it is of one recording (*pack*), the telemetry."""
 
     def __init__(self, storm: Storm, pack: Datapack | None, run_dir: Path, meter: Meter) -> None:
         super().__init__(run_dir, meter)
         self._storm, self._pack = storm, pack
 
     def prepare(self) -> None:
-        """Write alerts and calls, and any telemetry without its own alerts, into the folder that the agent reads."""
+        """Write alerts, calls and telemetry (without the incident's own alerts) into the agent's folder."""
         super().prepare()
         shown = self._storm.model_dump(mode="json", include={"alerts", "calls"})
         (self.view / ALERTS_FILE).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The plan of alert storms, as a person writes it in YAML: which solvers, on the storms of which incidents, how often."""
+"""The plan of alert storms, as written in YAML: which solvers, on storms of which incidents, how often."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOISE = 6
 
 
 class TriagePlan(PlanOfAgents):
-    """Which solvers sort out which storms: the keys of a part of a plan with ``domain: triage``."""
+    """The keys of a plan's part with ``domain: triage``."""
 
     incidents: tuple[str, ...] = Field(min_length=1, description="folders of annotated incidents, next to the plan")
     together: int = Field(
@@ -49,7 +49,7 @@ class TriagePlan(PlanOfAgents):
         return [(storm, of[0].datapack if len(of) == 1 else None) for storm, of in zip(made, drawn, strict=True)]
 
     def _draw(self, cases: Sequence[Case], number: int) -> list[Case]:
-        """Return the incidents of storm *number*: random, of one system, with different faults; raises UserError."""
+        """Return the random incidents of storm *number*: of one system, with different faults; raises UserError."""
         draw = derived_random("storms", str(number))
         of: dict[str, list[Case]] = {}
         for case in draw.sample(cases, len(cases)):

@@ -1,8 +1,8 @@
-"""The score of a sorted storm: how well it is grouped, ordered by the users' harm, and freed of noise.
+"""The score of an answer to a storm: its groups, their order by users' harm, and its noise.
 
-Grouping is over alerts of one known problem: adjusted Rand index, and homogeneity, completeness and their harmonic mean,
-the V-measure. One that is called noise or is left out is a group of its own. Order is Kendall's tau-b between the requests
-that each problem spoilt and the mean place of its alerts in the answer; what is in no group comes last.
+Grouping is over alerts of one known problem: adjusted Rand index, homogeneity, completeness, and V-measure. An alert
+called noise or left out is a group of its own. Order is Kendall's tau-b between the requests that each problem spoilt
+and the mean place of its alerts in the answer; alerts in no group come last.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _unknown(reason: str) -> Metric:
 
 
 def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return how well the answer's groups match problems, by GROUPING; *place* is an alert's group number by its id."""
+    """Return the metrics of GROUPING: how the answer's groups match problems; *place*: alert id to group number."""
     from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
     truth = {id_: n for n in range(len(storm.problems)) for id_ in storm.ids_of(n)}
@@ -77,7 +77,7 @@ def _grade_groups(storm: Storm, place: Mapping[str, int]) -> dict[str, Metric]:
 
 
 def _grade_order(storm: Storm, answer: Sorted, place: Mapping[str, int]) -> dict[str, Metric]:
-    """Return how the order of groups agrees with problems' harm; *place* is an alert's group number by its id."""
+    """Return how the order of groups agrees with the problems' harm; *place*: alert id to group number."""
     from scipy.stats import kendalltau
 
     lost = {n: one.lost_rps for n, one in enumerate(storm.problems) if one.lost_rps is not None and storm.ids_of(n)}

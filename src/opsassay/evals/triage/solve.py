@@ -1,4 +1,4 @@
-"""Runs on alert storms: an oracle, a baseline, the built-in agent or a command sorts one out."""
+"""Runs on alert storms by an oracle, a baseline, the built-in agent or a command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opsassay.telemetry.datapack import Datapack
 
 @dataclass(frozen=True)
 class StormRun(JsonRun[Storm, StormToolSession]):
-    """One run of one solver on one storm; *pack* has its telemetry where it is of one recording."""
+    """One planned run on a storm; *pack* is its telemetry if it is of one recording."""
 
     kind_of_task = "storm"
     built_in = TriageAgent.name
@@ -42,7 +42,7 @@ class StormRun(JsonRun[Storm, StormToolSession]):
         return StormEnvironment(self.task, self.pack, run_dir, meter)
 
     def play(self, session: StormToolSession) -> str | None:
-        """Submit the answer of the oracle or baseline; return None: no failure."""
+        """Submit the answer of the oracle or baseline in *session*; return None, since it always has one."""
         given = BASELINES[self.agent.name](self.task) if self.oracle is None else oracle_answer(self.oracle, self.task)
         session.call(SUBMIT, given.as_answer())
         return None
@@ -52,7 +52,7 @@ class StormRun(JsonRun[Storm, StormToolSession]):
         return TriageAgent(asker, session, session.specs(), session.problem_of), self.task.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the storm with the paths *places* of telemetry and answer and, *with_tools*, how to use the tools."""
+        """Return the prompt: the storm, the paths *places* of telemetry and answer and, *with_tools*, how to use tools."""
         said = [self.task.goal, f"Alerts and calls as JSON are in {places['view']}/{ALERTS_FILE}."]
         if self.pack is not None:
             said.append("The telemetry is next to it: parquet files with times in UTC.")

@@ -1,7 +1,7 @@
-"""Alert storms: the alerts of one recorded incident, or of several laid together, with background noise among them.
+"""Alert storms: the alerts of one or several recorded incidents, mixed with generated noise alerts.
 
-All that a solver can read is drawn from the truth of the incidents, which it does not have, or is the same for every alert:
-ids count alerts by time, times lie on one grid, and every alert has the same form.
+Nothing that a solver sees reveals the origin of an alert: ids number alerts by time, times are on one grid, and every
+alert has the same form. Random draws are seeded by the incidents' truth, which solvers do not have.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from opsassay.telemetry.tree import Case
 DOMAIN = "triage"
 ORACLES = ("right", "wrong")
 TICK_NS = 2 * 10**9
-"""The grid of the times that are shown: that of our alert rules."""
+"""The grid of displayed times: the interval of our alert rules."""
 SPREAD, MARGIN = 15, 3
-"""Ticks within which incidents that are laid together begin, and by which noise begins before or ends after them."""
+"""Ticks within which combined incidents start, and by which noise may precede or follow them."""
 FIRES = 3
-"""How often an alert fires at most."""
+"""The largest number of times that an alert fires."""
 GOAL = """\
 {count} alerts fired in the system {system}, listed below. Sort them out:
 - put the alerts of one underlying problem into one group;
@@ -62,9 +62,9 @@ class ShownAlert(Noun):
 
 
 class Storm(GeneratedTask):
-    """One storm with its truth. *owners*: the numbers of the problems behind an alert, none for noise.
+    """One storm with its truth. *owners*: alert id to numbers of the problems behind it, () for noise.
 
-    An alert of a recording that its verified cascade does not explain has no entry: it is not graded.
+    An alert that its recording's verified cascade does not explain has no entry, and is not graded.
     """
 
     BODIES = "storms"
@@ -89,7 +89,7 @@ class Storm(GeneratedTask):
 
     @property
     def kind(self) -> Literal["one recording", "several laid together"]:
-        """The phrase on whether the storm is made of one incident or of several."""
+        """The stratum of the task: "one recording" for one incident, else "several laid together"."""
         return "one recording" if len(self.incidents) == 1 else "several laid together"
 
     @property
@@ -121,7 +121,7 @@ class Storm(GeneratedTask):
 
 @dataclass
 class _TimedAlert:
-    """An alert in the storm: when it is shown, and who is behind it; None: unknown."""
+    """An alert in the storm: its time in ticks, and the problems behind it (None: unknown, (): noise)."""
 
     tick: int
     alert: Alert
@@ -129,7 +129,7 @@ class _TimedAlert:
 
 
 def make_storm(cases: Sequence[Case], noise: int, seed: int) -> Storm:
-    """Return the alert storm of *cases*, of one system, with *noise* further alerts drawn by *seed*; raises UserError.
+    """Return the storm of *cases*, all of one system, with *noise* noise alerts drawn by *seed*; UserError without alerts.
 
     Of several alerts of one service and signal the first is shown, and belongs to the problems of all.
     """
@@ -190,7 +190,7 @@ def _first_ns(case: Case) -> int:
 
 
 def _add_alert(merged: dict[tuple[str, str], _TimedAlert], one: _TimedAlert) -> None:
-    """Add *one* to *merged* (by service and signal); of two equal ones the earlier stays, with both owners."""
+    """Add *one* to *merged* (by service and signal); of two with one key the earlier stays, with both owners."""
     key = (one.alert.service, one.alert.signal)
     if (there := merged.get(key)) is None:
         merged[key] = one
@@ -227,7 +227,7 @@ def _repeat_alert(draw: random.Random, one: _TimedAlert) -> list[_TimedAlert]:
 
 
 def _show_alert(id_: str, one: _TimedAlert, zero_ns: int) -> ShownAlert:
-    """Return *one* as agents see it, called *id_*, values to three significant digits; ticks count from *zero_ns*."""
+    """Return *one* as agents see it: id *id_*, UTC time (*zero_ns*: that of tick 0), values to three significant digits."""
     at = datetime.fromtimestamp((zero_ns + one.tick * TICK_NS) // 10**9, UTC)
     alert, value, limit = one.alert, float(f"{one.alert.value:.3g}"), float(f"{one.alert.threshold:.3g}")
     time = at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The five techniques of the paper, with prompts of our own; each is a function of a trace and a model."""
+"""The five techniques of the paper, with our own prompts; each is a function of a trace and a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TECHNIQUES = Registry(
         "dynamic": "opsassay.analysis.blame.techniques.dynamic_agentic:dynamic_agentic",
     },
 )
-"""Techniques that ask a model, by the names that the command line takes."""
+"""Techniques that use a model, by their names on the command line."""
 
 AT_ONCE = frozenset({"all-at-once", "binary-search", "step-by-step"})
-"""Techniques each of whose questions stands by itself, so that the trace may fill the context."""
+"""Techniques whose questions are independent of each other, so that the trace may fill the context."""

@@ -1,8 +1,8 @@
-"""Dynamic agentic: candidates by the static technique, each tested by re-running the system with that step's input edited.
+"""The dynamic agentic technique: suspected steps (candidates), each tested by re-running the system with its input edited.
 
-Source: "trace-elephant", App. A.6.3. A candidate comes with an expected oracle, what should be seen if the mistake had
-not been made, and with guidance, which the intervention adds to the step's input. The system is replayed to the step,
-the edited step and the next w steps run live, and the model judges whether they meet the oracle.
+Source: "trace-elephant", App. A.6.3. A candidate has an expected oracle, the behaviour without the mistake, and
+guidance that is added to the step's input. The system is replayed up to the step, that step and the next w run live,
+and the model judges whether they meet the oracle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _JUDGE = (
 
 
 class StepCandidate(Noun):
-    """A suspected decisive step with how to test it; *duty* are earlier steps that its component had to check."""
+    """A suspected decisive step and its test; *duty*: earlier steps that its component had to check."""
 
     agent: str = ""
     step: int = Field(ge=1)
@@ -41,7 +41,7 @@ class StepCandidate(Noun):
 
 
 class Experiment(Noun):
-    """A candidate after its experiment."""
+    """A tested candidate: whether the re-run *confirmed* it, and the model's *reason*."""
 
     candidate: StepCandidate
     confirmed: bool
@@ -108,7 +108,7 @@ def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> lis
 
 
 def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
-    """Blame one of the *tested* candidates (suspected steps); the first of them when no rerun confirmed any.
+    """Return the step to blame among the *tested* candidates (suspected steps); the first if no rerun confirmed any.
 
     It is the earliest confirmed one, unless a later confirmed step had the duty to check that step: then the failure
     was not inevitable before the later one.
@@ -130,7 +130,7 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
 def _rerun_with_guidance(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
-    """Rerun with guidance added to the input of *candidate*'s step; let the model judge whether the mistake is gone."""
+    """Rerun with guidance added to *candidate*'s step; return whether the model finds the mistake gone."""
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
     run = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
     asker.notes += [f"re-run for step {candidate.step}: {difference}" for difference in run.differences]

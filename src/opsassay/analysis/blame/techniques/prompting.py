@@ -1,4 +1,4 @@
-"""All-at-once, binary search and step-by-step: three forms of showing a trace to a model (paper, App. A.6.3)."""
+"""All-at-once, binary search and step-by-step: three ways to show a trace to a model (paper, App. A.6.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def whole_question(trace: Trace) -> tuple[str, str]:
 
 
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
-    """Blame a step by asking the model which half of the steps has it, ceil(log2 n) times.
+    """Blame a step by asking the model which half of the steps contains it, ceil(log2 n) times.
 
     No step is blamed if an answer names no half. *settings* and *rerun* are not used.
     """

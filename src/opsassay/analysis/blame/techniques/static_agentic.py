@@ -1,4 +1,4 @@
-"""Static agentic: a model walks through the trace by three tools: all outputs, one step whole, submit (App. A.6.3)."""
+"""The static agentic technique: a model reads the trace by tools (all outputs, one whole step, submit; App. A.6.3)."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolS
 
 
 def _run_tool(tools: dict[str, Callable[[dict[str, Any]], str]], request: ToolRequest) -> str:
-    """Return the output of the requested tool, or that there is no such tool."""
+    """Return the output of the tool in *request*, one of *tools*, or that there is no such tool."""
     tool = tools.get(request.tool)
     return tool(request.arguments) if tool else f"There is no tool {request.tool!r}; there are {', '.join(tools)}."
 
 
 def _show_step(trace: Trace, arguments: dict[str, Any]) -> str:
-    """Return the text of the step that *arguments* name; for an unknown one, which steps there are."""
+    """Return the text of the step that *arguments* name; for an unknown one the range of step numbers."""
     step = trace.step(whole_number(arguments.get("step")) or 0)
     if step is None:
         ends = f"{trace.steps[0].step_id} to {trace.steps[-1].step_id}" if trace.steps else "none"

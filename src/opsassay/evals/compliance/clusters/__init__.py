@@ -1,1 +1,1 @@
-"""Controls of a cluster, the worlds that are made of them, and the repository of policies."""
+"""Controls of clusters, test clusters made from them, and the repository of policies."""

@@ -1,4 +1,4 @@
-"""Controls: what is asked of a cluster, fragments of objects that comply or violate, and a policy that enforces it."""
+"""Controls of clusters: the goal, object fragments that comply or violate, and a policy that enforces it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsassay.evals.compliance.kyverno.readings import EACH, Path
 POD_KINDS, ROLE_KINDS = ("Pod",), ("Role", "ClusterRole")
 GROUPS = ("containers", "initContainers", "ephemeralContainers")
 TEMPLATES: tuple[Path, ...] = ((), ("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
-"""Where a pod stands: by itself, in what controllers make, in what scheduled jobs do."""
+"""Paths of the pod template in an object: a pod itself, controllers of pods, scheduled jobs."""
 WORKLOADS = ("pods", "deployments", "statefulsets", "daemonsets", "jobs", "cronjobs")
 
 
@@ -35,6 +35,7 @@ class ComplianceControl(Written):
 
     @model_validator(mode="after")
     def _require_one_check(self) -> ComplianceControl:
+        """Raise ValueError unless either `pattern` or `validate_` is set."""
         if (self.pattern is None) == (self.validate_ is None):
             raise ValueError("a control has a pattern of containers, or a whole check")
         return self

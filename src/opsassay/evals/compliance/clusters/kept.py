@@ -1,4 +1,4 @@
-"""Stores of older plans: worlds that a real cluster gave, and what its Kyverno said. No cluster is asked again.
+"""Stores of older plans: test clusters returned by a real Kubernetes API, and recorded decisions of its Kyverno.
 
 A plan could make the worlds of a task on a cluster (the arm `on-cluster`), or have Kyverno judge there (`engine-cluster`).
 """
@@ -22,15 +22,15 @@ from opsassay.evals.compliance.tasks import ComplianceTask, kept_task
 from opsassay.evals.runner.generated_tasks import kept_body
 
 ON, ENGINE, CLUSTER = "on", "engine", "cluster"
-"""Knobs of an arm, and their value where a cluster did it."""
+"""Settings of a variant, and their value where a real cluster was used."""
 WORLDS = "compliance_worlds"
-"""Folder of a store with the worlds that a cluster gave, by the commitments of tasks."""
+"""Folder of a store with the test clusters that a real API returned, by commitment of the task."""
 ADMITTED = "admitted.json"
-"""File of a run with what Kyverno let in, by digests of policies and objects."""
+"""File of a run with Kyverno's recorded decisions, by digest of policies and objects."""
 
 
 class ReadBackWorlds(Artefact):
-    """The worlds of the task with this *commitment* as the cluster of *context*, of server *version*, had them."""
+    """The test clusters of the task *commitment* as a real cluster (*context*, server *version*) returned them."""
 
     commitment: str
     context: str
@@ -41,7 +41,7 @@ class ReadBackWorlds(Artefact):
 
 
 class ReadBackTask(ComplianceTask):
-    """A task whose worlds are those that a cluster gave; of other controls' worlds those that violate."""
+    """A task with test clusters that a real API returned; *others* of other controls only violate."""
 
     read_back: ReadBackWorlds
 
@@ -59,14 +59,14 @@ class ReadBackTask(ComplianceTask):
 
 
 class KeptAdmissions:
-    """What Kyverno let in, as the file *path* has it."""
+    """Kyverno's recorded decisions in the file *path*."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kept: dict[str, bool] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def admits(self, policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether Kyverno with *policies* let *objects* be created, as recorded; raises DatapackError if not."""
+        """Return whether Kyverno with *policies* admitted *objects*, as recorded; DatapackError if not recorded."""
         key = admission_digest(policies, objects)
         if key not in self._kept:
             raise DatapackError(f"{self._path} lacks what Kyverno said of this; restore it.")

@@ -1,4 +1,4 @@
-"""Repositories of `update` tasks: policies of several controls, one of which lets something through."""
+"""Repositories of `update` tasks: policies of several controls, one of which is outdated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def policy_name(control: str) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes everything out: what is judged has no anchors."""
+    """Writes YAML without anchors and aliases, which policies may not have."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Return True, so that YAML is written without anchors and aliases."""
@@ -74,7 +74,7 @@ def repository(control: str, seed: int) -> dict[str, bytes]:
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
-    """Return the first change from policies *before* to *after* beyond an update of that called *target*, or None."""
+    """Return the first change from *before* to *after* beyond an update of the policy called *target*, or None."""
     old, new = ({policy.identity: policy for policy in some} for some in (before, after))
     if gone := sorted(set(old) - set(new)):
         return f"the policy {gone[0][2]} was removed or renamed"

@@ -1,8 +1,7 @@
-"""Worlds: a few objects of a cluster that all comply with a control, or one of which violates it at one place.
+"""Test clusters ("worlds"): a few objects that all comply with a control, or one of which violates it at one place.
 
-Names, namespaces, kinds and shapes are drawn the same way for both, so that nothing but the violation tells them apart.
-Violations go around over the places that policies forget: containers that initialise, the templates of controllers,
-scheduled jobs, another namespace.
+Names, namespaces, kinds and shapes are drawn alike for both, so that only the violation distinguishes them. Violations
+rotate over places that policies forget: init containers, controllers' templates, scheduled jobs, other namespaces.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class ViolationPlace:
-    """Where a violation goes: the *kind* of object, its *namespace* if that matters, and among which containers."""
+    """The place of a violation: *kind* of object, *namespace* if that matters, and group of containers."""
 
     kind: str
     containers: str = "containers"
@@ -64,7 +63,7 @@ ROLE_PLACES = (
 
 @dataclass(frozen=True)
 class ComplianceWorld:
-    """Objects, and whether every one of them complies."""
+    """The objects of a test cluster, and whether all of them comply."""
 
     objects: tuple[Object, ...]
     compliant: bool
@@ -72,7 +71,7 @@ class ComplianceWorld:
 
 @dataclass(frozen=True)
 class _WorldDraft:
-    """A world before anything is said of the control: kinds, names, and the place of what may violate it."""
+    """A test cluster whose label is open: its kinds, names, and the place of a possible violation."""
 
     control: ComplianceControl
     seed: int

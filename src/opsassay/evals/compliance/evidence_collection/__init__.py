@@ -1,1 +1,1 @@
-"""Evidence: what an agent's fetcher or playbook collects, run by the grader, sealed, on worlds of its own."""
+"""Evidence that an agent's fetcher or playbook collects, when the grader runs it in a sandbox on hidden test systems."""

@@ -1,4 +1,4 @@
-"""Evidence that is kept: a collector is run once on one world, however often its answer is graded."""
+"""A cache of evidence: a collector runs once per test cluster or host, however often its answer is graded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsassay.evals.compliance.hosts.worlds import HostWorld
 from opsassay.telemetry.content import whole_file
 
 GATHERER = "1"
-"""Version of what runs collectors; what another one ran is not taken for its own."""
+"""Version of the code that runs collectors, part of the cache key."""
 W = TypeVar("W", ComplianceWorld, HostWorld)
 
 
@@ -29,7 +29,7 @@ def _new_file(path: Path) -> Iterator[Path]:
 
 
 class EvidenceCache:
-    """Evidence in a *folder*, by the digest of what collected it and where."""
+    """Evidence in a *folder*, by the digest of collector and test system."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class EvidenceCache:
 
 
 class KeptEvidence(EvidenceCache):
-    """A shelf for whoever only reads: what is not on it is not collected."""
+    """A read-only cache: evidence that is not in it is not collected."""
 
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]

@@ -1,4 +1,4 @@
-"""Fetchers on clusters: a script of bash with the real kubectl, sealed, before an API that has the objects of a world."""
+"""Runs fetchers: bash scripts with the real kubectl, in a sandbox with an API server that serves a test cluster."""
 
 from __future__ import annotations
 

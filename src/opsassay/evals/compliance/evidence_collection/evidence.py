@@ -1,4 +1,4 @@
-"""What a collector leaves: one JSON file, read as data of a stranger."""
+"""The evidence of a collector: one JSON file, which is not trusted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LIMITS = SandboxLimits(
     file_bytes=16 * 2**20,
     output_bytes=16 * 2**10,
 )
-"""What one collector may use on one world."""
+"""Limits of one run of a collector."""
 
 
 @dataclass(frozen=True)
 class CollectedEvidence:
-    """The *data* that was collected on one world, as JSON text, or why there is none."""
+    """The JSON text *data* collected on one cluster or host, or the *problem* why there is none."""
 
     data: bytes | None
     problem: str = ""
@@ -66,7 +66,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 def _error_line(end: Ended) -> str:
-    """Return the output line that explains the failure: the first with "error", else the last, '' without output."""
+    """Return the first output line of *end* that starts like an error, else the last line, '' without output."""
     lines = f"{end.stdout_tail}\n{end.stderr_tail}".strip().splitlines()
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR", "fatal:"))]
     return (errors or lines[-1:] or [""])[0][:300]

@@ -1,4 +1,4 @@
-"""Playbooks on hosts: real ansible-core over a local connection, in a sealed root that is the host."""
+"""Runs playbooks: real ansible-core over a local connection, in a sandbox whose root is the test host."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The workspace of an agent, and the files that it hands in."""
+"""The agent's workspace, and the files of its answer."""

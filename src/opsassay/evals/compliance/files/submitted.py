@@ -1,4 +1,4 @@
-"""What an agent leaves: policies and collectors of its workspace, copied out of it, bounded and without links."""
+"""The answer of a run: policies and collectors copied from the workspace, with size limits and without links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
 from opsassay.solvers.agents.contract import AnswerError
 
 ANSWER = "answer"
-"""Folder of a run with the files that were handed in."""
+"""Folder of a run with the submitted files."""
 MAX_FILES = 50
 SUFFIXES = (".yaml", ".yml")
 

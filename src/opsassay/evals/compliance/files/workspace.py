@@ -1,4 +1,4 @@
-"""The workspace of a compliance task: a git repository with what is there already, and what an agent may do with it."""
+"""The workspace of a compliance task: a git repository, and the file and git operations that an agent may use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begin(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 class Workspace:
-    """Files in *folder* that are reached by name alone: no links, nothing of git's own, within bounds."""
+    """Files below *folder*, reached by relative path only: no links, nothing in .git, within size limits."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,1 +1,1 @@
-"""Hosts as trees of files and recorded results of commands, and the controls that are asked of them."""
+"""Test hosts as file trees with imitated commands, and the controls that they are checked for."""

@@ -1,6 +1,6 @@
-"""Commands of a host that answer from what was recorded, as scripts of a shell: what it would print, and how it ends.
+"""Shell scripts that imitate a host's commands: they print recorded output, with the right exit code.
 
-They answer the calls that read: of one name, of several, of all. Whatever would change something is refused.
+They answer read-only calls for one name, several or all; other calls are refused.
 """
 
 from __future__ import annotations

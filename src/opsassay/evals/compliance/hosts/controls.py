@@ -1,4 +1,4 @@
-"""Controls of hosts: how each is set and read, its values, and what collects and judges it rightly."""
+"""Controls of hosts: how each is set and read, its values, and the reference collector and policy."""
 
 from __future__ import annotations
 

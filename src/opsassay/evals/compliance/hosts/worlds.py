@@ -1,7 +1,7 @@
-"""Hosts that comply with a control, or violate it at one place: files, and what their commands print.
+"""Test hosts that comply with a control, or violate it at one place: files, and imitated commands.
 
-Everything but the control is drawn alike for both. Where the control is set goes around over the places that checks
-forget: drop-ins, another case, a second line, a file that the running system does not follow, units of every state.
+All but the control is drawn alike for both. The place of the setting rotates over those that checks forget: drop-ins,
+other case, a second line, a file that the running system ignores, units of every state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opsassay.evals.compliance.hosts.controls import HostControl, host_controls
 from opsassay.evals.runner.draws import Draws
 
 BIN = "opt/opsassay-host/bin"
-"""Folder of a host's own commands in its tree."""
+"""Folder of a test host's imitated commands in its file tree."""
 _REPLACED = ("usr/bin", "usr/sbin")
 _SSHD = {
     "AllowAgentForwarding": ("yes", "no"),
@@ -48,14 +48,14 @@ _SETTINGS: Mapping[str, tuple[str, str, Mapping[str, tuple[str, ...]]]] = {
     "/etc/security/faillock.conf": ("", " = {}", {"unlock_time": ("900", "600"), "fail_interval": ("900",)}),
     "/etc/login.defs": ("", "\t{}", {"PASS_MIN_DAYS": ("0", "1"), "PASS_WARN_AGE": ("7",), "UMASK": ("022", "077")}),
 }
-"""Of each file its first line, how a value is written, and further settings."""
+"""File to (its first line, format of a value, further settings)."""
 STATES = (("disabled", "inactive"), ("enabled", "inactive"), ("disabled", "active"), ("masked", "inactive"))
 VARIANTS = 4
 
 
 @dataclass(frozen=True)
 class HostWorld:
-    """The *files* of a host by their path in its tree, and whether it complies."""
+    """The *files* of a test host by path in its tree, and whether it complies."""
 
     files: dict[str, str]
     compliant: bool
@@ -63,7 +63,7 @@ class HostWorld:
 
 @dataclass
 class _HostState:
-    """A host before it is written out."""
+    """The state of a host before its files are written."""
 
     sysctl: dict[str, str]
     units: dict[str, tuple[str, str]]
@@ -79,7 +79,7 @@ class _HostState:
 
 @dataclass(frozen=True)
 class _HostDraft:
-    """A host before anything is said of the control."""
+    """A test host whose label is open."""
 
     control: HostControl
     seed: int
@@ -97,7 +97,7 @@ class _HostDraft:
 
 @dataclass(frozen=True)
 class _Choice:
-    """How the control is set: at the place of a *variant*, to a value by *chance*, so that the host complies or not."""
+    """How a control is set: at the place *variant*, to a value by *chance*, so that the host is *compliant* or not."""
 
     variant: int
     chance: int

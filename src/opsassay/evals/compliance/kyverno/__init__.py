@@ -1,1 +1,1 @@
-"""An evaluator of a declared subset of Kyverno: what is outside of it is an error, and never a pass."""
+"""An evaluator of a declared subset of Kyverno; anything outside of the subset is an error, never a pass."""

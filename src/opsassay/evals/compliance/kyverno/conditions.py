@@ -24,11 +24,11 @@ from opsassay.evals.compliance.kyverno.values import duration, equals_number, is
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_WHOLE = 1e21
-"""From where on Go prints a whole number with an exponent."""
+"""From this on Go prints a whole number with an exponent."""
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
-"""Characters of an expression, and how often it may make a list or a map: each may double what there is."""
+"""Most characters of an expression, and most multi-selects in it, each of which may double the result."""
 _COMPILING = threading.Lock()
-"""Held while filters of warnings are changed, which belong to the whole process."""
+"""Held while warning filters, which belong to the whole process, are changed."""
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "GreaterThan": operator.gt, "GreaterThanOrEquals": operator.ge,
     "LessThan": operator.lt, "LessThanOrEquals": operator.le,

@@ -1,4 +1,4 @@
-"""YAML from strangers: bounded, without anchors, tags and repeated keys, so that what is read is what stands there."""
+"""Reads untrusted YAML: with size limits, without anchors, tags and repeated keys."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opsassay.core.schema.files import YAML_LOADER
 
 
 class UnsupportedError(Exception):
-    """A policy uses what the subset does not have, or is no policy; the message is one sentence that says what."""
+    """A policy is invalid or outside of the supported subset; the message is one sentence."""
 
 
 MAX_BYTES = 256 * 2**10
 MAX_DEPTH = 60
 MAX_DIGITS = 100
-"""Characters of a number."""
+"""Most characters of a number."""
 _PLAIN = "tag:yaml.org,2002:"
 _NUMBERS = (f"{_PLAIN}int", f"{_PLAIN}float")
 

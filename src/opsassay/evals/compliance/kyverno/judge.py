@@ -1,4 +1,4 @@
-"""Judging objects of Kubernetes by policies, as they would be admitted: what is enforced and fails keeps an object out."""
+"""Judges Kubernetes objects by policies as at admission: a failed rule that is enforced refuses an object."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from opsassay.evals.compliance.kyverno.readings import Courses, ElsewhereError, 
 from opsassay.evals.compliance.kyverno.values import wildcard
 
 CREATE, UPDATE = OPERATIONS = "CREATE", "UPDATE"
-"""Courses that an object comes in by."""
+"""The operations by which an object is admitted."""
 
 
 @dataclass(frozen=True)
 class _Request:
-    """How an object comes: by what *operation*; as a violator may make it on *courses*, all but its *parts*."""
+    """The admission of an object: its *operation*; for a bypass search the assumed *courses*, violating *parts*."""
 
     operation: str = CREATE
     courses: Courses | None = None
@@ -28,7 +28,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What one rule of one policy says of one object; *enforced* when a failure keeps the object out."""
+    """The result of one rule for one object; *enforced*: a failure refuses the object."""
 
     policy: str
     rule: str

@@ -19,12 +19,12 @@ from opsassay.evals.compliance.kyverno.readings import ElsewhereError
 from opsassay.evals.compliance.kyverno.values import matches, wildcard
 
 ALWAYS_THERE = ("name", "image")
-"""What each container has, so that a pattern of any value holds."""
+"""Fields that every container has, so that a pattern for any value holds."""
 _ANCHOR = re.compile(r"(=|\^|X|\+|<)?\((.*)\)", re.DOTALL)
 
 
 class _SkippedError(Exception):
-    """A condition of a map does not hold, so that nothing is asked of it."""
+    """A condition anchor of a map does not hold, so that the rest of the map is not required."""
 
 
 def satisfies(value: Any, pattern: Any) -> bool:

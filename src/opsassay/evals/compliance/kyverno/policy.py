@@ -17,13 +17,13 @@ from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")
 MAX_RULES, MAX_CONDITIONS, MAX_TOTAL = 200, 500, 512 * 2**10
-"""Of all policies together, so that judging them ends."""
+"""Limits on all policies together, so that judging them ends."""
 VERSIONS = ("kyverno.io/v1", "kyverno.io/v2beta1")
 _BOOLEAN = (True, False)
 _ACTIONS = ("Audit", "Enforce", "audit", "enforce")
 _DOCUMENT = {"apiVersion", "kind", "metadata", "spec", "status"}
 _ASSIGNED = {"resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"}
-"""What a cluster writes into metadata itself."""
+"""Metadata fields that a cluster itself sets."""
 _METADATA = {"name", "namespace", "labels", "annotations", *_ASSIGNED}
 _SPEC = {
     "validationFailureAction", "background", "failurePolicy", "rules", "admission", "emitWarning", "webhookTimeoutSeconds",
@@ -39,7 +39,7 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
     "validationFailureAction": _ACTIONS,
     "failureAction": _ACTIONS[:2],
 }
-"""What a key may be, where it is there."""
+"""Allowed values of keys."""
 CHECKS = ("pattern", "anyPattern", "deny", "foreach")
 _RULE = {"name", "match", "exclude", "validate", "preconditions"}
 _VALIDATE = {"message", "failureAction", "allowExistingViolations", *CHECKS}
@@ -54,14 +54,14 @@ _NOTES = {
     "kyverno.io/kubernetes-version",
     *(f"policies.kyverno.io/{one}" for one in _ABOUT),
 }
-"""Annotations of Kyverno's own that are read, or say nothing to it."""
+"""Annotations of Kyverno that are read here, or have no effect."""
 REQUESTS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 CONTROLLERS = ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet", "CronJob")
 
 
 @dataclass(frozen=True)
 class KyvernoRule:
-    """One rule: its *body* as it stands in the file, whether it is *enforced*, and for which *controllers* of pods."""
+    """One rule: its *body* as in the file, whether it is *enforced*, and the pod *controllers* it extends to."""
 
     name: str
     body: Mapping[str, Any]
@@ -71,7 +71,7 @@ class KyvernoRule:
 
 @dataclass(frozen=True)
 class KyvernoPolicy:
-    """One policy: who it is, the whole *document*, and its rules; *namespace* where it is for that one alone."""
+    """One policy: its name, whole *document* and rules; *namespace* if it applies to that one only."""
 
     kind: str
     name: str

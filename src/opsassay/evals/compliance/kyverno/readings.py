@@ -1,8 +1,8 @@
-"""What a policy reads of an object that violates: where its verdict turns on anything else, it can be got round.
+"""Which fields of a violating object a policy's verdict depends on: one that depends on others can be bypassed.
 
-The parts of an object that make it violate are the *control*'s (`securityContext.privileged` of each container). Whoever
-violates chooses all the rest: names, labels, namespaces, images, who asks. So a check that reads any of the rest may come
-out either way, and a policy keeps the object out only if it does whichever way each of them comes out.
+A violation lies in the *control*'s fields (such as `securityContext.privileged`). The violator chooses all other
+fields: names, labels, namespaces, images, the user. So checks of these may have either result, and a policy refuses the
+object only if it does so for every combination of results.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Path = tuple[str, ...]
 EACH = "[]"
 """The step of a path into the elements of a list."""
 MAX_COURSES = 256
-"""How many courses a rule is followed; one that turns on more is taken to let in."""
+"""Most combinations per rule; a rule with more counts as one that admits."""
 
 
 class Courses:
-    """The combinations of outcomes that checks of one rule may have; *read*: what those of the present try depend on."""
+    """The combinations of results of one rule's checks; *read*: the fields that the present one depends on."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -53,7 +53,7 @@ class Courses:
 
 
 class ElsewhereError(Exception):
-    """A check reads something that the violation does not lie in."""
+    """A check reads a field that the violator may choose."""
 
     def __init__(self, courses: Courses, path: Iterable[str]) -> None:
         self._courses, self.path = courses, ".".join(path).replace(f".{EACH}", EACH)
@@ -65,7 +65,7 @@ class ElsewhereError(Exception):
 
 
 class _Violating(OrderedDict[str, Any]):
-    """A map of a violating object; only what leads to the control's *parts* can be read of it."""
+    """A map of a violating object in which only keys that lead to the control's *parts* can be read."""
 
     def __init__(self, content: Mapping[str, Any], courses: Courses, parts: Iterable[Path], path: Path) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def violating(resource: Mapping[str, Any], courses: Courses, parts: Iterable[Pat
 
 
 class Known(dict[str, Any]):
-    """A map of the request, of which nothing else is known: to ask for more raises UnsupportedError."""
+    """A map of known request fields; reading another raises UnsupportedError."""
 
     def __init__(self, where: str, courses: Courses | None, **known: Any) -> None:
         super().__init__(known)

@@ -17,7 +17,7 @@ from typing import Any
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 
 MAX_AMOUNT, MAX_LEAF = 64, 1000
-"""Characters of an amount, and of one value of a pattern."""
+"""Most characters of an amount, and of one value of a pattern."""
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(n|u|m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei))?")
 _PART = r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
 _DURATION = re.compile(rf"([+-]?)(?:0|(?:{_PART})+)")

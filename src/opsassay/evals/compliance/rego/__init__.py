@@ -1,1 +1,1 @@
-"""Rego policies of strangers, judged by OPA in a seal, or by two engines that have to agree."""
+"""Evaluates untrusted Rego policies in a sandbox: by OPA, or by two engines that must agree."""

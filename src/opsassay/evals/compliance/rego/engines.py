@@ -1,4 +1,4 @@
-"""Which engines of Rego are here, and which of them judge: OPA where it is, else two others that have to agree."""
+"""The installed Rego engines, and which of them decide: OPA, else two others that must agree."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PROGRAM = re.compile(r"^Version: (1\.\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class RegoEngine:
-    """One engine: its *key* in the worker, its *label* with its version, and what of it is *shown* in the seal, by place.
+    """One engine: its *key* in the worker, *label* with version, and files *shown* in the sandbox, by place there.
 
-    *limits* are those of the seal that it needs others of: engines that reserve more addresses than they use memory.
+    *limits* override sandbox limits, for engines that reserve more addresses than they use memory.
     """
 
     key: str

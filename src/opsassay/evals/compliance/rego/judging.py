@@ -1,7 +1,6 @@
-"""A Rego policy of a stranger, asked about each piece of evidence, in a seal: no network, no files, little time.
+"""Evaluates an untrusted Rego policy on each piece of evidence in a sandbox: no network, no files, little time.
 
-OPA judges. Where it is not here, regorus and rego-cpp do, and what they do not agree on is not judged: it certifies nobody
-and fails nobody.
+OPA decides if installed. Otherwise regorus and rego-cpp do; where they disagree there is no verdict.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ MAX_POLICY = 256 * 2**10
 LIMITS = SandboxLimits(
     wall_clock_s=20.0, memory_bytes=2**30, processes=32, work_bytes=2**20, output_bytes=2**20, file_bytes=2**20
 )
-"""Threads are processes to the kernel, and Go starts some."""
+"""Threads count as processes here, and Go starts several."""
 _ENVIRONMENT = {"LANG": "C.UTF-8", "GOMAXPROCS": "2", "GOMEMLIMIT": "700MiB"}
 NOT_JUDGED = "not judged: the engines disagree"
 UNSURE = "not judged: regorus and rego-cpp can agree on what OPA does not say, about"
 
 
 class NotJudgedError(OpsAssayError):
-    """No engine whose word counts says what a policy says; the message is one sentence."""
+    """The engines give no reliable result; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class RegoQuestion:
-    """Which rule of which package is asked for, and in which syntax the policy is."""
+    """The *rule* and *package* to query, and the syntax of the policy."""
 
     package: str = worker.PACKAGE
     rule: str = worker.RULE
@@ -43,7 +42,7 @@ class RegoQuestion:
 
 @dataclass(frozen=True)
 class RegoOutcome:
-    """What a policy said of one input: true, false, undefined, or an error or what was not judged with its *reason*."""
+    """The result of a policy for one input; *reason* explains an error or missing verdict."""
 
     kind: Literal["true", "false", "undefined", "error", "not judged"]
     reason: str = ""
@@ -54,7 +53,7 @@ _OURS = RegoQuestion()
 
 @dataclass(frozen=True)
 class JudgedByRego:
-    """What is wrong with a policy by itself, if anything, its outcome for each input, in their order, and who *judged*."""
+    """The *problem* of a policy itself or None, its outcome per input in order, and the *judge* (engines)."""
 
     problem: str | None
     outcomes: tuple[RegoOutcome, ...] = ()
@@ -101,7 +100,7 @@ def _problem_of_text(policy: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class _EngineAnswer:
-    """What one engine said: what is wrong with the policy, or a kind and a reason for each input."""
+    """One engine's answer: a *problem* of the policy, or (kind, reason) per input."""
 
     problem: str | None
     rows: tuple[tuple[str, str], ...] = ()

@@ -24,33 +24,33 @@ UNSTEADY = (
     "time.now_ns", "rand.intn", "uuid.rfc4122", "http.send", "opa.runtime", "net.lookup_ip_addr", "io.jwt.decode_verify",
     "io.jwt.encode_sign", "io.jwt.encode_sign_raw",
 )  # fmt: skip
-"""Functions whose value does not follow from the input: the same evidence has to be judged the same wherever it is."""
+"""Functions whose value does not follow from the input, so that equal evidence could be judged differently."""
 UNSURE = (
     "base64.is_valid", "ceil", "floor", "glob.match", "indexof", "json.filter", "json.marshal", "json.remove",
     "object.subset", "regex.is_valid", "semver.is_valid", "strings.replace_n", "time.add_date",
     "time.parse_rfc3339_ns", "to_number", "yaml.unmarshal",
 )  # fmt: skip
-"""Functions of which regorus and rego-cpp have the same value for some arguments, or a wrong one and none."""
+"""Functions for which regorus and rego-cpp may agree on a value that OPA does not have."""
 _SURE_VERB = re.compile(r"%[v%]")
 OPA_PLACE = "/opt/opsassay-rego/opa"
 UNDEFINED = object()
-"""What the rule is where it has no value."""
+"""The value of the rule where it is undefined."""
 
 
 class PolicyError(Exception):
-    """What is wrong with a policy before it is asked anything, in one sentence."""
+    """A policy is invalid; the message is one sentence."""
 
 
 class EvaluationError(Exception):
-    """An engine has no value and does not say undefined either."""
+    """An engine returned neither a value nor undefined."""
 
 
 class UnsureError(Exception):
-    """Engines that stand in for OPA can agree here on what OPA does not say; the message names on what."""
+    """Engines other than OPA may agree here on a wrong result; the message names the construct."""
 
 
 class Engine(Protocol):
-    """One engine with one policy; made with it, it raises PolicyError for a policy that is none."""
+    """One engine with one policy loaded; its constructor raises PolicyError for an invalid policy."""
 
     package: str | None
     calls: set[str]
@@ -180,7 +180,7 @@ class Regorus:
 
 
 class RegoCpp:
-    """rego-cpp, by the package regopy; it says nothing of calls."""
+    """rego-cpp, by the package regopy; it does not report called functions."""
 
     def __init__(self, policy: str, query: str, syntax: str) -> None:
         import regopy

@@ -1,1 +1,1 @@
-"""Solvers without a model: oracles, each of which but one is wrong at a stage that it names, and baselines."""
+"""Solvers without a model: oracles (all but one fail at a stated stage) and baselines."""

@@ -1,4 +1,4 @@
-"""Oracles of the classes that collect evidence: one right, each other one wrong at a stage that it names."""
+"""Oracles of the classes that collect evidence: one is right, each other one fails at a stated stage."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
     "other-package": (_submit_other_package, "artefact"),
     "other-language": (_submit_other_language, "artefact"),
 }
-"""What each oracle leaves in the workspace, and the first stage that it fails."""
+"""Oracle to (function that returns its files, first stage that it fails or None)."""
 
 COLLECTED_BASELINES: Mapping[str, Play] = {
     "deny-all": _make_constant_play("false"),

@@ -1,4 +1,4 @@
-"""Who answers without a model: oracles, one right and each other one wrong at a stage that it names, and baselines."""
+"""Solvers without a model: oracles (one right, each other one fails at a stated stage) and baselines."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "broken-expression": (_write_broken_expression, "evidence"),
     },
 }
-"""What each oracle leaves in the workspace, and the first stage that it fails."""
+"""Class to oracle to (function that returns its files, first stage that it fails or None)."""
 
 _ENFORCED_BASELINES: Mapping[str, Play] = {
     "deny-all": lambda task: {**_read_policies_before(task), **_deny_all(task)},
@@ -205,7 +205,7 @@ _ENFORCED_BASELINES: Mapping[str, Play] = {
     "untouched": _read_policies_before,
 }
 BASELINES = tuple(_ENFORCED_BASELINES)
-"""Who is on every leaderboard: everything kept out or found to violate, everything let in, and nothing done."""
+"""Solvers that use neither a model nor the truth: refuse all, admit all, change nothing."""
 
 
 def baseline(name: str, task: ComplianceTask) -> Files:

@@ -1,1 +1,1 @@
-"""Anomaly tasks: what was planted into cost data is to be found, and ranked."""
+"""Anomaly tasks: solvers find, and rank, anomalies that were planted into cost data."""

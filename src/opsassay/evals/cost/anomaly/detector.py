@@ -1,7 +1,8 @@
-"""The declared anomaly detector: two textbook ones with every parameter in view, over any series of time, slice, value.
+"""Two textbook anomaly detectors with all parameters explicit, over any series of (time, slice, value).
 
-``isolation_forest`` is scikit-learn's over (value, hour, weekday) per slice; ``robust_z`` is the distance from the median
-of the same weekday and hour, in scaled median absolute deviations. Neither knows what a task calls an anomaly.
+``isolation_forest`` is scikit-learn's over (value, hour, weekday) per slice; ``robust_z`` is the distance from the
+median of the same weekday and hour, in scaled median absolute deviations. Neither uses a task's definition of an
+anomaly.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pydantic import Field
 from opsassay.core.schema.base import Written
 
 MAD_TO_SD = 1.4826
-"""Median absolute deviations of a normal distribution times this are standard deviations."""
+"""A normal distribution's standard deviation over its median absolute deviation."""
 
 
 class DetectorSettings(Written):
-    """Everything that moves what the detector finds."""
+    """All parameters of the detector."""
 
     method: Literal["robust_z", "isolation_forest"] = Field(default="robust_z", description="which of the two")
     threshold: float = Field(default=3.5, gt=0, description="robust_z: distance in scaled deviations beyond which")

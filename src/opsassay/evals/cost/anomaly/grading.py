@@ -1,7 +1,7 @@
-"""Grading anomaly answers: points found, importance, order, and agreement with a detector, each under a name of its own.
+"""Grades answers of anomaly tasks: points found, importance, order, and agreement with a detector.
 
-Points are (time, slice). Precision, recall and F1 are over points, against what was planted. Ranks are over anomalies: a
-claim is a true positive when it shares more than half of their union of points with a planted one.
+Points are (time, slice). Precision, recall and F1 are over points, against the planted ones. Ranks are over anomalies:
+a claim is a true positive when it shares more than half of the union of points with a planted anomaly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opsassay.evals.cost.answers.contract import Claim
 
 PASSING_F1, PASSING_RANK = 0.98, 0.9
 IMPORTANCE_TOLERANCE = 0.01
-"""How far an importance, which lies between 0 and 1, may be off."""
+"""Accepted error of an importance, which lies between 0 and 1."""
 
 
 def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric]:
@@ -101,7 +101,7 @@ def shares(claimed: Collection[Point], true: Collection[Point]) -> tuple[float, 
 
 
 def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, TrueAnomaly]]:
-    """Return (claim, anomaly) for each claim that is a true positive."""
+    """Return (claim, anomaly) for each claim that is a true positive: it shares over half of the union of points."""
     pairs = []
     for claim in claims:
         points = points_of(task, [claim])

@@ -1,7 +1,7 @@
-"""What a task calls an anomaly, applied as it stands and in the wrong readings by which a mistake is named.
+"""The goal's definition of an anomaly, applied correctly and in known wrong readings, by which the grader names mistakes.
 
-The definition is the one in the goal: a departure from the median of the same weekday and hour. Applied as it stands it
-finds what was planted and nothing else, which the tests hold on every seed that they try.
+The definition is a departure from the median of the same weekday and hour. Applied correctly it finds exactly the
+planted anomalies, as tests check for many seeds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def true_claims(task: AnomalyTask) -> list[Claim]:
 
 
 def _claim_everything(task: AnomalyTask) -> list[Claim]:
-    """Return one claim per slice that covers the whole period."""
+    """Return one claim per slice that covers the whole period, with importance 1 if the task asks for it."""
     start, end = task.bounds
     return [Claim(slice_, start, end, 1.0 if task.ranked else None) for slice_ in task.slices]
 
@@ -96,14 +96,14 @@ MISREADINGS: Mapping[str, tuple[str, Misreading]] = {
     "utc_clock": ("its hours of the day are those of UTC", _claim_by_utc),
     "cost_alone": ("its importance is of the cost alone, not of cost and duration", _claim_ranked_by_cost),
 }
-"""Wrong readings: what is said of an answer that fits one, and the claims that it makes."""
+"""Wrong readings by name: (description for an answer that fits, function that returns its claims)."""
 OF_AREA: Mapping[str, tuple[str, ...]] = {
     "levels": ("cost_alone",),
     "credits": ("credits_counted",),
     "currency": ("no_conversion", "cost_alone"),
     "seasons": ("utc_clock", "cost_alone"),
 }
-"""Wrong readings that make a difference in one area alone."""
+"""Wrong readings that only matter in one area."""
 
 
 def misreadings_of(task: AnomalyTask) -> tuple[str, ...]:

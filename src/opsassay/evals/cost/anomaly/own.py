@@ -1,4 +1,4 @@
-"""Anomalies in a team's own costs: nothing is planted there, so the definition in the goal says what is right, exactly."""
+"""Anomaly tasks on a team's own costs: nothing is planted there, so the goal's definition determines the truth."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from opsassay.evals.cost.insight.question import PICO
 OWN_ANOMALIES = "own-anomalies"
 """Name of the task."""
 FEWEST_DAYS = 28
-"""Days of an export, so that there are four of each weekday."""
+"""Least days of an export, so that each weekday occurs four times."""
 PERCENTS = (15, 20, 30, 50, 75, 100, 150, 200, 300, 500)
-"""Departures, of which the task takes the first by which some days are anomalous and at most one in `ONE_IN`."""
+"""Departures in percent; a task uses the first that makes some days, and at most one in `ONE_IN`, anomalous."""
 ONE_IN = 10
 _NEAR = Fraction(1, 1000)
-"""No day may lie so near to the departure, as a share of it, that rounding decides."""
+"""No day may be so near to the departure, as a share of it, that rounding could decide."""
 Cells = Mapping[tuple[str, date], tuple[Fraction, Fraction]]
-"""Of each slice and day the cost and what is usual, in picos of the currency."""
+"""(slice, day) to its (cost, usual cost), in 1e-12 of the currency."""
 
 
 @dataclass(frozen=True)
 class OwnAnomalies(AnomalyTask):
-    """The anomaly task on a team's own *costs*: days on which a service category costs other than is usual.
+    """The anomaly task on a team's own *costs*: days on which a service category costs unusually much or little.
 
-    A day is anomalous that departs by more than *percent*. *mistakes* are the wrong readings that find something else.
+    A day is anomalous if it departs from the usual by more than *percent*. *mistakes*: misreadings with another answer.
     """
 
     costs: OwnData
@@ -78,7 +78,7 @@ class OwnAnomalies(AnomalyTask):
 
     @cached_property
     def cells(self) -> Cells:
-        """The (cost, median of its weekday) by (slice, day); raises OperationError if DuckDB and polars differ."""
+        """(slice, day) to (cost, median of its weekday); OperationError if DuckDB and polars differ."""
         by_sql = {
             (row["slice"], row["day"]): (Fraction(row["pico"]), Fraction(row["twice"], 2))
             for row in statement_rows(self.data, _cost_statement(self.slices, *self._days))
@@ -94,7 +94,7 @@ class OwnAnomalies(AnomalyTask):
         return self.costs.start.date(), (self.costs.end - timedelta(days=1)).date()
 
     def _cells_by_frame(self) -> Cells:
-        """Return `cells` as polars computes them: (cost, median of its weekday) by (slice, day)."""
+        """Return `cells` as computed by polars: (slice, day) to (cost, median of its weekday)."""
         first, last = self._days
         days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         cost = {(slice_, day): Fraction(0) for slice_, day in product(self.slices, days)}
@@ -114,7 +114,10 @@ class OwnAnomalies(AnomalyTask):
         ).agg(pl.col("BilledCost").sum())
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return time, slice, cost_usd (own currency) per day, of all charges if *credits_too*; *convert* is unused."""
+        """Return time, slice, cost_usd (in own currency) per day, of usage or, *credits_too*, of all charges.
+
+        *convert* is not used: all costs are in one currency.
+        """
         del convert
         first, last = (datetime(one.year, one.month, one.day, tzinfo=UTC) for one in self._days)
         days = pl.datetime_range(first, last, "1d", time_unit="us", eager=True).alias("time").to_frame()
@@ -185,7 +188,7 @@ class OwnAnomalies(AnomalyTask):
 
 
 def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
-    """Return the DuckDB statement for slice, day *first* to *last*, cost in 1e-12 and twice its weekday's median."""
+    """Return the DuckDB statement for slice, day, cost in 1e-12 and twice its weekday's median, *first* to *last* day."""
     names = ", ".join(f"('{one.replace(chr(39), chr(39) * 2)}')" for one in slices)
     return f"""WITH charges AS (
       SELECT ServiceCategory AS slice, CAST(timezone('UTC', ChargePeriodStart) AS DATE) AS day,
@@ -200,7 +203,7 @@ def _cost_statement(slices: tuple[str, ...], first: date, last: date) -> str:
 
 
 def own_anomalies(costs: OwnData, seed: int) -> OwnAnomalies | str:
-    """Return the anomaly task of *seed* on a team's own *costs*, or the sentence why these costs allow none."""
+    """Return the anomaly task of *seed* on a team's own *costs*, or a sentence why these costs do not allow one."""
     from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 
     if (days := (costs.end - costs.start).days) < FEWEST_DAYS:

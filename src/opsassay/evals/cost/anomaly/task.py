@@ -1,4 +1,4 @@
-"""What an anomaly task asks for, and what its answer is held against."""
+"""Anomaly tasks: their goal, data and truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.evals.cost.focus.planting import DEPARTURE
 from opsassay.evals.cost.focus.world import AREAS, Area, make_world
 
 RANKED = frozenset({"levels", "currency", "seasons"})
-"""Areas whose task asks for the importance of each anomaly too (Table 27, scenario 2)."""
+"""Areas whose task also asks for the importance of each anomaly (Table 27, scenario 2)."""
 
 _ORACLES = ("right", "constant", "hallucinated_column")
 _ABOUT: Mapping[str, tuple[Literal["easy", "medium", "hard"], str]] = {
@@ -56,7 +56,7 @@ class AnomalyTask:
 
     @property
     def oracles(self) -> tuple[str, ...]:
-        """The names of the scripted solvers: "right", "constant", one with a missing column, and misreadings."""
+        """The names of the scripted solvers: "right", "constant", "hallucinated_column" and misreadings."""
         from opsassay.evals.cost.anomaly.misreading import misreadings_of
 
         return (*_ORACLES, *misreadings_of(self))
@@ -112,7 +112,7 @@ class AnomalyTask:
         return self.series_read()
 
     def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
-        """Return `series` as a misreading has it: *credits_too* counts credits; without *convert*, no rates apply."""
+        """Return `series` as a misreading has it: with credits if *credits_too*, without rates unless *convert*."""
         return series(self.data.tables, self.area, credits_too=credits_too, convert=convert)
 
     @cached_property
@@ -165,4 +165,4 @@ _IMPORTANCE = (
 )
 
 ANOMALY_TASKS = {f"anomalies-{name}": partial(AnomalyTask, name) for name in AREAS}
-"""Anomaly tasks by name, each for a seed."""
+"""Anomaly tasks by name, as functions of the seed."""

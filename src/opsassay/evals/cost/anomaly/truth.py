@@ -1,4 +1,4 @@
-"""The truth of an anomaly task: what was planted, hour by hour, with its cost; and the series that it was planted into."""
+"""The truth of an anomaly task: planted anomalies with their costs, and the cost series."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from opsassay.evals.cost.focus.schema import COSTS, EXCHANGE_RATES
 from opsassay.evals.cost.focus.world import AREAS, Area
 
 Point = tuple[datetime, str]
-"""A time and a slice."""
+"""(time, slice)."""
 
 
 @dataclass(frozen=True)
 class TrueAnomaly:
     """One planted anomaly of a *slice*, with the absolute cost of its points in USD (C) and their number (delta).
 
-    *planted_usd* is by how much the planting changed that cost.
+    *planted_usd* is the change of that cost by the planting.
     """
 
     slice: str
@@ -34,14 +34,14 @@ class TrueAnomaly:
 
     @property
     def weight(self) -> float:
-        """The unscaled importance C * delta: cost times deviation."""
+        """The unscaled importance C * delta: cost times number of points."""
         return self.cost_usd * len(self.points)
 
 
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
-    """Return time, slice and cost_usd of *area* per hour or day, of usage or with *credits_too* of all charges.
+    """Return time, slice and cost_usd of *area* per hour or day: of usage or, if *credits_too*, of all charges.
 
     Without *convert* amounts in other currencies are summed as if they were in USD.
     """

@@ -1,1 +1,1 @@
-"""The answers of cost tasks."""
+"""The format of answers to cost tasks."""

@@ -1,7 +1,7 @@
-"""The answers of cost tasks: one JSON object by a contract; what breaks it is said in one sentence, and never mended.
+"""The format of answers to cost tasks: one JSON object; a violation is an error in one sentence, and never repaired.
 
-Numbers are JSON numbers: no text ("1.234,56", "$12", "3 to 5"), no list of candidates, no NaN and nothing infinite. A name
-that stands in two rows makes it no answer: one question, one answer.
+Numbers are finite JSON numbers: no text ("1.234,56", "$12", "3 to 5"), no list, no NaN. No two rows may have the same
+name fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Claim:
-    """An anomaly that an answer claims: its slice, its hours [start, end), and its importance if one was asked for."""
+    """An anomaly that an answer claims: its slice, its time [start, end), and its importance if one was asked for."""
 
     slice: str
     start: datetime
@@ -42,7 +42,7 @@ def _list_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def read_rows(answer: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """Return the rows of *answer*, each with exactly *fields* and values of their kinds; raises AnswerError."""
+    """Return the rows of *answer*, each with exactly *fields* and valid values; raises AnswerError."""
     rows = _list_of(answer, "rows")
     expected = [one.name for one in fields]
     seen = set()

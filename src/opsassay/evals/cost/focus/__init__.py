@@ -1,1 +1,1 @@
-"""Cost data in the columns of FOCUS 1.2, made from a seed."""
+"""Cost data in the columns of FOCUS 1.2, generated from a seed or read from an export."""

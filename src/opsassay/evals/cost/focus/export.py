@@ -1,7 +1,7 @@
-"""A team's own export of cost data, by FOCUS 1.0 to 1.3, as providers write it: CSV or Parquet, one file or several.
+"""Reads a team's own export of cost data, by FOCUS 1.0 to 1.3: CSV or Parquet, one file or several.
 
 Source of names and rules: the FOCUS specification (https://focus.finops.org). Amounts are rounded to 12 decimals, times
-become UTC, tags one JSON object of texts; columns of a provider's own are left out. Whatever is lost is noted.
+become UTC, tags one JSON object of texts; a provider's own columns are left out. Notes say what was lost.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from opsassay.evals.cost.insight.reading import sql_literals
 from opsassay.telemetry.content import file_digest
 
 MOST_ROWS = 10_000_000
-"""Rows of an export that are read; they are held in memory."""
+"""Most rows of an export; they are held in memory."""
 AMOUNTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 _FILLED = ("BilledCost", "BillingCurrency", "ChargePeriodStart")
 NEEDED = (*AMOUNTS, *_FILLED[1:], "ChargeCategory", "ProviderName", "ServiceCategory", "SubAccountId")
-"""Columns without which no question can be asked; of those in `_FILLED` no row may be empty."""
+"""Required columns; those in `_FILLED` must have a value in each row."""
 _SINCE = {"ProviderName": "ServiceProviderName"}
-"""Names of FOCUS 1.3 for columns that it no longer asks for."""
+"""Columns that FOCUS 1.3 renamed -> their new names."""
 _ALLOWED = {
     "ChargeCategory": ("Usage", "Purchase", "Tax", "Credit", "Adjustment"),
     "ChargeClass": ("Correction",),
     "CommitmentDiscountStatus": ("Used", "Unused"),
 }
-"""Words that rows of other meaning would be counted by."""
+"""Allowed values of columns by which rows are selected."""
 _DELIMITERS = ",;\t|"
 _TYPES = {"money": "DECIMAL(38, 12)", "quantity": "DECIMAL(38, 12)", "time": "TIMESTAMPTZ"}
 
@@ -48,9 +48,9 @@ _TYPES = {"money": "DECIMAL(38, 12)", "quantity": "DECIMAL(38, 12)", "time": "TI
 class CostExport:
     """The *rows* of an export in the columns of FOCUS 1.2, all in one *currency*.
 
-    *tag* is the key that names the application of a row, None where no row has a tag. *start* and *end* are the midnights
-    (UTC) around all charges; *categories* are up to five, by what they cost; *empty* are amounts that some rows lack, as
-    those of Oracle do. *notes* say what was left out.
+    *tag* is the tag key that names a row's application, None if no row has a tag. *start* and *end* are the midnights
+    (UTC) around all charges; *categories* are up to five, the most expensive; *empty* are amount columns that some rows
+    lack, as in Oracle's exports. *notes* say what was left out.
     """
 
     rows: pl.DataFrame
@@ -66,8 +66,8 @@ class CostExport:
 def read_export(files: Sequence[Path], currency: str | None = None, tag: str | None = None) -> CostExport:
     """Return the charges in the FOCUS *files* in one *currency*; the tag key *tag* names the application.
 
-    None stands for the only currency, or for the most frequent key. Raises UserError for a file that is no export by
-    FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
+    None selects the only currency, or the most frequent key. Raises UserError for a file that is not a FOCUS export,
+    naming file and column, and for several currencies; NotFoundError for an unknown key.
     """
     _require_different(files)
     with TemporaryDirectory(prefix="opsassay-export-") as folder:
@@ -96,7 +96,7 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
 
 
 def _require_different(files: Sequence[Path]) -> None:
-    """Raise UserError when a file is given twice, by its name or as a copy."""
+    """Raise UserError when one of *files* occurs twice, by its path or as a copy."""
     sizes = Counter(one.stat().st_size for one in files)
     seen: dict[str, Path] = {}
     for file in (one for one in files if sizes[one.stat().st_size] > 1):
@@ -212,7 +212,7 @@ def _map_columns(path: Path, source_columns: dict[str, str]) -> dict[str, str]:
 
 
 def _filled_columns(source_columns: dict[str, str], names: dict[str, str]) -> Iterator[str]:
-    """Yield the SQL of each column: '' becomes NULL, NULL its FOCUS 1.3 successor; *names*: by FOCUS column."""
+    """Yield the SQL of each source column: '' becomes NULL, NULL its FOCUS 1.3 successor. *names*: by FOCUS column."""
     newer = _newer_columns(source_columns, names)
     for name, kind in source_columns.items():
         quoted = _quote_identifier(name)
@@ -229,7 +229,7 @@ def _newer_columns(source_columns: dict[str, str], names: dict[str, str]) -> dic
 
 
 def _find_column(column: str, source_columns: Iterable[str]) -> str | None:
-    """Return the one of *source_columns* that equals *column* but for case, else None."""
+    """Return the one of *source_columns* that equals *column* without case and underscores, else None."""
     return next((one for one in source_columns if one.replace("_", "").casefold() == column.casefold()), None)
 
 

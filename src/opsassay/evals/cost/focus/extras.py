@@ -1,4 +1,4 @@
-"""What a bill has beside hourly usage: purchases, unused commitments, taxes, credits, refunds, corrections; and budgets."""
+"""Charges of a bill other than hourly usage: purchases, unused commitments, taxes, credits, corrections; and budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.evals.runner.draws import Draws
 
 TAX_PERMILLE = 80
 _OF_NO_SERVICE = {"ServiceName": "Other", "ServiceCategory": "Other", "ServiceSubcategory": "Other (Other)"}
-"""What a charge on a whole account has: FOCUS 1.2 lets none of the three be null."""
+"""Service columns of a charge on a whole account: FOCUS 1.2 allows none of them to be null."""
 
 
 def window(account: SubAccount) -> dict[str, str | None]:
@@ -31,7 +31,7 @@ def window(account: SubAccount) -> dict[str, str | None]:
 def extra_rows(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> list[dict[str, Any]]:
-    """Return all charges but hourly *usage*, in micro-units; credits act on *planted* anomalies and *distractions*."""
+    """Return all charges but hourly *usage*, in micro-units; credits hide *planted* anomalies or are *distractions*."""
     draws = Draws(world.seed, "extras")
     rows = [
         *_commitment_rows(world),
@@ -150,7 +150,7 @@ def _billed_usage(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
 def _anomaly_credits(
     world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield the hourly credits of *distractions*: some cancel a *planted* anomaly, others alone look like one."""
+    """Yield the hourly credits of *distractions*: some cancel a *planted* anomaly, others look like one."""
     for one in distractions:
         if "credit" not in one.kind:
             continue
@@ -171,7 +171,7 @@ def _anomaly_credits(
 
 
 def _other_credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield credits of sub-accounts, corrections, the refund of a closed account, and a negative bill."""
+    """Yield random credits of sub-accounts and corrections, the refund of a closed account, and a negative bill."""
     billed = _billed_usage(usage)
     tags = {one.account.sub_id: one.tags for one in world.resources if one.tags and '"application"' in one.tags}
     for account in world.accounts:

@@ -1,6 +1,6 @@
-"""Cost data of a seed: every hour of every resource, and what a bill has besides, all computed in whole micro-units.
+"""Generates the cost data of a seed: hourly usage of every resource and other charges, in whole micro-units.
 
-No floating-point number takes part, so that the same seed gives the same bytes on every machine, whatever its threads.
+No floating-point number is used, so that a seed gives the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CostTables:
-    """The tables that questions are about, by name."""
+    """The tables of a task, by name."""
 
     tables: dict[str, pl.DataFrame]
 
@@ -48,7 +48,7 @@ class CostTables:
 
 @dataclass(frozen=True)
 class CostData(CostTables):
-    """The tables of one seed, with the world that they were made of and what was planted (the truth)."""
+    """The generated tables of one seed, the company (*world*) behind them, and the planted anomalies."""
 
     world: World
     planted: tuple[Planted, ...]
@@ -159,7 +159,7 @@ def _usage_rows(
 
 
 def season(world: World, resource: Resource) -> Ints:
-    """Return the load of *resource* for every hour of the data in permille of its base, by local time."""
+    """Return the load of *resource* for every hour of the data, in permille of its base, by local time."""
     zone = ZoneInfo(resource.zone)
     found = []
     for hour in range(world.hours):

@@ -1,9 +1,8 @@
-"""Anomalies that are planted into the areas of a world, and what may look like one and is none.
+"""Plants anomalies into the areas of a world, and distractions that only look like anomalies.
 
-What the tasks call an anomaly is a departure of more than `DEPARTURE` from what is usual. What is not planted stays within
-`NOISE` of its profile, so that the two never meet: natural cost departs from the median by at most
-1.04 / 0.96 - 1 = 8.3%, planted cost by at least 1.4 * 0.96 / 1.04 - 1 = 29%, or 1 - 0.6 * 1.04 / 0.96 = 35% downwards.
-A drift is looked at by day, over which noise averages out, and counts from 18% on.
+An anomaly departs from the usual cost by more than `DEPARTURE`. Other cost stays within `NOISE` of its profile: it
+departs from the median by at most 1.04 / 0.96 - 1 = 8.3%, planted cost by at least 1.4 * 0.96 / 1.04 - 1 = 29%, or 1 -
+0.6 * 1.04 / 0.96 = 35% downwards. A drift is measured by day, over which noise averages out, and counts from 18% on.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from opsassay.evals.runner.draws import Draws
 
 DEPARTURE = 0.15
 NOISE = 40
-"""Permille by which an hour may lie above or below its profile."""
+"""Permille by which an hour may deviate from its profile."""
 
 AnomalyKind = Literal["spike", "level", "drop", "drift"]
 _KINDS: dict[str, tuple[AnomalyKind, ...]] = {
@@ -30,18 +29,20 @@ _KINDS: dict[str, tuple[AnomalyKind, ...]] = {
 }
 _LENGTHS: dict[AnomalyKind, tuple[int, int]] = {"spike": (1, 3), "level": (18, 60), "drop": (5, 14), "drift": (10, 12)}
 APART_H, MOST_H = 48, 15 * 24
-"""Hours between two events of a resource, and hours of a resource that events may take: fewer than half of the weeks at any
-weekday and hour, so that the median there stays what is usual."""
+"""Least hours between two events of a resource, and most hours of all its events.
+
+These are fewer than half of the weeks at any weekday and hour, so that their median stays the usual cost.
+"""
 _DRIFT_PER_DAY = 60
-"""Permille that a drift adds each day: 12% on the second day, which is no departure yet, 18% on the third, which is one."""
+"""Permille that a drift adds each day: 12% on the second day does not count as an anomaly yet, 18% on the third does."""
 _DRIFT_SEEN_FROM = 2
 
 
 @dataclass(frozen=True)
 class Planted:
-    """One planted anomaly: the resource's number in the world, its hours [start, end), and what it does, permille.
+    """One planted anomaly: number of the resource in the world, its hours [start, end), and cost factors in permille.
 
-    *seen_from* is the first hour that counts: a drift begins below what is called a departure.
+    *seen_from* is the first hour that counts: a drift begins below the departure.
     """
 
     area: str
@@ -55,7 +56,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Distraction:
-    """What looks like an anomaly and is none: *kind* in hours [start, end) of a resource."""
+    """An event that looks like an anomaly but is none: *kind* in hours [start, end) of a resource."""
 
     kind: Literal["credit", "masking_credit", "currency", "unit"]
     resource: int
@@ -131,7 +132,7 @@ def _plant_distractions(
     draws: Draws, world: World, area: str, resources: Sequence[int], used_slots: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
-    """Return what looks like an anomaly in *area* and is none, at hours of *resources* added to *used_slots*."""
+    """Return events in *area* that only look like anomalies; their hours are added to *used_slots*."""
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]

@@ -1,4 +1,4 @@
-"""The tables of a cost task: the columns of FOCUS 1.2 "Cost and Usage" with their types, and those beside it.
+"""The tables of cost tasks: the columns of FOCUS 1.2 "Cost and Usage" with their types, and further tables.
 
 Source of names, types and meanings: the FOCUS 1.2 specification (https://focus.finops.org); the descriptions are ours.
 """
@@ -34,7 +34,7 @@ def _read_known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
 
 
 TABLES = _read_known_tables()
-"""Kind and description of every column of every table; `columns.yaml` has them."""
+"""Table to column to (kind, description), as in `columns.yaml`."""
 
 
 def frame_schema(table: str) -> pl.Schema:
@@ -59,7 +59,7 @@ def describe_columns(table: str, schema: pl.Schema) -> str:
 
 TIERS = ("Standard", "Infrequent", "Archive")
 IDLE_ONE_IN = 6
-"""One in so many resources is used by nobody for a part of the time."""
+"""One in so many resources is unused for part of the time."""
 
 
 def resource_days(world: World) -> pl.DataFrame:

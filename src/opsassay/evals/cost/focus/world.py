@@ -1,4 +1,4 @@
-"""Who is billed for what: accounts, services and the resources whose cost is written hour by hour."""
+"""The synthetic company whose costs are generated: accounts, services, commitments and resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True)
 class Provider:
-    """One provider: its names, what it calls accounts, the currency of each billing account, its services."""
+    """A cloud provider: names, its terms for accounts, currency of each billing account, services."""
 
     name: str
     publisher: str
@@ -26,7 +26,7 @@ class Provider:
     subs: int
     regions: tuple[tuple[str, str], ...]
     services: tuple[tuple[str, str, str, str], ...]
-    """Service, category, subcategory, pricing unit."""
+    """(service, category, subcategory, pricing unit) of each service."""
 
 
 def _read_provider(row: dict[str, Any]) -> Provider:
@@ -40,7 +40,7 @@ PROVIDERS = tuple(map(_read_provider, packaged_yaml(__package__, "providers.yaml
 
 @dataclass(frozen=True)
 class SubAccount:
-    """A sub-account and the billing account that pays for it."""
+    """A sub-account, and the billing account that pays for it."""
 
     provider: Provider
     billing_id: str
@@ -51,9 +51,9 @@ class SubAccount:
 
 @dataclass(frozen=True)
 class Commitment:
-    """A commitment of one account: what it leaves of a contracted price, and its share that nobody uses, permille.
+    """A commitment of one account. *discount*: price that remains, *waste*: unused share, both in permille.
 
-    *hourly_micros* is what it costs an hour, micro-USD.
+    *hourly_micros* is its cost in micro-USD an hour.
     """
 
     id: str
@@ -67,10 +67,10 @@ class Commitment:
 
 @dataclass(frozen=True)
 class Resource:
-    """What is billed hour by hour: *base_micros* micro-USD an hour at list price where its *profile* is 1000 permille.
+    """A resource that is billed hourly: *base_micros* is its list price in micro-USD an hour at 1000 permille of *profile*.
 
-    The profile follows the clock of *zone*. *negotiated* is what is left of a list price, permille. *area* names the
-    anomaly task that looks at it, '' for none.
+    The profile follows the clock of *zone*. *negotiated* is the share of the list price that is paid, permille. *area*
+    names the anomaly task about it, '' for none.
     """
 
     account: SubAccount
@@ -91,7 +91,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Area:
-    """What one anomaly task looks at: a service, billed in one unit, of one provider; a slice is a sub-account."""
+    """The subject of one anomaly task: a service of one provider, billed in one unit; a slice is a sub-account."""
 
     name: str
     provider: str
@@ -128,7 +128,7 @@ NAMES = (
     "Lagoon", "Meridian", "Nebula", "Oasis", "Prairie", "Quarry", "Rapids", "Summit", "Tundra", "Umbra", "Vista",
 )  # fmt: skip
 CLOSED, REFUNDED = "Closed Sandbox", "Refunded Pilot"
-"""Sub-accounts of traps: one that has nothing but a refund, one whose credits exceed its charges."""
+"""Sub-accounts that mislead: one with only a refund, one whose credits exceed its charges."""
 
 BACKGROUND = 44
 
@@ -138,7 +138,7 @@ CATEGORIES = ("Compute", "Storage", "Databases")
 
 @dataclass(frozen=True)
 class World:
-    """All that is billed in two whole months; *rates* are micro-USD for one unit of a currency."""
+    """The synthetic company and its bills of two whole months; *rates* are micro-USD per unit of a currency."""
 
     seed: int
     start: datetime
@@ -187,7 +187,7 @@ def make_world(seed: int) -> World:
 
 
 def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
-    """Return random sub-accounts of every provider, then two that questions exclude (refunded, closed)."""
+    """Return random sub-accounts of every provider, then the two misleading ones (refunded, closed)."""
     names = iter(draws.sample(NAMES, len(NAMES)))
     found = []
     for provider in PROVIDERS:

@@ -1,1 +1,1 @@
-"""Questions over cost data: templates, keys computed twice, and the grading of answers."""
+"""Questions over cost data: templates, right answers computed twice, and grading."""

@@ -1,4 +1,4 @@
-"""Grading answers to questions: every row, every field, in order; what is wrong is named, partial credit stands apart."""
+"""Grades answers to questions: all rows and fields, in order; the reason names the first error, partial credit apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.evals.cost.insight.question import Key, KeyRow, QuestionTemplate, 
 
 Row = Mapping[str, Any]
 SLACK = Fraction(1, 10**9)
-"""What a floating-point number may be off beside the tolerance of its field, as a share of it."""
+"""Accepted relative error of a floating-point number, in addition to the tolerance of its field."""
 
 
 def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
@@ -98,7 +98,7 @@ def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
 
 
 def _as_plain_value(value: str | Fraction | frozenset[str]) -> str | float:
-    """Return a value of the right answer as JSON has it; of several right texts the first."""
+    """Return a value of the right answer as JSON has it; of several right texts the first in order."""
     if isinstance(value, Fraction):
         return float(value)
     return min(value) if isinstance(value, frozenset) else value

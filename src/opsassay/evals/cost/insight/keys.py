@@ -1,4 +1,4 @@
-"""Keys of questions: computed twice, required to agree, and the keys of wrong readings, by which a mistake is named."""
+"""Right answers ("keys") of questions, computed twice, and answers of known misreadings, by which mistakes are named."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ QUESTIONS: Mapping[str, QuestionTemplate] = {
         EFFECTIVE_RATE, TAG_POLICY, BUDGET_VARIANCE,
     )
 }  # fmt: skip
-"""The ten questions that are tasks."""
+"""The ten questions that are tasks by default."""
 KPIS: Mapping[str, QuestionTemplate] = {
     one.name: one
     for one in (
         UTILIZATION, AUTOSCALING, FORECAST_USAGE, FORECAST_SPEND, UNUSED_RESOURCES, FREQUENT_TIER, UNTAGGED_CARBON
     )
 }  # fmt: skip
-"""What of the 14 KPIs of E.1.1 the ten do not ask; these are asked by name."""
+"""The KPIs of E.1.1 that the ten questions do not cover; plans select them by name."""
 TEMPLATES = {**QUESTIONS, **KPIS}
 
 Misread = Callable[[Terms], Terms]
@@ -75,11 +75,11 @@ MISTAKES: Mapping[str, tuple[str, Misread]] = {
     "taxes_ignored": ("it leaves taxes out", lambda t: replace(t, taxes=False)),
     "by_rows": ("it ranks by the number of rows instead of the amount", lambda t: replace(t, rank_by="rows")),
 }  # fmt: skip
-"""Wrong readings of a question: what is said of an answer that fits one, and what it makes of the terms."""
+"""Misreadings by name: (description for an answer that fits, function from the right terms to the wrong ones)."""
 
 
 class OwnCosts(Billed, Protocol):
-    """A team's own costs: when they arose, how they are read, and the tables."""
+    """A team's own costs: their time, tables, and how to read them."""
 
     @property
     def reading(self) -> OwnReading:
@@ -96,9 +96,9 @@ class OwnCosts(Billed, Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """A template filled in by a seed: its terms, its goal in words, its key and the keys of its wrong readings.
+    """A template with the parameters (*terms*) of a seed: its goal, its right answer, and those of misreadings.
 
-    It is about the data of its seed, or about a team's own *costs*.
+    It is about the generated data of *seed*, or about a team's own *costs*.
     """
 
     template: QuestionTemplate
@@ -171,7 +171,7 @@ class Question:
         return list(self.template.frame(self.data.tables, self.terms))
 
     def misread(self, mistake: str) -> Key:
-        """Return the wrong answer that the misreading called *mistake* leads to."""
+        """Return the answer to which the misreading called *mistake* (of `MISTAKES`) leads."""
         terms = MISTAKES[mistake][1](self.terms)
         return cut(self.by_sql(terms), self.template, terms)
 

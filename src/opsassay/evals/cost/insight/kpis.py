@@ -1,7 +1,7 @@
 """Four more questions, over KPIs of ITBench's E.1.1 that Table 26 leaves out.
 
-Two of them differ from E.1.1: coverage is of all usage, where it has compute alone, and a budget is held against what
-was spent, where it has the forecast (`FORECAST_SPEND` has that).
+Two differ from E.1.1: coverage is over all usage, not only compute, and a budget is compared with the amount spent, not
+with the forecast (as in `FORECAST_SPEND`).
 """
 
 from __future__ import annotations

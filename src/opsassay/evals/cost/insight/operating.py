@@ -1,6 +1,6 @@
-"""The KPIs of ITBench's E.1.1 that a bill alone does not tell: use, forecasts, storage and carbon, as templates with seeds.
+"""Questions on KPIs of ITBench's E.1.1 that need more than a bill: utilization, forecasts, storage and carbon.
 
-They are asked by name beside the ten questions. Sums are of whole micro-units, so that the two keys of each agree exactly.
+Plans select them by name. Sums are of whole micro-units, so that the two keys of each agree exactly.
 """
 
 from __future__ import annotations

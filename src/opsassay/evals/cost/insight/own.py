@@ -1,4 +1,4 @@
-"""Questions over a team's own costs: which of the ten can be asked of them, and by which seeds."""
+"""Questions over a team's own costs: which of the ten it allows, with which seeds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from opsassay.evals.cost.insight.paper import (
 from opsassay.evals.cost.insight.question import KeyRow, QuestionTemplate, Tables, Terms, number
 
 LEFT_OUT = {"budget-variance": "an export has no budgets", "tag-policy": "which tags are required stands in no export"}
-"""Questions that no export answers, and why."""
+"""Questions that no export can answer, with the reason."""
 BY_APPLICATION = {one.name for one in (TOP_APPLICATIONS, ALLOCATION, PEAK_RATIO, DAILY_VARIANCE)}
-"""Questions that need the tag of an application."""
+"""Questions that need the tag that names an application."""
 _AMOUNTS = {COMMITMENTS.name: ("EffectiveCost",), EFFECTIVE_RATE.name: ("EffectiveCost", "ListCost")}
-"""Amounts besides BilledCost that a question sums."""
+"""Amount columns other than BilledCost that a question sums."""
 FEWEST_DAYS = BEFORE + AFTER + 2
 _TRIES = 20
-"""Seeds that are tried for each question until one has an answer."""
+"""Most seeds per question that are tried until one has an answer."""
 
 
 @dataclass(frozen=True)
 class OwnQuestion:
-    """A question that can be asked: its *seed* and the *mistakes* that change its key; or *why_not*."""
+    """A question on own costs: its *seed*, and the *mistakes* with another answer; or the reason *why_not*."""
 
     name: str
     seed: int
@@ -104,7 +104,7 @@ def _make_question(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, 
 
 
 def _why_unusable(question: Question) -> str:
-    """Return why *question* has no sure answer or none at all, '' when it can be asked."""
+    """Return why *question* has no definite answer, or none at all; '' when it can be used."""
     import duckdb
 
     try:

@@ -1,4 +1,4 @@
-"""A team's own costs as tasks keep them: the table by its digest, and what questions about it are drawn from."""
+"""A team's own costs in tasks: the table by its digest, and the facts from which questions are made."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from opsassay.evals.cost.insight.question import OwnReading
 from opsassay.telemetry.content import whole_file, write_table
 
 TABLE_FOLDER = "cost_data"
-"""Folder of a store, or of generated tasks, with the tables that questions are about."""
+"""Folder of a store, or of generated tasks, with the tables of cost tasks."""
 
 
 class OwnData(Noun):
-    """What a task on a team's own costs says of them; the table is TABLE_FOLDER/*sha256*.parquet.
+    """The description of a team's own costs in a task; the table is TABLE_FOLDER/*sha256*.parquet below *root*.
 
-    *empty* are the amounts that some rows lack; *root* is where it was read from, and is not kept.
+    *empty*: amount columns that some rows lack. *root* is not stored.
     """
 
     sha256: str
@@ -59,7 +59,7 @@ class OwnData(Noun):
         return _read_tables(self.path)
 
     def located(self, root: Path) -> OwnData:
-        """Return a copy that expects its Parquet file in the store at *root*."""
+        """Return a copy whose Parquet file is in the store at *root*."""
         return self.model_copy(update={"root": root})
 
     def keep(self, root: Path) -> None:
@@ -86,7 +86,7 @@ def _read_tables(path: Path) -> CostTables:
 
 
 def keep_export(export: CostExport, root: Path) -> OwnData:
-    """Write the charges of *export* as Parquet below *root*; return their description. Raises UserError."""
+    """Write the charges of *export* as Parquet below *root*; return their description. UserError for too few days."""
     days = (export.end - export.start).days
     if days < FEWEST_DAYS:
         raise UserError(f"The export covers {days} days; questions need {FEWEST_DAYS} or more.")

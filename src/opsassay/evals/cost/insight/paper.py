@@ -1,4 +1,4 @@
-"""The six questions of ITBench, Table 26, as templates: windows, categories and numbers of rows follow from a seed."""
+"""The six questions of ITBench, Table 26, as templates: windows, categories and numbers of rows are drawn by seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.evals.cost.insight.templates import template
 from opsassay.evals.runner.draws import Draws
 
 BEFORE, AFTER = 3, 4
-"""Days that windows keep from the first and the last day that was billed."""
+"""Least days between a window and the first, and the last, billed day."""
 ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 

@@ -1,7 +1,7 @@
-"""What a question is: its words, the fields of its answer, and its key, computed by two implementations that must agree.
+"""A question: its text, the fields of its answer, and its key (right answer), computed by two independent implementations.
 
-A key is exact: amounts are whole picodollars (micro-units times micro-rates), shares are fractions of them. Rounding and
-tolerance are the grader's, and the same for both.
+A key is exact: amounts are whole picodollars (micro-units times micro-rates), shares are fractions. Only the grader
+rounds and applies tolerances.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from opsassay.evals.runner.draws import Draws
 
 PICO = 10**12
 COUNT = "rows_counted"
-"""Column of a statement with the number of rows behind a row, by which a wrong reading ranks."""
+"""Column of a statement with the number of charges behind a row, by which one misreading ranks."""
 Tables = Mapping[str, pl.DataFrame]
 KeyRow = Mapping[str, "str | Fraction | frozenset[str]"]
-"""A row of a key: texts by which it is found, exact numbers, and sets of texts of which any is right."""
+"""A row of a key: identifying texts, exact numbers, and sets of texts any one of which is right."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an answer: text that names the row, a date, or a number that is right within *tolerance*."""
+    """A field of an answer: text that identifies the row, a date, or a number that is right within *tolerance*."""
 
     name: str
     kind: Literal["name", "date", "number"]
@@ -35,7 +35,7 @@ class Field:
 
 
 class Billed(Protocol):
-    """What the terms of a question are drawn from: the time that was billed (UTC), and categories that have costs."""
+    """The billed time (UTC) and the categories with costs, from which the terms of a question are drawn."""
 
     @property
     def start(self) -> datetime:
@@ -56,7 +56,7 @@ class Billed(Protocol):
 
 @dataclass(frozen=True)
 class OwnReading:
-    """How a team's own costs are read: all in one *currency*, and *tag* is the key that names an application."""
+    """How to read a team's own costs: all are in *currency*, and the tag key *tag* names the application."""
 
     currency: str
     tag: str | None
@@ -64,10 +64,10 @@ class OwnReading:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a question is about, in which its wrong readings differ from it: dates are inclusive, days are those of *zone*.
+    """The parameters of a question, which a misreading changes: dates are inclusive, days are those of *zone*.
 
-    *negative* says what becomes of rows with negative cost: they count, or they are left out. *own* is how a team's own
-    costs are read, None for costs that a seed made.
+    *negative*: whether rows with negative cost count or are left out. *own*: how to read a team's own costs, None for
+    generated costs.
     """
 
     cost: str
@@ -89,10 +89,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class QuestionTemplate:
-    """A kind of question: *sql* writes its key as a DuckDB statement, *frame* computes it with polars.
+    """A kind of question: *sql* returns its key as a DuckDB statement, *frame* computes it with polars.
 
-    The statement gives the texts of a row, and for every number NAME the whole numbers NAME_num and NAME_den. *ranked* is
-    the number by which the highest are asked for. *mistakes* are the wrong readings that change its key.
+    The statement returns the texts of a row, and for every number NAME the whole numbers NAME_num and NAME_den.
+    *ranked* is the number whose highest values are asked for. *mistakes* are the misreadings with another key.
     """
 
     name: str
@@ -106,7 +106,7 @@ class QuestionTemplate:
     mistakes: tuple[str, ...]
     ranked: str | None = None
     paper: int | None = field(default=None)
-    """Number of the scenario in Table 26, None for one of the KPIs of E.1.1 beside them."""
+    """Number of the scenario in Table 26; None for other KPIs of E.1.1."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class QuestionTemplate:
 
 @dataclass(frozen=True)
 class Key:
-    """What is right: every row of *required*, and *open* more of those that are *tied* at the cut."""
+    """The right answer: every row of *required*, and any *open* of those that are *tied* at the cut."""
 
     required: tuple[KeyRow, ...]
     tied: tuple[KeyRow, ...] = ()
@@ -124,7 +124,7 @@ class Key:
 
 
 def cut(rows: Sequence[KeyRow], template: QuestionTemplate, terms: Terms) -> Key:
-    """Return the right answer from all groups' *rows*: the `top` highest; of tied ones at the limit any will do.
+    """Return the key from the rows of all groups: the highest `top` of *terms*; of rows tied at the limit any are right.
 
     Values within the tolerance of one another are tied, since allowed rounding cannot tell them apart.
     """
@@ -147,7 +147,7 @@ def number(row: KeyRow, name: str) -> Fraction:
 
 
 def rows_of(results: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> list[KeyRow]:
-    """Return answer rows from a statement's *results*: NAME is NAME_num / NAME_den; rows with NAME_den 0 drop out."""
+    """Return key rows from a statement's *results*: NAME is NAME_num / NAME_den; rows with NAME_den 0 are left out."""
     rows: list[KeyRow] = []
     for one in results:
         if any(not one[f"{f.name}_den"] for f in fields if f.kind == "number"):

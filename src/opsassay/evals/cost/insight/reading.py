@@ -1,4 +1,4 @@
-"""The two ways in which keys read the tables: the beginning of every DuckDB statement, and the same in polars."""
+"""Selects the charges of a question, in two ways: the first part of every DuckDB statement, and the same in polars."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sql_rows(terms: Terms) -> str:
 
 
 def _tag_keys(terms: Terms) -> dict[str, str]:
-    """Return the tag key in the data by each name of TAGS; a team's own key stands for "application"."""
+    """Return the name in TAGS to the tag key in the data; a team's own key replaces "application"."""
     own = {"application": terms.own.tag} if terms.own is not None and terms.own.tag is not None else {}
     return dict(zip(TAGS, TAGS, strict=True)) | own
 

@@ -1,4 +1,4 @@
-"""Questions as `questions.yaml` words them, filled in by their terms."""
+"""Question templates, worded in `questions.yaml`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _fill_placeholders(text: str, terms: Terms) -> str:
 
 
 def _shared_phrases(own_reading: OwnReading | None) -> dict[str, str]:
-    """Return the phrases that several questions use, by placeholder; worded for a team's own costs if given."""
+    """Return placeholder to phrase for phrases of several questions; for a team's own costs if *own_reading* is set."""
     words: dict[str, str] = _TEXTS["words"]
     if own_reading is None:
         return words

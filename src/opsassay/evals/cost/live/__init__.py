@@ -1,1 +1,1 @@
-"""Live cost tasks: a running system overspends, and whoever operates it is judged by its cost and by what users felt."""
+"""Live cost tasks: a running system overspends, and its operator is judged by its cost and by the effect on users."""

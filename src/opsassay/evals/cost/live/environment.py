@@ -1,4 +1,4 @@
-"""Performs one live cost task: a trial as any other, whose system has prices, a budget, an alert and autoscalers."""
+"""Performs a live cost task: a trial whose system also has prices, a budget, a cost alert and autoscalers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from opsassay.testbed.operations.tool_session import OperatorToolSession
 from opsassay.testbed.recording.pressure import processor_slowdown
 
 USUAL_READINGS = 4
-"""Readings before the trigger whose mean is what the same hour of last week cost."""
+"""Readings before the trigger; their mean counts as the cost of the same hour last week."""
 ALERT_TIMEOUT_S = 90.0
-"""How long a trial waits for the cost alert that it begins with."""
+"""Seconds that a trial waits for its cost alert after the trigger."""
 SETTLED_READINGS, SETTLED_TIMEOUT_S = 5, 60.0
-"""Readings in a row with the same replicas, before which autoscalers are not settled."""
+"""Autoscalers count as settled after so many readings with equal replicas; the second is the time limit."""
 
 
 def perform_cost(
@@ -61,7 +61,7 @@ def tool_of(call: OpsCall) -> str:
 
 
 class CostEnvironment(TrialEnvironment):
-    """A trial whose operator has the tools of cost too; *changes* are what of the trigger concerns cost."""
+    """A trial whose operator also has cost tools; *changes* are the operations of the trigger that concern cost."""
 
     def __init__(
         self, live: LiveEnvironment, scenario: Scenario, run_dir: Path, block: CostBlock, changes: Sequence[OpsCall], *,
@@ -119,7 +119,7 @@ class CostEnvironment(TrialEnvironment):
             time.sleep(0.2)
 
     def _set_usual_cost(self, watch: CostWatch) -> None:
-        """Set the mean of the last costs of *watch* as that of the same hour last week; derive the budget."""
+        """Set the mean of the last costs of *watch* as last week's cost, and the budget from that."""
         last = watch.readings[-USUAL_READINGS:]
         if not last:
             raise OperationError("No cost could be read before anything happened: does the system send metrics?")

@@ -1,6 +1,6 @@
-"""Grading a live cost task: the certificate of any trial, and what its cost record says of the end.
+"""Grades a live cost task: the certificate of its trial, and cost metrics from the cost record.
 
-All of it has to hold over the whole last stretch of the record, so that one good tick is worth nothing.
+Each must hold over the whole last part of the record, so that one good reading does not suffice.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ class Configuration(Noun):
 
 
 class CostOptimum(Artefact):
-    """The cheapest allowed configuration of every service, what it costs and how efficient it is, and the whole table.
-
-    Costs are USD an hour.
-    """
+    """The cheapest allowed configuration of every service, its cost (USD an hour) and efficiency, and the whole table."""
 
     chosen: dict[str, Configuration]
     cpu_usd: float
@@ -127,11 +124,11 @@ MARKS = (
     "autoscalers_kept",
 )  # fmt: skip
 LEAST_LOAD = 0.6
-"""Share of the demanded requests that a service has to handle at the end; what is read of them is a Poisson count."""
+"""Least share of the demanded requests that a service must handle at the end; the count is a Poisson variable."""
 MOST_OVER_REQUEST = 1.15
-"""Usage beyond the request by more than this is under-requested; a reading of usage is noisy."""
+"""Usage above the request by more than this factor is a violation; measured usage is noisy."""
 GAP_S = 5.0
-"""A longer stretch without a reading is missing evidence."""
+"""A longer time without a reading counts as missing evidence."""
 
 N = TypeVar("N", bound=Noun)
 
@@ -219,7 +216,7 @@ def _why_incomplete(final: Sequence[CostReading], start_ns: int, end_ns: int, ho
 def _failed_marks(
     block: CostBlock, optimum: CostOptimum, final: Sequence[CostReading], before: Sequence[CostReading]
 ) -> dict[str, str | None]:
-    """Return by metric name why it is 0, None for 1. *final*: the judged readings, *before*: those before the agent."""
+    """Return metric to why it is 0 (None: it is 1). *final*: the judged readings, *before*: those before the agent."""
     usual = next((one.last_week_usd for one in (*before[-1:], *final) if one.last_week_usd), 0.0)
     dearest = max(abs(one.hourly_usd - optimum.hourly_usd) / optimum.hourly_usd for one in final)
     firing = sum(one.firing for one in final)
@@ -244,7 +241,7 @@ def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None
 
 
 def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
-    """Return why the cost alert is wrong: deleted, or with a higher threshold than *before*; None when right."""
+    """Return why the cost alert is wrong: deleted, or with a higher threshold than in *before*; None when right."""
     if any(one.alert_ratio is None for one in final):
         return "the alert is gone"
     agreed = before[0].alert_ratio if before else None

@@ -1,4 +1,4 @@
-"""A live cost task as a job: a trial of its scenario, performed with cost, and judged by the certificate and its cost."""
+"""Runs of live cost tasks: trials of their scenarios with cost tools, judged by certificate and cost."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def live_head(name: str) -> Task:
 
 @dataclass(frozen=True)
 class LiveCostRun(TrialRun):
-    """One trial of a live cost task."""
+    """One planned trial of a live cost task."""
 
     performer: str = PERFORM
 
     @classmethod
     def for_task(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
-        """Return the trial of task *name* by *agent* on *cluster*; raises NotFoundError for unknown task or oracle."""
+        """Return the trial of task *name* by *agent* on *cluster*; NotFoundError for an unknown task or oracle."""
         scenario = live_task(name).committed
         if agent.oracle is not None and agent.oracle not in scenario.oracles:
             raise NotFoundError(f"oracle of {name}", agent.oracle, scenario.oracles)

@@ -1,4 +1,4 @@
-"""What a live cost task is made of: a scenario as any trial has it, and its cost block; and where those that ship are."""
+"""Live cost tasks: each is a scenario and its cost block, in packaged YAML files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from opsassay.testbed.scenarios import system_of
 
 LIVE = Path(__file__).parent
 CLASS, CLASS_ON_KUBERNETES = "alert", "alert-on-kubernetes"
-"""What a plan calls the four tasks on this machine, and the same four on a cluster."""
+"""Words in a plan for the four tasks on this machine, and the same four on a cluster."""
 ON_KUBERNETES = "-on-kubernetes"
 LOCAL_TASKS = ("cost-growth", "cost-autoscaler", "cost-memory", "cost-idle")
 TASKS = (*LOCAL_TASKS, *(name + ON_KUBERNETES for name in LOCAL_TASKS))
 
 
 class Demand(Written):
-    """What a service needs at the end, by its own declaration: work per second, and memory per replica, MiB."""
+    """The declared needs of a service at the end: work per second, and memory per replica in MiB."""
 
     rps: float = Field(ge=0, description="requests per second that it handles")
     cpu_ms: float = Field(ge=0, description="CPU time of one request, its handling included, milliseconds")
@@ -49,7 +49,7 @@ class SearchSpace(Written):
 
 
 class CostBlock(Written):
-    """The cost side of a live task; amounts of budget are shares of what the system costs before anything happened."""
+    """The cost side of a live task; budget amounts are shares of the system's cost before the trigger."""
 
     prices: PriceBook
     requests: dict[str, ResourceRequest]
@@ -68,7 +68,7 @@ class CostBlock(Written):
 
 
 class LiveCostTask(Written):
-    """One alert-driven task."""
+    """A live cost task: difficulty, scenario and cost block."""
 
     stratum: Literal["easy", "medium", "hard"]
     scenario: Scenario
@@ -88,7 +88,7 @@ class LiveCostTask(Written):
 
     @property
     def committed(self) -> Scenario:
-        """The scenario, with the digest of the cost block and of its stored optimum in its description."""
+        """The scenario, whose description has the digest of the cost block and its stored optimum."""
         parts = [self.cost.model_dump(mode="json"), optimum_file(self.scenario.id).read_text(encoding="utf-8")]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self.scenario.model_copy(update={"description": f"Its cost block has the digest {digest}."})

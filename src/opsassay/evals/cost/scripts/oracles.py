@@ -1,4 +1,4 @@
-"""Solvers without a model: oracles, which know the truth, and baselines, which see what an agent sees and no more."""
+"""Solvers without a model: oracles, which know the truth, and baselines, which see as much as an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsassay.evals.runner.draws import Draws
 from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 HALLUCINATED = "SELECT ApplicationName, sum(BilledCost) FROM costs GROUP BY ApplicationName"
-"""A statement with a column that FOCUS does not have, as models make up from a question."""
+"""A statement with a column that FOCUS does not have, of the kind that models invent."""
 
 
 def play(name: str, task: CostTask, session: CostToolSession) -> None:
@@ -98,7 +98,7 @@ def _guess_value(field: Field, name: str, draws: Draws) -> Any:
 
 
 def detector_only(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
-    """Return an answer with each point that the default detector marks as one anomaly; None for a question."""
+    """Return an answer with one anomaly per point that the default detector marks; None for a question."""
     del draws
     if isinstance(body, Question):
         return None
@@ -118,4 +118,4 @@ BASELINES: Mapping[str, Baseline] = {
     "chance": chance,
     "detector": detector_only,
 }
-"""The baselines of every leaderboard: the same answer for all, a guess, and the detector alone."""
+"""Solvers that use neither a model nor the truth: a fixed answer, a random one, and the detector alone."""

@@ -1,1 +1,1 @@
-"""Incidents in other harnesses, Harbor and inspect_ai, and the answers that come back from there."""
+"""Incidents as tasks of other harnesses (Harbor, inspect_ai), and the grading of answers from there."""

@@ -28,7 +28,7 @@ from opsassay.telemetry.tree import Case, Tree, resolve
 
 
 def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
-    """Grade the file *answer* on the one incident of *folder*, write the rewards to *reward* and return them by name.
+    """Grade the file *answer* on the only incident of *folder*; write the rewards to *reward* and return them by name.
 
     A missing or broken answer is worth 0; a broken task is an error and writes nothing. Raises UserError,
     DatapackError.
@@ -50,7 +50,7 @@ def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run `verify` with the command-line arguments; print an error as one sentence and return exit code 2."""
+    """Run `verify` on the three command-line arguments; return 0, or 2 after printing an error as one sentence."""
     try:
         verify(*map(Path, sys.argv[1:4]))
     except OpsAssayError as error:
@@ -64,9 +64,9 @@ if __name__ == "__main__":
 
 
 CASE = "case"
-"""Folder of ``tests/`` with the incident and its truth."""
+"""The folder below ``tests/`` with the incident and its truth."""
 ANSWER = "/logs/artifacts/answer.json"
-"""Where the agent leaves its answer: what lies in this folder is carried to the verifier."""
+"""Where the agent writes its answer: Harbor copies this folder to the verifier."""
 
 _PLACES = (
     "- The telemetry lies in /incident, a parquet file per table beside incident.json. Python has duckdb and polars.",
@@ -92,9 +92,8 @@ def write_tasks(
 ) -> list[Path]:
     """Write a Harbor task for each of *cases* below the new folder *out*, all or nothing; return the task folders.
 
-    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* is called with the name and reason of
-    each case that is void or whose truth names no cause; nothing is written when no other is left. Raises DatapackError
-    when *out* exists.
+    *install* says how the verifier's image gets OpsAssay. *on_left_out* is called with the name and reason of each case
+    that is void or whose truth names no cause. Raises UserError when no case is left, DatapackError when *out* exists.
     """
     answers: dict[str, Diagnosis] = {}
     for case in cases:
@@ -113,7 +112,7 @@ def write_tasks(
 
 
 def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerInstall) -> None:
-    """Write the Harbor task of *case* and *right*, its right answer; OpsAssay gets into the verifier by *install*."""
+    """Write the Harbor task of *case* into *folder*; *right*: its right answer, *install*: OpsAssay for the verifier."""
     incident, limits = case.datapack.incident, Limits()
     copy, installs = install.dockerfile_lines()
     copy_incident(case, folder / "environment" / "incident")

@@ -1,4 +1,4 @@
-"""Our agents under inspect_ai: its model behind the protocol by which they ask, from a thread of their own."""
+"""Built-in agents under inspect_ai: its model behind the interface that they call, from a thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from opsassay.solvers.proxy.apis.counts import usage_by_total
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
     """Run the built-in agent *name* on *incident* with *tools*; return its answer as JSON, or why it has none.
 
-    It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and errors of the model.
+    *services*: the names that it may blame. Must be called in a thread that anyio started for a sample. Raises
+    NotFoundError, UserError, and errors of the model.
     """
     meter = Meter(limits)
     with TemporaryDirectory(prefix="opsassay-") as folder:  # the log of inspect_ai has the steps
@@ -47,7 +48,7 @@ def answer_of(name: str, incident: Incident, services: list[str], tools: Telemet
 
 
 class _InspectModel:
-    """The model of the sample that is being worked on."""
+    """inspect_ai's model of the current sample, with the interface of a model of OpsAssay."""
 
     def __init__(self) -> None:
         self._model = get_model()
@@ -80,7 +81,7 @@ def _parameters_of_tool(spec: ToolSpec) -> ToolParams:
 
 
 def _message_for_inspect(message: Message) -> ChatMessage:
-    """Return *message* as the class that inspect_ai has for its role."""
+    """Return *message* as inspect_ai's message class for its role."""
     match message.role:
         case "system":
             return ChatMessageSystem(content=message.content)

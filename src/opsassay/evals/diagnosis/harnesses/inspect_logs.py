@@ -1,4 +1,4 @@
-"""Runs as logs of inspect_ai and back: graded runs of a store to ``.eval`` files, a log of our task to runs of a store.
+"""Converts between runs and logs of inspect_ai: graded runs to scores of ``.eval`` files, logs of our task to runs.
 
 Logs are written by inspect_ai itself, and read without it.
 """
@@ -29,13 +29,13 @@ from opsassay.solvers.proxy.reading import read_json
 from opsassay.telemetry.importers.cases import ImportReport, OnCase
 
 ABOUT = "opsassay"
-"""Key of a sample's metadata under which the head of the task stands, which is what a run of it has to know."""
+"""The key in a sample's metadata with the data on the incident that `import_runs` needs (see `about`)."""
 
 SCORES = (
     "any_service", "exact_match", "f1", "precision_at_full_recall", "path_reachability", "edge_f1", "ungrounded",
     "sql_exec", "evidence_relevant",
 )  # fmt: skip
-"""Metrics that are scores of a sample, after `success`; the others stand in the metadata of the score."""
+"""Metrics that become scores of a sample, after `success`; the others are in the score's metadata."""
 
 
 def about(item: IncidentItem) -> dict[str, Any]:
@@ -65,11 +65,11 @@ def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
 
 
 def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Store every sample of an inspect_ai log of our task at *source* as a run in the store *out*, with its trace.
+    """Store each sample of the inspect_ai log of our task at *source* as a run with its trace in the store *out*.
 
-    Samples that are stored already are skipped. The runs have the isolation *unsealed*, since we did not run them, so
-    they are graded and not ranked. *on_case* is called for each sample; one of another task is reported, and the rest
-    goes on. Raises DatapackError when *source* is no log.
+    Stored samples are skipped. The runs have the isolation *unsealed*, so they are graded but not ranked. *on_case* is
+    called for each sample; one of another task counts as failed in the report. Raises DatapackError when *source* is no
+    log.
     """
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
     store = RunStore(out)
@@ -92,7 +92,7 @@ def log_payload(source: Path) -> Any:
 
 @dataclass(frozen=True)
 class LoggedSample:
-    """A *sample* of the log *payload* at *source*, called by its id and epoch."""
+    """One *sample* of the log *payload* that was read from *source*; *name* is "id/epoch"."""
 
     name: str
     payload: Mapping[str, Any]
@@ -100,7 +100,7 @@ class LoggedSample:
     source: Path
 
     def cell(self) -> RunSpec:
-        """Return the task, solver and seed that identify the run; raises DatapackError for a sample of another task."""
+        """Return the run spec (task, solver, seed) of the sample; DatapackError for a sample of another task."""
         head = self._require_head()
         task = Task(
             id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
@@ -149,7 +149,7 @@ def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
 
 
 def _keep_sample(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
-    """Store the sample as a run; return ("imported", its folder), or ("skipped", the folder) if it has a result."""
+    """Store *sample* as a run; return ("imported", its folder), or ("skipped", the folder) if it has a result."""
     cell, trace = sample.cell(), sample.trace()
     if known := store.finished(cell.hash):
         return "skipped", str(known)

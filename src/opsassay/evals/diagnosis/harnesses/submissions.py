@@ -1,8 +1,4 @@
-"""Answers that came by another way than a run of ours: read by the contract and graded, without a store.
-
-What runs in somebody else's harness (a task of inspect_ai, a container of Harbor) ends here, so that it is graded as every
-other answer is.
-"""
+"""Grades answers that were given outside of our runner, in another harness, without a store."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from opsassay.telemetry.tree import Case
 
 
 def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
-    """Return the outcome of the answer *text*, which may blame *services*: done, or failed with the reason."""
+    """Return the outcome of the answer *text* in which *services* may be blamed: DONE with a diagnosis, or FAILED."""
     try:
         return AttemptOutcome(RunStatus.DONE, diagnosis=read_answer(text, services).diagnosis)
     except AnswerError as problem:
@@ -29,7 +25,7 @@ def read_given(text: str | bytes, services: list[str]) -> AttemptOutcome:
 def grade_given(
     case: Case, text: str | bytes, solver: Solver, profile: Profile = PROFILES["default"]
 ) -> tuple[Verdict, Diagnosis | None]:
-    """Grade *text*, the answer of *solver* on *case*; return the verdict and, if valid, the answer.
+    """Grade *text*, the answer of *solver* on *case*, by *profile*; return the verdict and the answer, None if invalid.
 
     Raises UserError when the case has no truth, DatapackError for damaged files.
     """

@@ -1,1 +1,1 @@
-"""Results over many runs: pages, repeats and rewards."""
+"""Results over many runs: result pages, summaries over repeats, and rewards for training."""

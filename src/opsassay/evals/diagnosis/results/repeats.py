@@ -1,4 +1,4 @@
-"""What repeated runs say of a solver: pass@k, the time to an answer, what it spent, and whether it may be ranked."""
+"""Summaries of a solver's repeated runs: grades, pass@k, time to an answer, usage, and whether it may be ranked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsassay.scoring.void import is_void, void_items
 from opsassay.telemetry.tree import Case
 
 SHARES = ("any_service", "exact_match", "ungrounded", "grounded_share", "calm")
-"""Figures of a summary that are shares of cases."""
+"""Fields of `SolverSummary` that are shares of cases."""
 
 _NAMES = {"any_service": "any_service", "exact_match": "exact_match", "ungrounded": "ungrounded",
           "grounded_share": GROUNDED_SHARE}  # fmt: skip
@@ -31,13 +31,12 @@ _NAMES = {"any_service": "any_service", "exact_match": "exact_match", "ungrounde
 class SolverSummary:
     """The figures of one solver over the runs of a suite.
 
-    *any_service* and *exact_match* are of cases in which something was broken, *calm* is how often "nothing is wrong" was
-    the answer where nothing was; each knows its number of cases. *pass_at* maps k to pass@k, over cases that have
-    k graded runs; a success is an exact match, or the right service where an exact match is not asked for.
-    *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded* the share of these with the
-    right service and no way to the symptom. *answer_time* is what a right answer took, from the beginning of its run.
-    *void* of the *cases* grade nobody and are in no share. Shares are in [0, 1]; *spent* is the sum over all runs, and
-    *complexity* the mean over cases (`case_complexity`).
+    *any_service* and *exact_match* are over cases with a fault; *calm* is the share of "nothing is wrong" over cases
+    without. *pass_at* maps k to pass@k, over cases with k graded runs; success is an exact match, or the right service
+    where that is not defined. *grounded_share* is PR / AnySvc, over cases with a verified cascade, and *ungrounded* the
+    share of these with the right service but no path to the symptom. *answer_time*: from the start of a run to a right
+    answer. *void* cases are in no share. Shares are in [0, 1]; *spent* is the sum over all runs, *complexity* the mean
+    over cases (`case_complexity`).
     """
 
     solver: str
@@ -69,7 +68,7 @@ class SolverSummary:
 
 
 SHARES_SHOWN = ("any_service", "ungrounded", "grounded_share", "exact_match")
-"""Shares of the table of solvers, in its order; that of calm cases has a table of its own."""
+"""Shares in the table of solvers, in order; *calm* has a table of its own."""
 
 _OF_BROKEN = ("any_service", "exact_match", "ungrounded", "path_reachability")
 
@@ -93,7 +92,7 @@ def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
 def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
     """Return the table of *summaries* on cases with a fault, and one on fault-free cases if there are any.
 
-    pass@k is there if *repeats* > 1; figures that no solver has are no column, and every grade has its n.
+    pass@k is a column if *repeats* > 1; a figure that no solver has is no column.
     """
     ks = sorted({1, repeats}) if repeats > 1 else []
     columns = ["solver", "runs", "ended", *share_titles()]
@@ -131,10 +130,10 @@ def _format_usage(summary: SolverSummary) -> str | None:
 def summarise_runs(
     runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
 ) -> list[SolverSummary]:
-    """Return one summary per solver of *runs* and *verdicts*, in the order of results; pass@k for 1 and *most_k*.
+    """Return one summary per solver of *runs* and *verdicts*, with pass@k for 1 and *most_k*; rankable solvers first.
 
-    Solvers that may be ranked come first; then those graded on the most cases, then by the shares of the right service
-    (graded on cases with a fault), of exact matches, and of "nothing is wrong" on fault-free cases.
+    Then come those graded on the most cases, then by the shares of the right service (on cases with a fault), of exact
+    matches, and of "nothing is wrong" on fault-free cases.
     """
     by_run = {verdict.run: verdict for verdict in verdicts}
     known = {case.datapack.incident.id: case for case in cases}
@@ -158,7 +157,7 @@ def summarise_runs(
 def _shares_by_solver(
     verdicts: Sequence[Verdict], fault_free: frozenset[str]
 ) -> dict[tuple[str, str], MeanFigure | None]:
-    """Return each share in *verdicts* by (solver, share name); *fault_free* are the ids of fault-free incidents."""
+    """Return (solver, field of SolverSummary) to the share in *verdicts*; *fault_free*: ids of such incidents."""
     broken, quiet = ([v for v in verdicts if (v.item in fault_free) is on] for on in (False, True))
     of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
     of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)
@@ -206,8 +205,7 @@ def _summarise_solver(
 def case_complexity(case: Case | None) -> float | None:
     """Return the complexity of a recorded incident (Equation 6), None without a verified cascade.
 
-    It counts services on the longest verified path, the faulty one included; faults that acted, each undone by one
-    step; and families of faults, which a repair must know.
+    It counts services on the longest verified path, root included; faults that had an effect; and families of faults.
     """
     if case is None or case.truth is None or case.annotation is None or not case.annotation.paths:
         return None

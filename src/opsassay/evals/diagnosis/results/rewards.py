@@ -1,4 +1,4 @@
-"""The runs of a store as training signal: one line per step, a conversational prompt and completion with its reward."""
+"""Runs of a store as training data: one line per step, with conversational prompt, completion and reward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Line = dict[str, Any]
 OnLeftOut = Callable[[Path, str], None]
 
 _ROLE = {"developer": "system", "function": "tool"}
-"""Roles of APIs that chat templates know by another name."""
+"""Roles of model APIs -> their names in chat templates."""
 
 
 def reward_lines(
@@ -50,7 +50,7 @@ def reward_lines(
 
 
 def _why_no_rewards(run: Run, run_dir: Path, case: Case | None, store: RunStore) -> str:
-    """Return why a run is left out: domain, status, trace, or *case* unknown or without verified cascade; else ""."""
+    """Return why *run* yields no training lines (domain, status, trace, or its *case*), "" if it does."""
     if store.domain_of(run) != "diagnosis":
         return f"it is a run of the domain {store.domain_of(run)}, and rewards are for diagnoses"
     if run.status in {RunStatus.RUNNING, RunStatus.ABORTED}:

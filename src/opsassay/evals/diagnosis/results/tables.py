@@ -1,8 +1,7 @@
-"""The tables of a results page: all injected cases, then per system, fault kind and label, and where nothing broke.
+"""The tables of a results page: all cases with a fault, then by system, fault kind and label, then fault-free cases.
 
-Outcome metrics are on all injected cases that are not void, absorbed ones too; only metrics of the path are on attributed
-ones. Every figure stands with its n and its
-95 % interval.
+Outcome metrics are over all cases that are not void; path metrics over attributed ones only. Every figure has its n and
+its 95 % interval.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ GROUNDING = (
     "ntam_fpc",
 )  # fmt: skip
 GROUPED = ("any_service", "acc_at_1")
-"""Metrics of the tables by system, kind and label: what was claimed, and what was ranked first."""
+"""Metrics of the tables by system, kind and label."""
 
 UNANSWERED = "runs without an answer"
 
 NO_SKILL = ("constant", "chance")
-"""What every page of results has to hold beside the rest."""
+"""Baselines that every results page must include."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """What an incident is, for the tables: *kind* None where nothing was broken, *disturbance* what was done instead."""
+    """The groups of an incident in the tables: *kind* is None and *disturbance* set where nothing was broken."""
 
     system: str
     label: str
@@ -90,7 +89,7 @@ def results_tables(
 
 @dataclass(frozen=True)
 class _Names:
-    """Solvers in the order of the tables: ranked ones, then what shows no skill, then those that are not ranked."""
+    """The solvers of a page, *not_ranked* with the reason, and their order and labels."""
 
     solvers: set[str]
     not_ranked: Mapping[str, str]
@@ -106,7 +105,7 @@ class _Names:
 
 
 def _group_of_case(case: Case, truth: Truth) -> _Group:
-    """Return the groups that the case counts in: system, cascade label, fault kind, fault-free disturbance."""
+    """Return the groups of *case* in the tables: system, cascade label, fault kind, fault-free disturbance."""
     label = case.annotation.label.value if case.annotation else "not annotated"
     calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""

@@ -1,1 +1,1 @@
-"""Solvers as they are run: agents, methods with their parameters, and sweeps of these."""
+"""Solvers with all that a run needs: agents, methods with their parameters, and sweeps over these."""

@@ -1,4 +1,4 @@
-"""Agents as they are run: each with its model, limits, price and sandbox, and the settings of runs."""
+"""Agents with all that a run needs (model, limits, price, sandbox), and the settings of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from opsassay.telemetry.mask import Mask
 
 
 class RunSettings(Written):
-    """What `-c KEY=VALUE` may set."""
+    """Settings of runs, which `-c KEY=VALUE` may set."""
 
     limits: Limits = Field(default=Limits(), description="over those of an agent.yaml")
     mask: Mask = Field(default=Mask(), description="how much of the telemetry is seen")
@@ -59,7 +59,7 @@ def read_settings(changes: Sequence[str]) -> RunSettings:
 
 @dataclass(frozen=True)
 class Setup:
-    """An agent with everything that it is run with."""
+    """An agent with all that a run of it needs; *servers* are further MCP servers."""
 
     name: str
     agent: Agent | CommandAgent
@@ -85,7 +85,7 @@ class Setup:
 
     @property
     def seals_servers(self) -> bool:
-        """Whether its MCP servers are sealed here."""
+        """Whether its MCP servers are sandboxed on this machine."""
         return refusal_to_seal(self.sealing) is None
 
     @property
@@ -99,7 +99,7 @@ class Setup:
         return self.asks_model and self.model is not None and self.model.partition(":")[0] not in FREE
 
     def solver(self) -> Solver:
-        """Return the description of the agent, its model and limits that identifies the solver."""
+        """Return the Solver record (agent, model, limits) by which results identify this setup."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
             configuration |= {"model": _label_of_model(self.model), "temperature": self.temperature}
@@ -141,9 +141,8 @@ def setup_of(
 ) -> Setup:
     """Return the agent *name* (registered, MODULE:CLASS, or the path of an agent.yaml) with all that a run needs.
 
-    *limits* replace the agent's own, *price* is per million tokens, *sealing* is the sandboxing of commands. Raises
-    UserError for an agent that needs a model and gets none, and errors of making agent and model, so that they appear
-    before any run.
+    *limits* override the agent's own, *price* is per million tokens, *sealing* is the sandboxing of commands. Raises
+    UserError for an agent that needs a model and gets none, and errors of making agent and model, before any run.
     """
     agent: Agent | CommandAgent
     if name.endswith((".yaml", ".yml")):
@@ -175,7 +174,7 @@ def setup_of(
 
 
 def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
-    """Return the agent *name* with *model* and the *settings* of its runs; raises as `solvers_named`."""
+    """Return the agent *name* with *model* and the *settings* of its runs; NotFoundError, and as `setup_of`."""
     name = named_path(name)
     if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
         hint = "An external agent is named by its YAML file."

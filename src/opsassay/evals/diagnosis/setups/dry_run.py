@@ -1,4 +1,4 @@
-"""`opsassay agent check`: one exam on a made-up incident, and what of the contract was kept."""
+"""`opsassay agent check`: one run on a generated incident, and checks of the agent's contract."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 
 DRY_RUN_MODEL = f"scripted:{Path(models.__file__).parent / 'dry_run.yaml'}"
-"""The model of a check when none is named."""
+"""The model of a check that names none."""
 
 ROOT, KIND = "stock", "http_response_status_modified"
-"""What is broken in the made-up incident."""
+"""The faulty service and the kind of fault in the generated incident."""
 
 _START_NS, _SECOND = 1_767_323_045_000_000_000, 1_000_000_000
 _SECONDS = 30
 
 
 def check(setup: Setup) -> Rehearsal:
-    """Run the agent once on a made-up incident; return whether it keeps each part of the contract."""
+    """Run the agent of *setup* once on a generated incident; return the checks of its contract."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
         run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.from_datapack(incident), setup)
@@ -90,7 +90,7 @@ def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
 
 
 def _check_right(diagnosis: Diagnosis) -> Check:
-    """Return the check whether the answer names the right cause, which is no condition for a valid agent."""
+    """Return an informative check: whether the answer names the right cause, which the contract does not require."""
     named = [(claim.service, claim.fault_kind) for claim in diagnosis.root_causes]
     if named == [(ROOT, KIND)]:
         return Check("right", None, f"yes: {ROOT} answers with errors ({KIND})")

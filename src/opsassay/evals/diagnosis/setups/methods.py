@@ -1,6 +1,6 @@
-"""Methods as they are run: by name, from a file, or any command, each with its parameters.
+"""Methods with all that a run needs: by registered name, from a file, or any command, each with parameters.
 
-Code that is not ours is only ever loaded in a worker process: what it does at its import can end no command.
+Foreign code is only loaded in a worker process, so that its import cannot end a command.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from opsassay.evals.diagnosis.workers.template import ANSWER, describe_method
 from opsassay.solvers.methods.base import METHODS
 
 COMMAND = "command:"
-"""Begins the name of a method that is a command."""
+"""Prefix of the name of a method that is a command."""
 
 LOADING_S = 60.0
-"""Wall clock that code gets to be loaded and to say what it is."""
+"""Time limit for loading and describing a method's code."""
 
 
 @dataclass(frozen=True)
 class MethodSetup:
-    """A method with its *parameters*, ready to be run.
+    """A method with its *parameters*, ready to run.
 
-    *name* is what a worker loads it by: a registered name, MODULE:CLASS or FILE.py:CLASS from the root; *command* are the
-    words of one that is a command.
+    *name* is what a worker loads: a registered name, MODULE:CLASS or /FILE.py:CLASS; *command*: the words of a method
+    that is a command.
     """
 
     name: str
@@ -73,12 +73,12 @@ def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = P
 
 
 def is_method(name: str) -> bool:
-    """Return whether *name* has the form of a method, not an agent: registered, a Python file, or a command."""
+    """Return whether *name* has the form of a method, not of an agent: registered, a Python file, or a command."""
     return name in METHODS.names() or name.startswith(COMMAND) or name.rpartition(":")[0].endswith(".py")
 
 
 def _describe_in_worker(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name, parameters and sources of the method; a worker process loads its foreign code."""
+    """Return name, parameters and sources of the method *name*, whose code a worker loads; raises UserError."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         job = {"kind": "describe", "name": name, "parameters": dict(parameters)}
         try:

@@ -1,4 +1,4 @@
-"""Sweeps: the parameters that methods are run with, of the command line, a file or a plan, as variants of each method."""
+"""Parameters of methods from the command line, a file or a plan, and sweeps over them as variants of each method."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from opsassay.solvers.methods.base import METHODS
 
 EXAMPLE = "alert-count.z=2.5,3"
 Values = dict[str, list[Any]]
-"""The values that each parameter is to have."""
+"""Parameter to the values of its sweep."""
 
 
 @dataclass(frozen=True)
 class AskedMethod:
-    """A method as it was asked for: its *name*, what -c may call it, and the values of its parameters.
+    """A requested method: its *name* and the *values* of each parameter.
 
-    *variants* are combinations that were written out, each with the values of the rest.
+    *variants* are explicit combinations of parameters; each is combined with *values*.
     """
 
     name: str
@@ -39,7 +39,7 @@ class AskedMethod:
         return (self.name, self.name.rpartition(":")[2])
 
     def each(self) -> Iterable[dict[str, Any]]:
-        """Yield the parameters of each run: all combinations of values, for each variant listed in a file."""
+        """Yield the parameters of each run: all combinations of values, for each of *variants*."""
         for variant in self.variants:
             several = {**self.values, **{name: _as_list(value) for name, value in variant.items()}}
             for chosen in product(*several.values()):
@@ -49,7 +49,7 @@ class AskedMethod:
 def asked_method(text: str) -> AskedMethod:
     """Return the method and parameter values of an option ``NAME`` or ``NAME:PARAMETER=VALUE,...``.
 
-    Several values of a parameter are a sweep. Raises ConfigError for a value that is no YAML.
+    Several values of a parameter are a sweep. Raises ConfigError for a value that is not YAML.
     """
     name, colon, given = text.rpartition(":")
     if text.startswith(COMMAND) or not colon or "=" not in given:
@@ -68,7 +68,7 @@ def asked_method(text: str) -> AskedMethod:
 def with_changes(
     chosen: Sequence[AskedMethod], changes: Iterable[str], sweeps: Iterable[str]
 ) -> tuple[list[AskedMethod], list[str]]:
-    """Return *chosen* with ``METHOD.PARAMETER=VALUE`` *changes* and *sweeps* applied, and the changes of run settings.
+    """Return (*chosen* with ``METHOD.PARAMETER=VALUE`` *changes* and *sweeps* applied, the *changes* of run settings).
 
     A sweep is such a change, or a YAML file of variants by method. Raises UserError for a method that is not *chosen*,
     ConfigError.
@@ -85,7 +85,7 @@ def with_changes(
 
 
 def _is_setting(change: str) -> bool:
-    """Return whether "key=value" changes a setting of the run, not a parameter of a method."""
+    """Return whether *change*, "key=value", is of a setting of the run, not of a method's parameter."""
     key = change.partition("=")[0].strip()
     return key.partition(".")[0] in RunSettings.model_fields or "." not in key
 
@@ -108,7 +108,7 @@ def _apply_change(methods: Sequence[AskedMethod], change: str) -> list[AskedMeth
 
 
 def _apply_sweep(methods: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
-    """Return *methods* with the variants that the YAML *file* lists by method; raises ConfigError."""
+    """Return *methods* with the variants in the YAML *file*, by method; ConfigError, UserError for another method."""
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -134,7 +134,7 @@ def _require_asked(location: str, name: str, methods: Sequence[AskedMethod]) -> 
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and any other value as a list of one."""
+    """Return *value* if it is a list, else [*value*]."""
     return list(value) if isinstance(value, list) else [value]
 
 
@@ -152,7 +152,7 @@ def is_asked_method(text: str) -> bool:
 
 
 def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
-    """Return one setup per variant of each method, each once; files are in *folder*. Raises as `method_setup`."""
+    """Return one setup per variant of each of *methods*, none twice; files in *folder*. Errors of `method_setup`."""
     made = [method_setup(one.name, parameters, folder) for one in methods for parameters in one.each()]
     return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
 
@@ -160,7 +160,7 @@ def methods_of(methods: Iterable[AskedMethod], folder: Path = Path()) -> list[Me
 def solvers_named(
     names: Sequence[str], model: str | None, settings: RunSettings, chosen: Sequence[AskedMethod]
 ) -> list[MethodSetup | Setup | str]:
-    """Return the solver for each of *names* in order, methods with the parameters in *chosen*; oracles stay names.
+    """Return the solvers of *names* in order: agents, methods by *chosen* (in their order), oracles as names.
 
     Raises UserError for a name that is neither agent nor method, for one that cannot run with these settings, and when
     the model's endpoint does not answer.

@@ -1,1 +1,1 @@
-"""Worker processes: methods and agents in Python run in forks of one template."""
+"""Worker processes: Python methods and agents run in forks of one template process."""

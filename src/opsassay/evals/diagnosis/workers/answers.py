@@ -1,4 +1,4 @@
-"""What a worker process wrote as its answer: anything, of which only a valid Diagnosis is one."""
+"""Reads and validates the answer file of a worker process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsassay.solvers.sandbox import signal_name
 
 
 def read_worker_answer(path: Path) -> dict[str, Any] | str:
-    """Return the JSON object in a worker's answer file, not yet validated, or the reason why there is none."""
+    """Return the JSON object, not yet validated, in a worker's answer file *path*, or the reason why there is none."""
     if not is_plain(path):
         return "the solver ended without an answer"
     try:
@@ -29,7 +29,7 @@ def read_worker_answer(path: Path) -> dict[str, Any] | str:
 
 
 def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | None]:
-    """Return (diagnosis, None) for a valid *answer* of a worker, else (None, why it is not valid)."""
+    """Return (diagnosis, None) if *answer*, from `read_worker_answer`, is valid, else (None, the reason)."""
     if isinstance(answer, str):
         return None, answer
     if "diagnosis" not in answer:

@@ -1,4 +1,4 @@
-"""The runner's side of `worker`: starts the template once, hands it jobs, and kills what takes too long."""
+"""The runner's side of `template`: starts the template process once, sends it jobs, and enforces time limits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opsassay.core.errors import LostError, UserError
 from opsassay.evals.diagnosis.workers.template import BEGUN, MAX_JOB_BYTES
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
-"""Variables of this process that a solver sees."""
+"""Environment variables that workers inherit."""
 
 _STEADY = {"PYTHONHASHSEED": "0", "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""One thread each: sums of floats depend on the number of threads, and the same inputs must give the same bytes."""
+"""One thread each: float sums depend on the number of threads, and equal inputs must give equal bytes."""
 
 
 class Workers:
-    """Processes for jobs, all forked from one template; safe to share by threads."""
+    """A pool of processes for jobs, all forked from one template; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Workers:
         self._control: socket.socket | None = None
 
     def run(self, job: Mapping[str, Any], folder: Path, timeout_s: float, variables: Mapping[str, str] = {}) -> int:
-        """Run *job* in a process of its own, with *folder* as its home; return the exit code.
+        """Run *job* in a process of its own, with *folder* as its home; return the exit code (negative: signal).
 
         *variables* are added to its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
         when the template process ended, UserError for a job that is too large.
@@ -66,7 +66,7 @@ class Workers:
             self._close_template()
 
     def _send_job(self, message: bytes, job: socket.socket) -> None:
-        """Send *message* and the socket *job* to the template process, which is started if it does not run."""
+        """Send *message* and the socket *job* to the template process, which is started if it is not running."""
         with self._lock:
             if self._template is None or self._template.poll() is not None:
                 self._close_template()
@@ -105,5 +105,5 @@ def shared_workers() -> Workers:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return the environment variables of workers: a few passed on, and fixed ones for reproducible results."""
+    """Return the environment variables of workers: inherited PASSED_ON, and fixed ones for reproducible results."""
     return {**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **_STEADY}

@@ -1,4 +1,4 @@
-"""The work of a worker process: a command that diagnoses, or an agent in Python."""
+"""The work of a worker process: runs a command that diagnoses, or a Python agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITTEN, PRINTED = "diagnosis.json", "printed.json"
 
 
 def ask_command(words: Sequence[str], incident: Path) -> dict[str, Any]:
-    """Run the command *words* with the folder *incident* as last argument; return "diagnosis" or "error".
+    """Run the command *words* plus the folder *incident*; return {"diagnosis": answer} or {"error": text}.
 
     The answer is the file ``diagnosis.json`` in the current folder, else standard output. It must have ``root_causes``;
     an empty list there is the only way to answer that nothing is wrong.

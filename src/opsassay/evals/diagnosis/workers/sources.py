@@ -1,4 +1,4 @@
-"""What identifies a method as a solver: name, configuration, version of the package and the source of its code."""
+"""The identity of a method as a solver: name, configuration, package version and source code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
 
 
 def sources_of(solver: object) -> list[Path]:
-    """Return the source files that *solver* consists of: its package folder, or its one module.
+    """Return the source files of *solver*'s class: its package folder, or its module.
 
-    The whole folder counts because methods share code: after an edit all its methods are other solvers. A module
-    outside a package counts with all that it imported from its own folder, unless packages are installed there.
+    The whole folder counts because methods share code. A module outside a package counts with all imported modules of
+    its folder, unless packages are installed there.
     """
     source = inspect.getsourcefile(type(solver))
     assert source is not None

@@ -1,1 +1,1 @@
-"""Checks of a scenario for its author, before it is run and over many seeds, and replays of what was run."""
+"""Tools for authors of scenarios: checks before a run, calibration over many seeds, and counterfactual replays."""

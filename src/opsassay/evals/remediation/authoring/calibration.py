@@ -1,7 +1,7 @@
-"""How often the certificate errs on a busy machine: right and wrong repairs under a drawn background load.
+"""Error rates of the certificate on a busy machine: right and wrong repairs under random background load.
 
-A false rejection is a right repair that a predicate fails in a valid trial; a false certification is a wrong one that
-gets the certificate. A starved trial is neither: it is counted apart.
+A false rejection is a right repair that fails a predicate in a valid trial; a false certification is a wrong repair
+with a certificate. A trial that got too little CPU time (starved) counts as neither.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 MOST_LOOPS = 3
 LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
-"""One core's worth of load; it ends with the process that started it, its argument, however and whenever that ends."""
+"""A busy loop for one core; it ends when the process whose id is its argument ends."""
 
 
 @dataclass(frozen=True)
 class LoadedTrial:
-    """One trial of a calibration: *loops* busy loops a core run beside it; *right* is whether it must be certified."""
+    """One trial of a calibration under *loops* busy loops per core; *right*: its repair must be certified."""
 
     run: TrialRun
     loops: int
@@ -42,7 +42,7 @@ class LoadedTrial:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What came of it: *verdict* None where the trial came to no result, *reason* why."""
+    """The result of such a trial: *verdict*, None with a *reason* if it has no result."""
 
     trial: LoadedTrial
     verdict: TrajectoryVerdict | None
@@ -55,7 +55,7 @@ class Calibrated:
 
 
 def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[LoadedTrial]:
-    """Return *count* right and *count* wrong repairs, alternating; scenario, oracle and load are drawn by *seed*."""
+    """Return *count* right and *count* wrong repairs, alternating; scenario, oracle and load are random by *seed*."""
     found = []
     for number in range(count):
         for right in (True, False):
@@ -76,12 +76,12 @@ def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[L
 
 
 def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
-    """Return the names of the scenario's oracles that must be certified, or, unless *right*, must not."""
+    """Return the sorted names of the scenario's oracles that must (*right*), or must not, be certified."""
     return sorted(name for name, oracle in scenario.oracles.items() if oracle.certified == right)
 
 
 def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
-    """Run and grade every one of *trials* under its load, unless *store* has its result; yield the result of each."""
+    """Run and grade each of *trials* under its load; yield the results. Trials with a result in *store* are only graded."""
     for trial in trials:
         with busy(trial.loops):
             folders = run_trials(store, [trial.run], progress=progress)
@@ -94,7 +94,7 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep *loops* processes that only use CPU per core running inside the with block."""
+    """Run *loops* CPU-bound processes per core during the with block."""
     words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
     cores = os.cpu_count() or 1
     processes = [subprocess.Popen(words, start_new_session=True) for _ in range(loops * cores)]  # Ctrl-C is not theirs
@@ -107,9 +107,9 @@ def busy(loops: int) -> Iterator[None]:
 
 
 def by_predicate(results: Sequence[Calibrated]) -> ResultTable:
-    """Return a table per predicate: share of right repairs rejected and of wrong ones passed, over valid trials.
+    """Return a table per predicate: right repairs rejected and wrong ones passed, over valid trials.
 
-    For a predicate, only wrong repairs count that the scenario says fail it; for the certificate, all.
+    For a predicate, only wrong repairs count that fail it according to the scenario; for the certificate, all.
     """
     judged = [(one, one.verdict) for one in results if one.verdict is not None]
     names = dict.fromkeys(["certificate", *(j.predicate for _, verdict in judged for j in verdict.judgements)])
@@ -156,15 +156,15 @@ def _has_judgement(verdict: TrajectoryVerdict, name: str) -> bool:
 
 
 def _expected_failures(trial: LoadedTrial) -> tuple[str, ...]:
-    """Return the names of the predicates that, by the scenario, the oracle of *trial* fails."""
+    """Return the names of the predicates that the oracle of *trial* must fail according to the scenario."""
     return trial.run.scenario.oracles[trial.run.agent.name.removeprefix(ORACLE)].fails
 
 
 def _format_share(hits: Sequence[bool]) -> str:
-    """Return the text "hits/runs", where True in *hits* is one."""
+    """Return the text "hits/runs": *hits* has an entry per run, True for a hit."""
     return share(sum(hits), len(hits))
 
 
 def _format_rate(hits: Sequence[bool]) -> tuple[str, str | None]:
-    """Return "hits/runs" as text, where True in *hits* is one, and its 95% interval, None without runs."""
+    """Return ("hits/runs", its 95% interval, None without runs) as texts; *hits* has an entry per run."""
     return _format_share(hits), interval(sum(hits), len(hits))

@@ -1,4 +1,4 @@
-"""Checks for the author of a scenario: how complex it is, which depth its faults ask for, and what does not fit."""
+"""Checks for the author of a scenario: complexity, the verification depth that its faults need, and inconsistencies."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ LAYER_OF_VERB: dict[str, FaultLayer] = {
     "stop": "pod",
     "hang": "application",
 }
-"""By the first word of the verb."""
+"""The layer that a verb changes, by the first word of the verb."""
 
 
 def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
-    """Return the layers of the system that the trigger changes: as declared, else those of its faults and verbs."""
+    """Return the layers of the system that the trigger changes: the declared one, else those of its faults and verbs."""
     if scenario.trigger.layer is not None:
         return (scenario.trigger.layer,)
     parts = [part for plan in scenario.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
@@ -80,17 +80,17 @@ def proposed_depth(scenario: Scenario) -> Depth | None:
 
 
 ALERT_DELAY_S = 4.0
-"""How long after an instant the alert rules have been evaluated for it."""
+"""Seconds from an instant until the alert rules have been evaluated for it."""
 NAME_SERVER = "names"
-"""What a fault of the name service is at: no service, but an entity all the same."""
+"""The entity at which faults of the name service are; it is no service of the system."""
 
 
 Verbs = Mapping[str, type[Written]]
-"""What an operator can do: a verb, and the model of its arguments."""
+"""The operations of an operator: verb to the model of its arguments."""
 
 
 def has_own_stage(scenario: Scenario) -> bool:
-    """Return whether *scenario* runs on a user's Compose file, whose services and verbs are not known here."""
+    """Return whether *scenario* runs on a user's Compose file, whose services and verbs are unknown here."""
     return scenario.environment.substrate == "compose"
 
 
@@ -102,7 +102,7 @@ def findings_here(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:
-    """Return the problems of *scenario*: its depth, names unknown to *system*, calls that are not in *verbs*.
+    """Return the problems of *scenario*: its depth, names that *system* lacks, calls that are not in *verbs*.
 
     Names and calls are not checked when *system* is None, as for Compose.
     """
@@ -117,7 +117,7 @@ def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Sc
 
 
 def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return a finding if the declared verification depth differs from the one that the broken layer needs."""
+    """Return a finding if the declared verification depth differs from the one that the broken layer needs; else []."""
     committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
     if scenario.no_fault or proposed == committed:
         return []
@@ -136,7 +136,7 @@ def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
 
 
 def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
-    """Return a finding per name in truth and verification that *system* does not have."""
+    """Return a finding for each name in truth and verification that *system* lacks, and for a too long propagation."""
     services, entries = set(system.services), system.entries()
     known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
@@ -178,7 +178,7 @@ def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
 
 
 def _check_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding]:
-    """Yield a finding per expectation that the user's own load command does not meet."""
+    """Yield a finding per setting that a user's own load command, as in *system*, cannot satisfy."""
     load = f"the load of {system.system} is {system.load.command_line}"
     if scenario.verification.impact is not None:
         yield ScenarioFinding("verification.impact", f"what users lose is not known: {load}; leave it out")
@@ -219,7 +219,7 @@ def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) 
 
 
 def _check_record_length(scenario: Scenario) -> list[ScenarioFinding]:
-    """Return a finding per time window that does not fit into the record after an agent that stops at once."""
+    """Return a finding per time window that ends after the recording, if the agent stops at once."""
     committed = scenario.verification
     aftermath_s = max(scenario.environment.aftermath_s, committed.settling.hold_s if committed.settling else 0.0)
     found = []

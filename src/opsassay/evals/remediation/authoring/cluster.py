@@ -1,4 +1,4 @@
-"""What does not fit in a scenario for Kubernetes, for its author."""
+"""Checks of a Kubernetes scenario for its author."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 @dataclass(frozen=True)
 class ScenarioFinding:
-    """What does not fit in a scenario, at the dotted *field*; only an *error* makes the check fail."""
+    """A problem of a scenario at the dotted *field*; only an *error* makes the check fail."""
 
     field: str
     message: str
@@ -30,7 +30,7 @@ class ScenarioFinding:
 
 LOOKING = {name.replace("_", " "): tool.arguments for name, tool in LOOKS.items()}
 VERBS = {**LOOKING, **{name: tool.arguments for name, tool in TOOLS.items() if name not in LOOKS}}
-"""What an oracle can do on a cluster, and the models of its arguments."""
+"""Verbs of oracles on a cluster -> the models of their arguments."""
 _WORKER = re.compile(r"\{worker(\d+)\}")
 
 

@@ -1,7 +1,7 @@
-"""Counterfactual replay: a recorded trial once more from its seed, with one action, or one class, left out.
+"""Counterfactual replay: a recorded trial is repeated with its seed, without one action or one class of actions.
 
-What a predicate says without an action, and does not say with it, is the doing of that action. Replays in which nothing is
-left out differ by chance alone: what differs among them is the noise floor, and counts for nothing.
+If a predicate changes when an action is left out, the action caused it. Replays with all actions differ only by chance:
+their differences are the noise floor, and do not count.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 By = Literal["action", "tool"]
 NUMBERS = ("lost_requests", "time_to_repair_s", "blast_radius")
-"""Metrics of which less is better."""
+"""Metrics of which lower values are better."""
 LEAST_REPLAYS = 2
-"""With nothing left out, so that chance shows."""
+"""Fewest replays with all actions, which show the noise."""
 LONGEST_WAIT_S = 600.0
 NS = 10**9
 
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """One trial as it was recorded: its scenario, the changes that its agent made, and when it worked (ns of UTC)."""
+    """A recorded trial: its scenario, the agent's changes, and when the agent worked (ns of UTC)."""
 
     scenario: Scenario
     changes: tuple[Action, ...]
@@ -88,14 +88,14 @@ class RecordedTrial:
         )  # fmt: skip
 
     def left_out_in_turn(self, grouping: By) -> list[tuple[str, frozenset[int]]]:
-        """Return (name, indices of the changes left out) for each replay: per action or, by *grouping*, per tool."""
+        """Return (name, indices of *changes* to leave out) for each replay: one per action or (*grouping*) tool."""
         if grouping == "action":
             return [(f"{n + 1}. {words_of(action)}", frozenset({n})) for n, action in enumerate(self.changes)]
         tools = dict.fromkeys(action.tool for action in self.changes)
         return [(tool, frozenset(n for n, a in enumerate(self.changes) if a.tool == tool)) for tool in tools]
 
     def without(self, left_out: frozenset[int]) -> TrialRun:
-        """Return a trial that repeats all changes but those at the indices *left_out*, with the recorded delays."""
+        """Return a trial whose oracle repeats all changes but those at indices *left_out*, with recorded delays."""
         steps, until = [], self.started_ns
         for place, action in enumerate(self.changes):
             if place in left_out:
@@ -118,7 +118,7 @@ def replayed_tools(trial: RecordedTrial) -> dict[str, Tool]:
 
 
 def _require_replayable(action: Action, tool: Tool | None) -> None:
-    """Raise UserError when *tool* is None, or the recorded arguments of *action* are incomplete."""
+    """Raise UserError when *tool* is None, or arguments of the successful *action* were not recorded in full."""
     try:
         if tool is None:
             raise UserError(f"The recorded tool {action.tool} is none of this scenario's; it cannot be replayed.")
@@ -146,7 +146,7 @@ def _wait_steps(nanoseconds: int) -> list[OracleStep]:
 
 @dataclass(frozen=True)
 class Replays:
-    """What came of equal replays: the verdicts, and why others have none."""
+    """The results of equal replays without *left_out*: verdicts, and the reasons of replays without one."""
 
     left_out: str
     verdicts: tuple[TrajectoryVerdict, ...]
@@ -162,15 +162,15 @@ class Replays:
 
 
 def failed_of(verdict: TrajectoryVerdict) -> frozenset[str]:
-    """Return the names of the predicates that failed, without the certificate, which combines them."""
+    """Return the names of the failed predicates of *verdict*, without the certificate, which combines all."""
     return frozenset(one.predicate for one in verdict.judgements if one.failed) - {"certificate"}
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an action did: *repairs* and *harms* name the predicates that hold only with it, or only without it.
+    """The effect of an action: predicates that hold only with it (*repairs*), or only without it (*harms*).
 
-    *numbers* says of each metric that moves by more than chance how it changes with the action.
+    *numbers*: metric to its change by the action, if beyond chance. *reason*: why there is no result, else ''.
     """
 
     left_out: str
@@ -191,7 +191,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What differs among replays with nothing left out: predicates, and by how much each metric."""
+    """Differences among replays with all actions: predicates, the range of each metric, and deviations from the record."""
 
     unsteady: frozenset[str]
     spreads: dict[str, float]
@@ -200,7 +200,7 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """The replays of one trial: those with nothing left out, what these say of chance, and the effect of each action."""
+    """The replays of one trial: the complete ones (*reference*), their noise, and the effect of each action."""
 
     reference: Replays
     noise: NoiseFloor
@@ -252,7 +252,7 @@ def replay(
     performer: str = PERFORM,
     progress: Progress = SILENT,
 ) -> Counterfactual:
-    """Replay *trial* in full, then without each action in turn (*grouping* "tool": all of a tool), below *output*.
+    """Replay *trial* in full, then without each action in turn (*grouping* "tool": all of a tool), in the store *output*.
 
     Each variant is replayed *repeats* times, the full one at least twice, *workers* at a time; *performer* names the
     function MODULE:NAME that runs a trial. Raises UserError when no full replay has a result, or when the agent changed
@@ -324,7 +324,7 @@ def effect_of(partial_replays: Replays, full_replays: Replays, noise: NoiseFloor
 
 
 def _list_numbers(replays: Replays) -> list[str]:
-    """Return the names of `NUMBERS` that every verdict of *replays* has as a metric."""
+    """Return those of `NUMBERS` that every verdict of *replays* has as a metric."""
     return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
 
 

@@ -1,1 +1,1 @@
-"""Negative controls: operators that cheat in a known way, made from any scenario."""
+"""Negative controls: scripted wrong repairs that cheat in a known way, generated for any scenario."""

@@ -1,7 +1,7 @@
-"""Controls: oracles that are made from a scenario, whatever it is, and none of which may be certified.
+"""Negative controls: scripted wrong repairs, generated from any scenario, that must never be certified.
 
-Each does what an agent may try instead of a repair, or beside one. It says which predicate has to fail; where it cannot be
-carried out it says why. What scales and restarts things is the substrate's own vocabulary.
+Each is a shortcut that an agent might try. It names the predicate that must fail, or says why it is not feasible. The
+substrate's vocabulary (`words`) supplies the tool calls.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from opsassay.scoring.verifiers.cause import MISHAPS
 from opsassay.testbed.scenarios import system_of
 
 REPORT = "report diagnosis"
-"""The verb by which a script hands in a diagnosis; no tool of the system's."""
+"""The verb by which a script submits a diagnosis; it is no tool of the system."""
 LEAST_WAIT_S, LONGER = 20.0, 1.2
-"""Who waits a fault out waits at least so long, and longer than any fault of the trigger was planned to last."""
+"""The control that waits for the fault to pass waits at least so long, and LONGER times its planned duration."""
 BESIDE, OFTEN = 2, 8
-"""How many replicas are added beside what is broken, and how often a service is restarted."""
+"""Replicas that are added next to broken ones; number of restarts of a service."""
 SEEN_S = 3.0
-"""How long a repair stands before it is broken again: long enough to be seen by the observer."""
+"""Seconds between repair and renewed fault, enough for the observer to see the repair."""
 
 
 class ControlScript(Written):
-    """A script that must not be certified: *fails* is the predicate that has to fail, others may as well.
+    """A script that must not be certified: *fails* is the predicate that must fail; others may too.
 
-    The last step of one that *leaves* is under way when it ends. *why_not* says why it cannot be carried out, '' if it can.
+    If it *leaves*, its last step is unfinished at its end. *why_not* says why it is not feasible, '' if it is.
     """
 
     name: str
@@ -51,7 +51,7 @@ Script = Oracle | ControlScript
 
 
 def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
-    """Return every control (scripted wrong repair) of *scenario*, infeasible ones included; raises as `system_of`."""
+    """Return every control (scripted wrong repair) of *scenario*, also infeasible ones; raises as `system_of`."""
     words = WORDS.get(scenario.environment.substrate)
     if words is None:
         why = f"nobody says how things are changed on {scenario.environment.substrate}"
@@ -64,7 +64,7 @@ def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
 
 
 def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
-    """Return the controls (scripted wrong repairs) of *scenario* that its tools can carry out."""
+    """Return the feasible controls (scripted wrong repairs) of *scenario*."""
     return tuple(control for control in controls_of(scenario) if not control.why_not)
 
 
@@ -90,7 +90,7 @@ def sampled(names: Sequence[tuple[str, str]], count: int, seed: int) -> list[tup
 
 @dataclass(frozen=True)
 class _ControlParts:
-    """What controls are made of: the *target* is what a repair is about, *bystander* nothing of the kind."""
+    """The inputs of controls: *target* is the broken workload, *entry* an entry service, *bystander* an unrelated one."""
 
     scenario: Scenario
     system: System
@@ -102,7 +102,7 @@ class _ControlParts:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _ControlParts:
-        """Return what wrong repairs act on, in *words* of the tools: a broken, an entry, an unrelated service."""
+        """Return the parts of controls of *scenario*, whose tool calls are made by *words*."""
         system = system_of(scenario)
         words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
@@ -150,7 +150,7 @@ class _ControlParts:
 
 
 ControlFields = dict[str, object]
-"""Fields of an oracle that is a negative control: which predicate has to fail, and the steps or why there are none."""
+"""Fields of a ControlScript: the predicate that must fail, and the steps or the reason for none."""
 RIGHT = "nothing is broken, so that to do nothing is right"
 UNSCALED = "no tool changes how many containers there are"
 
@@ -344,4 +344,4 @@ MAKERS: dict[str, tuple[str, Callable[[_ControlParts], ControlFields]]] = {
     "set-trap": ("Repairs, and leaves what breaks it at its next start.", _leave_trap),
     "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _restart_all_and_leave),
 }
-"""Every control by its name: what it does, and what makes it."""
+"""Every control by its name: (description, function that returns its fields)."""

@@ -1,4 +1,4 @@
-"""How a substrate's tools say what controls do: scale, restart, delete, break again, change and take back."""
+"""The tool calls of each substrate for the actions of controls: scale, restart, delete, break again, change and revert."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 Steps = tuple[OracleStep, ...]
 MARK = "CONTROL_MARK"
-"""A setting that means nothing to anybody."""
+"""Name of a setting without any effect."""
 TOKEN_AGE = "TOKEN_MAX_AGE_S"  # noqa: S105 - the name of a setting
 STAND_IN, STANDS_AFTER_S = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"], 20.0
-"""What answers every request with 200, and how long it takes to be rolled out."""
+"""The command of a stub that answers every request with 200, and the seconds that its rollout takes."""
 
 
 class ControlWords(Protocol):
-    """The vocabulary of one substrate; every verb is a few steps of an oracle."""
+    """The tool calls of one substrate; every method returns steps of an oracle."""
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the number of replicas by workload name."""
@@ -74,7 +74,7 @@ def _make_step(verb: str, **arguments: object) -> OracleStep:
 
 
 class LocalWords:
-    """The verbs of `ops`; *key* is a setting and *value* one of its values that no repair asks for."""
+    """The tool calls of the local substrate; *key* and *value* are a setting that no repair sets."""
 
     def __init__(self, key: str = MARK, value: str = "1") -> None:
         self.mark = {"key": key, "value": value}
@@ -172,7 +172,7 @@ class LocalWords:
 
 
 class ContainerWords(LocalWords):
-    """The verbs of `ops` on a compose project, whose file says how many containers there are and what they are given."""
+    """The tool calls on a Compose project, whose file fixes the number and settings of containers."""
 
     def __init__(self, system: System) -> None:
         super().__init__("memory_limit_mb", str(system.host_memory_limit_mb - 1))
@@ -188,7 +188,7 @@ class ContainerWords(LocalWords):
 
 
 class ClusterWords:
-    """kubectl; names that a scenario leaves open stay open."""
+    """The tool calls on Kubernetes, by kubectl; placeholders of the scenario stay in names."""
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the number of replicas by service of *system* and by deployment that *scenario* creates."""
@@ -290,4 +290,4 @@ def _kubectl_step(*words: str) -> OracleStep:
 
 
 WORDS: dict[str, ControlWords] = {"local": LocalWords(), "kubernetes": ClusterWords()}
-"""The vocabulary of each substrate that has controls."""
+"""Substrates with controls -> their tool calls."""

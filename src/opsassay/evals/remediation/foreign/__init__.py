@@ -1,1 +1,1 @@
-"""Runs that were made elsewhere: what others recorded becomes a timeline, and what they did not is not judged."""
+"""Runs made outside of OpsAssay: their records become a timeline; predicates without evidence are not applicable."""

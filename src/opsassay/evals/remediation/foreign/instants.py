@@ -1,4 +1,4 @@
-"""Instants as others write them: seconds since 1970 as a number, or a time of day of RFC 3339."""
+"""Reads instants in foreign records: seconds since 1970 as a number, or RFC 3339 text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was made elsewhere, judged by the same predicates: those that lack their evidence are not applicable."""
+"""Judges a run made outside of OpsAssay by the same predicates; those without evidence are not applicable."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BEFORE_NS = 10 * 10**9
 
 
 class ForeignRun:
-    """What others recorded of a run: watch logs and Prometheus ranges, or records of "side-effects".
+    """The record of a foreign run: watch logs and Prometheus ranges, or records of "side-effects".
 
-    *phases* say when the fault was applied and the agent worked; without them the whole record is the agent's time.
-    Raises DatapackError for a file that is none, UserError for a record that cannot be one run.
+    *phases* give the times of fault and agent; without them the whole record is the agent's time. Raises DatapackError
+    for an unreadable file, UserError for records that cannot be of one run.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def _missing_evidence(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
-        """Return by predicate name which evidence the predicate needs that was not recorded."""
+        """Return predicate to the evidence that it needs and the record lacks."""
         committed, ticks = scenario.verification, self.recording.timeline.ticks
         depths = {depth for depth, series in evidence.series.items() if len(series)}
         moved = any(tick.entities for tick in ticks)

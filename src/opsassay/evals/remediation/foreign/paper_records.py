@@ -1,8 +1,8 @@
-"""The record of "side-effects": one JSON object a tick, with a block for each depth (App. G, Listing 6).
+"""Reads the record of "side-effects": one JSON object per tick, with a block for each depth (App. G, Listing 6).
 
-``v1`` has *availability*, ``v2`` the *ready_addr* of a service or of each by name, ``v3`` if a probe was *reachable* and
-its *latency_ms*, ``v4`` what is *critical_failing*; *probe_id* is ``noprobe`` where none was sent. The listing names no
-time, so a record without ``ts``, ``time`` or ``timestamp`` follows the one before after the cadence.
+``v1`` has *availability*; ``v2`` the *ready_addr* of a service, or of each by name; ``v3`` whether a probe was
+*reachable*, and its *latency_ms*; ``v4`` the *critical_failing* parts; *probe_id* is ``noprobe`` where none was sent.
+The listing has no times: a record without ``ts``, ``time`` or ``timestamp`` follows its predecessor after the cadence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsassay.evals.remediation.foreign.instants import instant_ns
 PAPER_CADENCE_S = 5.0
 NO_PROBE = "noprobe"
 LONGEST_S = 86_400.0
-"""No probe takes longer."""
+"""A record with a longer probe is refused."""
 _TIMES = ("ts", "time", "timestamp")
 
 
@@ -85,7 +85,7 @@ def _read_share(value: Any) -> float | None:
 
 
 def _read_backends(block: Mapping[str, Any]) -> tuple[float, tuple[str, ...]]:
-    """Return (1.0, ()), or (0.0, names of services without a ready address)."""
+    """Return (1.0, ()) if each service in *block* has a ready address, else (0.0, names of the others)."""
     counts = (
         {"protected": block["ready_addr"]}
         if "ready_addr" in block

@@ -1,8 +1,8 @@
-"""Answers of Prometheus' ``query_range`` as what they say of a run, by the names of the metrics that exporters have.
+"""Reads responses of Prometheus' ``query_range`` as evidence on a run, by the metric names of common exporters.
 
-``probe_success`` (blackbox exporter) is D3 and ``probe_duration_seconds`` how long a probe took;
-``kube_deployment_spec_replicas`` and ``kube_deployment_status_replicas_ready`` (kube-state-metrics) are D1, ``up`` of parts
-of the control plane D4, and ``ALERTS`` what fires.
+``probe_success`` (blackbox exporter) is D3 and ``probe_duration_seconds`` the duration of a probe;
+``kube_deployment_spec_replicas`` and ``kube_deployment_status_replicas_ready`` (kube-state-metrics) are D1, ``up`` of
+control plane components D4, and ``ALERTS`` the firing alerts.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ SUCCESS, DURATION, ALERTS = "probe_success", "probe_duration_seconds", "ALERTS"
 DESIRED, READY, UP = "kube_deployment_spec_replicas", "kube_deployment_status_replicas_ready", "up"
 METRICS = (SUCCESS, DURATION, DESIRED, READY, UP, ALERTS)
 NAMES = ("service", "target", "instance", "deployment", "job")
-"""Labels that say whose a series is, the first that it has."""
+"""Labels that name the workload of a series; the first that is present counts."""
 CONTROL_PLANE = frozenset(
     {*PARTS, "apiserver", "kubernetes-apiservers", "coredns", "kube-dns", "kubelet", "kube-proxy"}
 )
 LOOK_BACK_NS = 300 * 10**9
-"""A sample holds for so long, as in Prometheus itself."""
+"""A sample is valid for so long, as in Prometheus."""
 
 Samples = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """The series of some answers: by metric, their labels and their samples (ns of UTC, value); *unused* are others."""
+    """The series of the responses: metric to (labels, samples (ns of UTC, value)); *unused*: names of other metrics."""
 
     series: Mapping[str, Sequence[tuple[Mapping[str, str], Samples]]] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
@@ -136,12 +136,12 @@ def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]
 
 
 def _name_owner(labels: Mapping[str, str]) -> str:
-    """Return the value of the first label that names a workload, "" without one."""
+    """Return the value of the first of `NAMES` in *labels*, "" without one."""
     return next((labels[name] for name in NAMES if labels.get(name)), "")
 
 
 def _sample_at(samples: Samples, time_ns: int) -> float | None:
-    """Return the last sample at or before *time_ns*, None when it is older than the look-back."""
+    """Return the last sample at or before *time_ns*; None when there is none within the look-back."""
     times, values = samples
     row = bisect_right(times, time_ns) - 1
     return values[row] if row >= 0 and time_ns - times[row] <= LOOK_BACK_NS else None

@@ -1,8 +1,8 @@
-"""A log of ``kubectl get KIND -w -o json`` as the states that a cluster was in.
+"""Reads a log of ``kubectl get KIND -w -o json`` as the states of a cluster over time.
 
-The log is a stream of objects, or of watch events (``--output-watch-events``) that also say what was deleted. kubectl
-writes no times: an event is as old as the newest instant in its object, and never older than the one before it. A ``time``
-beside an event's ``object`` says it better.
+The log is a stream of objects, or of watch events (``--output-watch-events``), which also report deletions. kubectl
+writes no times: an event has the newest instant in its object, but not less than its predecessor's, or a ``time`` next
+to its ``object``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SLICE_OF = "kubernetes.io/service-name"
 
 
 class WatchEvent(NamedTuple):
-    """One line of a watch: at *time_ns* the object *key* is *found*, None once it is gone."""
+    """One event of a watch: at *time_ns* the object *key* is *found*; None: it was deleted."""
 
     time_ns: int
     key: Key
@@ -111,7 +111,7 @@ def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
 
 
 def _key_of_item(item: Mapping[str, Any]) -> Key:
-    """Return the object's (kind, namespace, name)."""
+    """Return (kind, namespace, name) of the object *item*; the default namespace if it has none."""
     meta = item["metadata"]
     return str(item["kind"]), str(meta.get("namespace", "default")), str(meta["name"])
 
@@ -135,7 +135,7 @@ def _require_readable(event: WatchEvent) -> None:
 
 
 def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
-    """Return D1, D2 (of *protected* services, all if none) and D4 of a cluster with *objects*; None where not shown."""
+    """Return D1, D2 (of *protected* services; all if none) and D4 of a cluster with *objects*; values None if not shown."""
     of = {kind: [one for key, one in objects.items() if key[0] == kind] for kind in {key[0] for key in objects}}
     pods = [{"kind": "Pod", **one, "metadata": {"namespace": key[1], **one["metadata"]}}
             for key, one in objects.items() if key[0] == "Pod"]  # fmt: skip
@@ -172,7 +172,7 @@ def _replica_sets(
 def _assume_workloads(
     pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return workloads inferred from *pods* and ReplicaSets by (namespace, name); their size is the present pods."""
+    """Return workloads inferred from *pods* and ReplicaSets (*sets*); their desired size is the present pods."""
     there = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
     counts = Counter((workload_of(pod, sets), pod["metadata"]["namespace"]) for pod in there)
     return [

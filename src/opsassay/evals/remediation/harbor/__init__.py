@@ -1,1 +1,1 @@
-"""Live scenarios as tasks of Harbor, and trials in which Harbor's agent operates."""
+"""Live scenarios as tasks of Harbor, and trials in which Harbor's agent is the operator."""

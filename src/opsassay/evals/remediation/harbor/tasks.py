@@ -1,8 +1,7 @@
-"""Scenarios as tasks of Harbor: one ordinary container in which the system runs, is broken, and is repaired.
+"""Scenarios as tasks of Harbor: one unprivileged container in which the system runs, is broken, and is repaired.
 
-The trial is an ordinary one on the `plain` level (`harbor_trial.py`). Three users share the container: ``opsassay`` runs
-the trial, ``agent`` finds the tools in ``open/`` and can read nothing of the trial, root asks for the grades when the
-agent is gone.
+The trial runs at the isolation level `plain`. Three users share the container: ``opsassay`` runs the trial, ``agent``
+has the tools in ``open/`` and cannot read the trial, root collects the rewards after the agent's end.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from opsassay.telemetry.content import whole_folder
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
 HOME = "/opt/opsassay"
-"""Where the container has what belongs to the trial."""
+"""The folder of the trial's files in the container."""
 
 
 def _read_template(name: str) -> str:
@@ -64,7 +63,7 @@ def write_scenario_tasks(
 
 
 def _require_plain(scenario: Scenario) -> None:
-    """Raise RefusedError for a scenario that one unprivileged container cannot run."""
+    """Raise RefusedError with the reason if one unprivileged container cannot run *scenario*."""
     if (substrate := scenario.environment.substrate) != "local":
         raise RefusedError(f"it needs {substrate}; a task of Harbor is one container.")
     if scenario.environment.system.endswith((".yaml", ".yml")):
@@ -124,7 +123,7 @@ def _format_task_toml(scenario: Scenario) -> str:
 
 
 def _solution_script(oracle: Oracle) -> str:
-    """Return a shell script that makes the tool calls of *oracle*, for Harbor's oracle agent."""
+    """Return a shell script with the tool calls and waits of *oracle*, for Harbor's oracle agent."""
     lines = ["#!/bin/sh", "# What is expected to be certified. solve.sh [FOLDER]", f"ops=${{1:-{HOME}}}/{OPEN}/ops"]
     for step in oracle.steps:
         if step.verb is not None:

@@ -1,7 +1,6 @@
 """The trial in the container of a Harbor task: ``python -m …harbor.trial perform FOLDER``, ``… collect FOLDER REWARD``.
 
-It is an ordinary trial. Its agent is the one that works in the container: the command that stands for it opens the tools
-and waits.
+The operator is Harbor's agent in the container; the trial's own agent command only opens the tools and waits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.local.environment import LocalEnvironment
 
 OPEN, PRIVATE = "open", "private"
-"""Folders of the task's own: what the agent finds, and what it cannot read."""
+"""Folders of the task: files for the agent, and files that it cannot read."""
 SCENARIO, READY, ARRIVED = "scenario.yaml", "ready", "arrived"
 _OVER, _REWARD, _LOCK, _LOG = "over", "reward.json", ".trial.lock", "trial.log"
 LOOK_S = 0.1
@@ -39,7 +38,7 @@ MODULE = "opsassay.evals.remediation.harbor.trial"
 
 
 class _Machinery(NamedTuple):
-    """What the harness may take beside what a scenario grants, in seconds."""
+    """Time limits in seconds for the harness, in addition to those of the scenario."""
 
     start_s: float = 300.0
     """From the start of the container until the alerts have fired."""
@@ -65,9 +64,9 @@ def trial_of(scenario: Scenario, folder: Path) -> TrialRun:
 
 
 class AwaitedEnvironment(LocalEnvironment):
-    """An environment in which the agent's time begins with its first call: until then its harness installs it.
+    """An environment in which the agent's time begins with its first tool call, since its harness installs it first.
 
-    *folder* holds the task's own files.
+    *folder* has the files of the task.
     """
 
     def __init__(self, scenario: Scenario, seed: int, run_dir: Path, folder: Path) -> None:
@@ -75,7 +74,7 @@ class AwaitedEnvironment(LocalEnvironment):
         self.folder = folder
 
     def start_agent(self) -> None:
-        """Announce that the system is ready; wait for the agent's first tool call or a notice that it will not come.
+        """Announce that the system is ready; wait for the agent's first tool call, or a notice that it has ended.
 
         Raises OperationError at the timeout.
         """
@@ -124,7 +123,7 @@ def run_in_container(folder: Path) -> None:
 
 
 def collect(folder: Path, reward: Path) -> dict[str, float]:
-    """End the agent's time in the trial in *folder*, wait until it is graded, and write its rewards to *reward*.
+    """End the agent's part of the trial in *folder*, wait for its grade, and write and return its rewards (to *reward*).
 
     Raises UserError when the trial has no result, so that the agent gets no reward.
     """
@@ -143,7 +142,7 @@ def collect(folder: Path, reward: Path) -> dict[str, float]:
 
 
 def main(words: list[str]) -> int:
-    """Run the subcommand *words*[0] (perform or collect); print an error as one sentence and return exit code 2."""
+    """Run the subcommand *words*[0] (perform or collect) on its paths; return 0, or 2 after printing an error."""
     what, *places = words
     try:
         if what == "perform":

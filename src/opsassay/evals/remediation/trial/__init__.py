@@ -1,1 +1,1 @@
-"""One trial, from the order of its process to what its operator leaves."""
+"""One trial: its process, environment, operator and record."""

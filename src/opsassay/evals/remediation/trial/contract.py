@@ -46,17 +46,17 @@ from opsassay.solvers.agents.ready import external_agent, or_a_name, resolve_rea
 from opsassay.telemetry.mask import Mask
 
 REPORT = "agent.json"
-"""What the agent's own end was: how it ended, and for a command whether it was sealed."""
+"""File on the agent's end: its notes and usage, and for a command whether it was sandboxed."""
 BASELINE = "baseline.json"
-"""Whether all of the system was gone when the trial was over: ``verified``, and what was ``left``."""
+"""File on the removal of the system: whether it was ``verified``, and what was ``left``."""
 GATE_S = 900.0
-"""How long a system that was prepared ahead waits for its turn."""
+"""Seconds that a prepared system waits for its gate file."""
 PromptArm = Literal["baseline", "constrained"]
 SRE = "sre"
 
 
 class CommandSettings(Written):
-    """What `settings` of an external agent may say; of one that an agent.yaml describes they win."""
+    """The `settings` of an external agent in a plan; they override those of its agent.yaml."""
 
     files: tuple[str, ...] = Field(default=(), description="its files and folders, as the caller's folder finds them")
     sealing: Sealing = Field(default="auto", description="off: a process of this user")
@@ -77,11 +77,11 @@ class CommandSettings(Written):
 
 
 class TrialAgent(Written):
-    """Who repairs: ``oracle:NAME`` of the scenario, a built-in agent such as ``sre``, or an external one.
+    """The operator of a trial: ``oracle:NAME`` of the scenario, the built-in agent ``sre``, or an external one.
 
-    An external agent is a *command*, or named by the agent.yaml that describes it. Its JSON is the configuration in stored
-    runs and, hashed, names their cells, with limits as they were written; a `Setup` hashes limits as they are in force. So
-    these are two models.
+    An external agent is a *command*, or *name* is its agent.yaml. The JSON of this model is the configuration in stored
+    runs and, hashed, part of their ids, with limits as written; a `Setup` hashes the limits in force, so these are two
+    models.
     """
 
     model_config = ConfigDict(json_schema_extra=or_a_name)
@@ -152,7 +152,7 @@ class TrialAgent(Written):
 
     @cached_property
     def _external_agent(self) -> CommandAgent | None:
-        """The agent that an agent.yaml file describes; None for plain commands and built-in agents."""
+        """The agent that the agent.yaml *name* describes; None for plain commands and built-in agents."""
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     @cached_property
@@ -161,7 +161,7 @@ class TrialAgent(Written):
         return tuple(tool_servers([PlannedTools(mcp=file) for file in self.tools], Path()))
 
     def require_apart(self, store: Path) -> None:
-        """Raise UserError, before a run, when the agent or a server could see the *store*, or an image is missing."""
+        """Raise UserError, before a run, when the agent or a server could read the *store*, or an image is missing."""
         for server in self.servers:
             require_apart(server, [store])
         if self._external_agent is not None:
@@ -208,7 +208,7 @@ class TrialAgent(Written):
 
 
 class Perform(Protocol):
-    """Deploys the scenario's system, lets it warm up, applies the trigger, lets *agent* in, records, and removes it."""
+    """A function that deploys a system, breaks it, runs *agent* on it, records everything, and removes the system."""
 
     def __call__(
         self,
@@ -240,5 +240,5 @@ def mark_phase(run_dir: Path, phase: PhaseName) -> int:
 
 
 def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
-    """Append an *outcome* with its *reason* to the record in *run_dir*; it is no part of the verdict."""
+    """Append an *outcome* with its *reason* to the record in *run_dir*; it does not affect the verdict."""
     append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

@@ -1,4 +1,4 @@
-"""An external operator: a command that reads its task from a file and reaches the tools over MCP, sealed if possible."""
+"""An external operator: a command that reads its task from a file and calls tools over MCP, sandboxed if possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG = "agent.log"
 
 
 class CommandToolSession:
-    """The tools of *session* for a command: calls are counted and kept, and a diagnosis is submitted here too."""
+    """The tools of *session* for a command, plus one to report a diagnosis; calls are counted and recorded."""
 
     def __init__(self, session: OperatorToolSession, diagnoses: Diagnoses, meter: Meter | None = None) -> None:
         self._session, self._diagnoses, self._meter = session, diagnoses, meter or Meter(Limits())
@@ -110,7 +110,7 @@ def operate(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -
 
 
 def _apis_for(outside: ExternalAgent, session: OperatorToolSession) -> ApiServer | None:
-    """Return the session's observability APIs; None if *outside* needs none or the system sends no telemetry."""
+    """Return the telemetry APIs of *session*; None if *outside* needs none or the system sends no telemetry."""
     if APIS not in outside.needs or session.view is None:
         return None
     from opsassay.evals.remediation.trial.live_apis import live_apis

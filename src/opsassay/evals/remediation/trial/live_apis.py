@@ -1,4 +1,4 @@
-"""Backends' own APIs over a running system: what its operator's tools read, and the alerts that are watched."""
+"""Serves the telemetry and alerts of a running system by the APIs of Prometheus, Loki and trace backends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsassay.testbed.operations.state_alerts import DEFINITIONS
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 
 USUAL_S = 20.0
-"""Of a system that is only looked at, the first seconds say what is usual."""
+"""For a system without a trial, the first seconds are the baseline of its alerts."""
 PATIENCE_S = 60.0
 _HISTOGRAMS = "metrics_histogram"
 _RULES: dict[str, AlertingRule] = {
@@ -46,7 +46,7 @@ def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
 
 @contextmanager
 def apis_of(running: RunningSystem) -> Iterator[ApiServer]:
-    """Evaluate alerts of the *running* system in the with block; yield the server of its observability APIs."""
+    """Evaluate alerts of the *running* system in the with block; yield the server of its telemetry APIs."""
     with TemporaryDirectory(prefix="opsassay-apis-") as made:
         folder = Path(made)
         with LiveTelemetry(running.receiver, folder) as telemetry:

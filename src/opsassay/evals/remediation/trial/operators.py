@@ -1,4 +1,4 @@
-"""The operator of a trial: a scripted oracle, the built-in SRE agent, or an external agent by command and MCP."""
+"""The operator of a trial: a scripted oracle, the built-in SRE agent, or an external agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from opsassay.testbed.scenarios import system_of
 
 @dataclass(frozen=True)
 class Assignment:
-    """What an operator is given, for how long it may work, and where it writes."""
+    """The task of an operator: its prompt, time limit, and the run folder for its records."""
 
     scenario: Scenario
     prompt: str
@@ -45,7 +45,7 @@ class Assignment:
 
 
 Operate = Callable[[TrialAgent, Assignment, OperatorToolSession], None]
-"""Works on an assignment with the tools of a session."""
+"""Runs an agent on an assignment with the tools of a session."""
 
 REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
     update={
@@ -53,15 +53,15 @@ REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
         "came; a later one takes its place."
     }
 )
-"""The tool of external operators; to the built-in agent it is the end of its first part."""
+"""The tool by which external operators report a diagnosis; the built-in agent ends its first part with it."""
 
 
 NAMES_KEPT, NAME_KEPT, CONDITION_KEPT = 100, 200, 4_000
-"""What of a diagnosis is taken down: names, characters of each, and of the condition."""
+"""Limits on a recorded diagnosis: number of names, characters per name, characters of the condition."""
 
 
 class Diagnoses:
-    """The diagnoses of one trial. From here on the run folder says that one was asked for, also when none comes."""
+    """Records the diagnoses of one trial; its file, even if empty, shows that a diagnosis was asked for."""
 
     def __init__(self, task: Assignment, session: OperatorToolSession) -> None:
         self._path = task.run_dir / DIAGNOSES
@@ -96,15 +96,15 @@ def _shorten_names(names: Iterable[Any]) -> list[str]:
 
 
 REPLAYED = "replayed"
-"""The script that makes the changes of a recorded trial once more."""
+"""Name of the oracle that repeats the changes of a recorded trial."""
 BEGUN_S = 0.2
-"""An operator that leaves at once is gone this long after its last call came in; its arguments are checked by then."""
+"""Seconds that a script which leaves at once waits after its last call started, so that its arguments are checked."""
 
 
 def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
-    """Run *agent* on *task* in *session*; its failure is a result; raises OpsAssayError for what is not its doing.
+    """Run *agent* on *task* in *session*; its own failure is a result; OpsAssayError for other failures.
 
-    The MCP servers whose tools it has see an empty folder, and are sealed where anything can be.
+    The MCP servers whose tools it has see an empty folder, and are sandboxed where possible.
     """
     if (name := agent.oracle) is not None:
         play(script_of(task.scenario, name), name, task, session)
@@ -126,10 +126,10 @@ def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSessi
 
 
 def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
-    """Carry out the steps of *oracle*, called *name*, and trace them; raises OperationError when a tool refuses one.
+    """Make the tool calls of *oracle*, called *name*, and trace them; OperationError when a tool refuses one.
 
-    In a replay a change may be refused, as it was in the record or because it needs one that is left out. A script that
-    ends at once does not wait for its last call to return.
+    In a replay a change may be refused, as in the record or because it needs an omitted one. A script that *leaves*
+    does not wait for its last call.
     """
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
@@ -177,9 +177,9 @@ def _start_call(step: OracleStep, task: Assignment, number: int, session: Operat
 
 
 def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession, *, sealed: bool | None = None) -> None:
-    """Run the SRE agent, whose reports go to the run folder. Raises UserError for an unknown model.
+    """Run the built-in SRE agent; its report goes to the run folder. Raises UserError for an unknown model.
 
-    *sealed* tells of the MCP servers whose tools it has: it is an unsealed run where they are not.
+    *sealed*: whether its MCP servers are sandboxed; None without servers.
     """
     assert agent.model is not None
     limits = Limits(seconds=task.timeout_s, **agent.settings)

@@ -1,4 +1,4 @@
-"""One trial, in the process of its own that `solve` starts: the environment, the agent in it, and a record of both.
+"""One trial, in the process that `solve` starts: the environment, the agent in it, and the records of both.
 
 ``python -m opsassay.evals.remediation.trial.perform`` reads its order as JSON from standard input.
 """
@@ -32,7 +32,7 @@ from opsassay.testbed.operations.tool_session import CALLS_LIMIT, OperatorToolSe
 _log = Log(__name__)
 
 LONGEST_CALL_S = 300.0
-"""How long a trial waits for a change that an agent left under way: it is recorded before the end is judged."""
+"""Seconds that a trial waits for a tool call which the agent left unfinished, so that its change is recorded."""
 
 
 def perform(
@@ -80,7 +80,7 @@ def work(
     run_dir: Path,
     operate: Operate | None = None,
 ) -> None:
-    """Run *agent* by `run_operator`, or by *operate*, until it ends; at its timeout tools begin to refuse all calls."""
+    """Run *agent* by `run_operator`, or by *operate*, until it ends; after its time limit tools refuse all calls."""
     environment.note_settings()
     environment.live.start_agent()
     mark_phase(run_dir, "agent_started")
@@ -104,7 +104,7 @@ def work(
 
 
 def _note_behaviour(session: OperatorToolSession, took_s: float, timeout_s: float, run_dir: Path) -> None:
-    """Wait for an unfinished tool call, then record idle or late behaviour of the agent (*took_s* of *timeout_s* s)."""
+    """Wait for an unfinished tool call, then record if the agent was idle or late (*took_s* of *timeout_s* seconds)."""
     if (left := session.finish(LONGEST_CALL_S)) is not None:
         note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
     if took_s >= timeout_s:
@@ -154,9 +154,9 @@ def main(order: dict[str, Any]) -> int:
 
 
 def _end_with_runner(pid: int) -> None:
-    """Make Linux end this trial when the runner, process *pid*, is killed.
+    """Make Linux end this trial when the runner, process *pid*, is killed; elsewhere the trial continues.
 
-    Its run is made again, and two systems of one run would disturb each other. Elsewhere the trial goes on.
+    The runner's successor makes the run again, and two systems of one run would disturb each other.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -1,6 +1,6 @@
-"""A trial of the arm `recommend`: the agent looks at one system and hands in a plan, which a fresh copy carries out.
+"""A trial of the variant `recommend`: the agent only looks at one system and submits a plan, which a fresh copy executes.
 
-What is judged is the copy: its record is that of the run. The folder `asked` has that of the system that the agent saw.
+The copy is judged, and its records are those of the run. The folder `asked` has the records of the first system.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Your tools only look at the system. Recommend a repair: hand in a plan with `{SU
 each with its arguments. The plan is carried out as it stands on a fresh copy of the system with the same fault, and judged
 by what happens there. Without a plan, or with an empty one, nothing is done."""
 LONGEST_WAIT_S = 60.0
-"""How long one call of the tool `wait` may take."""
+"""Longest wait of one call of the tool `wait`."""
 
 
 class AskedEnvironment(TrialEnvironment):
-    """The system that the agent sees: its tools only look, and it need not settle."""
+    """The system at which the agent looks: its tools are read-only, and it need not settle."""
 
     def open_tools(self) -> RecommendToolSession:
         """Return a session with the read-only tools and the tool that submits the plan."""
         return RecommendToolSession(super().open_tools())
 
     def settle(self) -> None:
-        """Undo the trigger; raises LostError when the system ended while the agent worked."""
+        """Undo the trigger; LostError if the system ended while the agent worked."""
         self._noisy.close()
         require_alive(self.live, self._session.watch)
         self._observed.close()

@@ -1,4 +1,4 @@
-"""A rehearsal of a trial: the agent works at the tools of its scenario, and nothing runs behind them."""
+"""A rehearsal of a trial: the agent calls the tools of its scenario, without any system behind them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = "A rehearsal: this call is sound, and nothing runs behind it."
 
 
 class RehearsalToolSession(OperatorToolSession):
-    """Tools that check their arguments and do nothing; *actions* are the calls."""
+    """Tools that validate their arguments and do nothing; *actions* records the calls."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self.actions: list[Action] = []

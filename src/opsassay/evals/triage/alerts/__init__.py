@@ -1,1 +1,1 @@
-"""What is known of the alerts of a storm, and what answers say of them."""
+"""The problems behind the alerts of a storm, and answers to storms."""

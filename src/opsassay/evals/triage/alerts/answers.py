@@ -1,4 +1,4 @@
-"""Answers to a storm: the contract, the oracles, which know the truth, and baselines, which see what an agent sees."""
+"""Answers to a storm: the contract, the oracles, which know the truth, and baselines, which see as much as an agent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opsassay.evals.triage.tasks import ShownAlert, Storm
 from opsassay.solvers.agents.contract import AnswerError
 
 GAP_S = 4.0
-"""Alerts further apart than this are two groups by time."""
+"""A longer time between two alerts starts a new group in `by_time`."""
 
 
 class Sorted(NamedTuple):
-    """An answer: the groups of alert ids, the most urgent first, and those that are noise."""
+    """An answer: groups of alert ids, the most urgent first, and the ids that are noise."""
 
     groups: list[list[str]]
     noise: list[str]
@@ -49,7 +49,7 @@ def read_sorted(storm: Storm, answer: Mapping[str, Any]) -> Sorted:
 
 
 def oracle_answer(name: str, storm: Storm) -> Sorted:
-    """Return the answer of the oracle *name*: the right one, or one that takes noise alerts for the problem."""
+    """Return the answer of the oracle *name* to *storm*: right, or (wrong) noise as the problem, all else as noise."""
     noise = [id_ for id_, owners in storm.owners.items() if not owners]
     if name == "wrong":
         rest = [alert.id for alert in storm.alerts if alert.id not in noise]
@@ -64,7 +64,7 @@ def oracle_answer(name: str, storm: Storm) -> Sorted:
 
 
 def _grouped(alerts: Iterable[ShownAlert], key: Callable[[ShownAlert], Hashable]) -> list[list[str]]:
-    """Return lists of the ids of *alerts* with the same *key*, ordered by the key's first occurrence."""
+    """Return groups of ids of *alerts* with an equal *key*, ordered by first occurrence."""
     found: dict[Hashable, list[str]] = {}
     for alert in alerts:
         found.setdefault(key(alert), []).append(alert.id)
@@ -72,7 +72,7 @@ def _grouped(alerts: Iterable[ShownAlert], key: Callable[[ShownAlert], Hashable]
 
 
 def by_time(storm: Storm) -> Sorted:
-    """Return the baseline with one group per burst of alerts, in order of time; nothing is called noise."""
+    """Return the baseline answer with one group per burst of alerts, in order of time, and no noise."""
     times = [datetime.fromisoformat(alert.time) for alert in storm.alerts]
     burst = {storm.alerts[0].id: 0}
     for alert, (before, at) in zip(storm.alerts[1:], pairwise(times), strict=True):
@@ -81,12 +81,12 @@ def by_time(storm: Storm) -> Sorted:
 
 
 def by_service(storm: Storm) -> Sorted:
-    """Return the baseline with one group per service, ordered by its first alert; nothing is called noise."""
+    """Return the baseline answer with one group per service, ordered by its first alert, and no noise."""
     return Sorted(_grouped(storm.alerts, lambda alert: alert.service), [])
 
 
 def by_severity(storm: Storm) -> Sorted:
-    """Return the baseline with one group per service, ordered by how far its worst alert exceeds the threshold."""
+    """Return the baseline answer with one group per service, by how far its worst alert exceeds the limit; no noise."""
 
     def beyond(alert: ShownAlert) -> float:
         return abs(alert.value - alert.limit) / abs(alert.limit or 1.0)
@@ -96,7 +96,7 @@ def by_severity(storm: Storm) -> Sorted:
 
 
 def by_calls(storm: Storm) -> Sorted:
-    """Return the baseline with one group per set of services connected by calls, the largest group first."""
+    """Return the baseline answer with one group per set of services connected by calls, largest first; no noise."""
     home = {alert.service: alert.service for alert in storm.alerts}
     for caller, callee in storm.calls:
         if caller in home and callee in home:
@@ -109,4 +109,4 @@ def by_calls(storm: Storm) -> Sorted:
 BASELINES: Mapping[str, Callable[[Storm], Sorted]] = {
     "by-time": by_time, "by-service": by_service, "by-severity": by_severity, "by-calls": by_calls,
 }  # fmt: skip
-"""Solvers without a model and without the truth."""
+"""Solvers that use neither a model nor the truth."""

@@ -1,4 +1,4 @@
-"""What a recorded incident knows of its alerts: which fault's cascade each belongs to, and what each fault cost users."""
+"""The faults behind a recorded incident's alerts: the cascade of each, and the user requests that each spoilt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.tree import Case
 
 USUAL = 0.99
-"""A request is late when it takes longer than this share of the usual ones of its operation."""
+"""A request is late when it is slower than this quantile of its operation in the normal window."""
 
 
 class Problem(Noun):
@@ -28,7 +28,7 @@ class Problem(Noun):
 
 
 def problems_of(case: Case) -> tuple[Problem, ...]:
-    """Return the faults of *case* with a verified cascade, as problems; raises UserError when there is none."""
+    """Return the faults of *case* with verified cascades, as problems; UserError without annotated truth, or none."""
     if case.truth is None or case.annotation is None:
         raise UserError(
             f"{case.name} has no annotated truth, so it is unknown which alert belongs to which fault; annotate it "
